@@ -23,18 +23,6 @@ def test_every_backend_draws_the_same_image(studio, baseline, backend):
     assert "VAE, text encoders and ControlNets choose their own attention" in report
 
 
-@pytest.mark.parametrize("backend", ["xformers", "sage", "flash", "sdpa_cudnn", "sdpa_efficient"])
-def test_a_backend_that_cannot_run_here_says_why_and_what_to_do(studio, backend):
-    if torch.cuda.is_available():
-        pytest.skip("may well run here")
-    with pytest.raises(Exception) as error:
-        studio.attention(studio.model, backend)
-    message = str(error.value)
-    assert type(error.value).__name__ == "BackendUnavailable"
-    assert any(word in message for word in ("install", "cpu", "CPU"))
-    assert len(message) > 60
-
-
 def test_calls_that_a_backend_cannot_take_are_computed_by_comfyui(studio, baseline):
     """Why, and what is said of it: ``tests/unit/test_attention_policy.py``."""
     model = studio.attention(studio.model, "vanilla")
@@ -109,14 +97,3 @@ def test_an_override_that_computes_by_itself_is_reported(studio):
     model = studio.attention(clone, "sdpa")
     studio.sample(model)
     assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)
-
-
-def test_a_family_without_the_hook_is_refused_by_name(studio):
-    import comfy.model_patcher
-    import comfy.supported_models
-
-    config = comfy.supported_models.HunyuanDiT({"depth": 2, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2.0})
-    config.set_inference_dtype(torch.float32, None)
-    model = comfy.model_patcher.CoreModelPatcher(config.get_model({}, ""), torch.device("cpu"), torch.device("cpu"))
-    with pytest.raises(Exception, match="HunyuanDiT .* does not pass its attention through ComfyUI's override hook"):
-        studio.attention(model, "sdpa")
