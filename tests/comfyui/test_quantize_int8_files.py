@@ -67,24 +67,9 @@ def test_one_scale_for_a_matrix_draws_what_core_draws(studio, foreign, weight_on
     studio.sample(studio.run("PacelineFuseQKV", model=model))
 
 
-DAMAGED = {
-    "ConvRot": (dict(convrot=True, convrot_groupsize=1073741824), "rotated in groups of 1073741824"),
-    "group of 3": (dict(convrot=True, convrot_groupsize=3), "rotated in groups of 3"),
-    "NaN": (dict(scale=torch.tensor(float("nan"))), "infinite or no number"),
-    "infinite": (dict(scale=torch.tensor(float("inf"))), "infinite or no number"),
-    "scales": (dict(scale=torch.ones(5, 1)), "5 scales instead of 1 or"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_refused_when_the_node_runs(studio, foreign, name):
-    changes, message = DAMAGED[name]
-    model = foreign(lambda values, params: (values, dataclasses.replace(params, **changes)))
-    with pytest.raises(UnsupportedModel, match=f"An int8 layer of this file.* is damaged: .*{message}"):
-        studio.run("PacelineQuantizeInt8", model=model)
-
-
-def test_a_weight_of_another_shape_is_refused(studio, foreign):
-    model = foreign(lambda values, params: (values[1:], params))
-    with pytest.raises(UnsupportedModel, match="is damaged: its weight is int8"):
+def test_a_damaged_file_is_refused_when_the_node_runs(studio, foreign):
+    """What else is damage: ``tests/unit/test_quantization_rounding.py``."""
+    damage = {"convrot": True, "convrot_groupsize": 1073741824}
+    model = foreign(lambda values, params: (values, dataclasses.replace(params, **damage)))
+    with pytest.raises(UnsupportedModel, match="An int8 layer of this file.* is damaged: .*in groups of 1073741824"):
         studio.run("PacelineQuantizeInt8", model=model)
