@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 import torch
 from executing import Executor
-
-
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
-    return {"class_type": kind, "inputs": inputs}
+from trials import node
 
 
 def workflow(comfyui: Executor, icons: Any, **settings: Any) -> dict[str, Any]:
