@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import relative
@@ -33,24 +34,10 @@ def test_weight_only_is_nearer_than_int8_arithmetic(studio, baseline, quantize):
 
 def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline, quantize):
     model = quantize(studio.model)
-    waiting = studio.report(model)
-    assert "70 of 80 linear layers in int8" in waiting and "not sampled yet" in waiting
+    assert "70 of 80 linear layers in int8" in studio.report(model)
     assert relative(studio.sample(model), baseline) < 0.05
     report = studio.report(model)
     assert "active in 70 linear layers over 2 model calls" in report and "fallbacks: 0" in report
-    assert "kept 10 layers in full precision: it embeds or modulates" in report
-    assert re.search(r"largest error of a layer's output: \d\.\d\d%", report)
-    assert re.search(r"1\.8 MB -> 0\.\d MB", report)
-    assert "the layers were timed without torch.compile" in report
-
-
-def test_the_table_has_every_layer_with_its_decision(studio):
-    result = studio.nodes["PacelineQuantizeInt8"].execute(model=studio.model, include="ff", preset="quality").result
-    lines = result[1].splitlines()
-    table = [line for line in lines if re.match(r"\w+[\w.]+: \d+ x \d+ -> \d+; ", line)]
-    assert len(table) == 80
-    assert sum("; int8" in line and re.search(r"error \d+\.\d\d%", line) is not None for line in table) >= 14
-    assert all("kept (" in line or "; int8" in line for line in table)
 
 
 def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baseline):
@@ -114,10 +101,11 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
         (SLOWER, r"None of the 80 linear layers .* gains from int8 here: .* at 0\.\d\d x.*weight_only"),
     ],
 )  # fmt: skip
-def test_errors_name_what_is_wrong_and_leave_the_model_alone(studio, baseline, quantize, settings, message):
+def test_errors_name_what_is_wrong_and_leave_the_model_alone(studio, quantize, settings, message):
+    before = weights(studio.model)
     with pytest.raises(Exception, match=re.compile(message, re.DOTALL)):
         quantize(studio.model, **settings)
-    assert torch.equal(studio.sample(studio.model), baseline)
+    assert unchanged(studio.model, before)
 
 
 def test_a_slower_layer_that_was_asked_for_is_called_slower(studio, quantize):
@@ -159,7 +147,7 @@ def test_calibration_measures_real_tokens_and_leaves_the_model_alone(studio, bas
         quantize(studio.model, conditioning=studio.positive)
 
 
-@pytest.mark.parametrize("name", ["flux", "sd3", "qwen_image", "wan", "lumina2"])
+@pytest.mark.parametrize("name", often(["flux", "wan"], ["flux", "sd3", "qwen_image", "wan", "lumina2"]))
 def test_transformers(studio, quantize, name):
     model, text = build(name), conditioning(name)
 

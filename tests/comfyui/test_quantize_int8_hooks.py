@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cases import often
 from distances import relative
 from int8_models import int8_layers, with_lora
 from paceline.core.errors import UnsupportedModel
 
 
-@pytest.mark.parametrize("which", ["first", "second", "both"])
+@pytest.mark.parametrize("which", often(["both"], ["first", "second", "both"]))
 def test_a_merge_is_as_near_as_without_int8(studio, baseline, quantize, core_node, which):
     def merge(first, second):
         module = "comfy_extras.nodes_model_merging"
