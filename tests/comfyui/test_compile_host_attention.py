@@ -56,14 +56,7 @@ USUAL = [
 ]
 
 
-SELDOM = [
-    pytest.param(*case, marks=pytest.mark.thorough)
-    for case in product(ATTENTIONS, ("eager", "aot_eager"))
-    if case not in USUAL
-]
-
-
-@pytest.mark.parametrize(("name", "backend"), [*USUAL, *SELDOM])
+@pytest.mark.parametrize(("name", "backend"), often(USUAL, product(ATTENTIONS, ("eager", "aot_eager")), several=True))
 def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backend):
     start_with(name)
     expected = small.sample(small.model)
@@ -73,9 +66,8 @@ def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backen
     assert "graph breaks: 0" in small.report(model)
 
 
-@pytest.mark.parametrize("name", often(["attention_sub_quad"], ["attention_sub_quad", "attention_split"]))
-def test_repeated_blocks_are_one_graph(small, start_with, name):
-    start_with(name)
+def test_repeated_blocks_are_one_graph(small, start_with):
+    start_with("attention_sub_quad")
     expected = small.sample(small.model)
     model = small.run("PacelineCompileUNet", model=small.model, backend="eager", scope="repeated_blocks")
     assert torch.equal(small.sample(model), expected)
@@ -124,9 +116,8 @@ def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(sma
     assert "compiled whole model: 1 graph" in small.report(compiled)
 
 
-@pytest.mark.parametrize("name", often(["attention_split"], ["attention_sub_quad", "attention_split"]))
-def test_a_controlnet_is_one_graph(small, start_with, name):
-    start_with(name)
+def test_a_controlnet_is_one_graph(small, start_with):
+    start_with("attention_split")
     plain = checkpoints.smallest_controlnet()
     compiled = small.run("PacelineCompileControlNet", control_net=plain, backend="eager")
 
@@ -208,7 +199,7 @@ def of_family(kind):
     return comfy.model_patcher.CoreModelPatcher(model, torch.device("cpu"), torch.device("cpu")), prompt
 
 
-@pytest.mark.parametrize("kind", ["PixArt", "HunyuanDiT"])
+@pytest.mark.parametrize("kind", often(["PixArt"], ["PixArt", "HunyuanDiT"]))
 def test_layers_that_hand_over_no_options_are_one_graph(small, start_with, monkeypatch, kind):
     from comfy.ldm.modules import attention
 

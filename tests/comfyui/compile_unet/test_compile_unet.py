@@ -7,7 +7,6 @@ out the code generation, so results are equal bit for bit.
 from __future__ import annotations
 
 from contextlib import closing
-from itertools import permutations
 
 import model_changes as changes
 import pytest
@@ -18,26 +17,19 @@ from comfy_host import checkpoints, in_process
 from compiled_models import state, with_model_of_its_own
 from executing import Executor
 
-CHANGES = ("tome_window", "attention", "lora", "easycache", "controlnet", "other_size")
-"""One of each kind."""
+CHANGES = ("tome_window", "lora", "controlnet")
+"""One of each kind: hooks of ours, other weights, another network beside it."""
 
 
-def test_it_gives_the_same_image_says_what_it_did_and_leaves_no_trace(small, compiled, small_baseline):
+def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_baseline):
     model = compiled(small.model)
-    assert "not sampled yet" in small.report(model)
     assert torch.equal(small.sample(model), small_baseline)
     report = small.report(model)
-    assert "Compile UNet" in report
     assert "compiled whole model: 1 graph, 0 recompiles" in report
     assert "compiled calls: 2, fallbacks: 0" in report
-    assert "graph breaks: 0" in report
     again = compiled(small.model)  # the node run again finds what was compiled
     small.sample(again)
     assert state(again).graphs == 1
-    removed = small.run("PacelineRemoveOptimizations", model=model)
-    assert torch.equal(small.sample(removed), small_baseline)
-    assert "_forward" not in small.model.model.diffusion_model.__dict__
-    assert "No Paceline optimizations" in small.report(removed)
 
 
 @pytest.mark.parametrize("name", often(CHANGES, changes.MODEL_CHANGES))
@@ -67,23 +59,6 @@ def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled,
     assert torch.equal(small.sample(model, **change(small)), expected)
     assert torch.equal(small.sample(model), small_baseline)
     assert not state(model).eager_calls
-
-
-@pytest.mark.thorough
-def test_the_order_of_nodes_does_not_matter(studio, compiled, core_node):
-    steps = {
-        "tome": changes.tome,
-        "lora": changes.lora,
-        "compile": lambda studio, core_node, model: compiled(model),
-        "freeu": changes.freeu,
-    }
-    images = []
-    for order in permutations(steps):
-        model = studio.model
-        for name in order:
-            model = steps[name](studio, core_node, model)
-        images.append(studio.sample(model))
-    assert all(torch.equal(image, images[0]) for image in images)
 
 
 def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
@@ -116,28 +91,6 @@ def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_
         small.sample(with_tome)
         small.sample(changes.lora(small, core_node, model))
     assert state(model).graphs == 2
-
-
-@pytest.mark.parametrize("name", often(["tome_everywhere"], ["tome_everywhere", "tome_window"]))
-def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(small, compiled, core_node, name):
-    model = compiled(changes.MODEL_CHANGES[name](small, core_node, small.model))
-    small.sample(model, steps=4)
-    small.sample(model, steps=5)
-    assert state(model).graphs <= 2
-    assert "fallbacks: 0" in small.report(model)
-
-
-@pytest.mark.thorough
-def test_counts_of_other_techniques_stay_true(studio, compiled):
-    model = studio.attention(studio.tome(compiled(studio.model)), "sdpa")
-    eager = studio.attention(studio.tome(studio.model), "sdpa")
-    studio.sample(model, steps=4)
-    studio.sample(eager, steps=4)
-
-    def lines(report):
-        return [line for line in report.splitlines() if "last run" in line and "compiled" not in line]
-
-    assert lines(studio.report(model)) == lines(studio.report(eager))
 
 
 def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled):
