@@ -72,11 +72,6 @@ def test_a_controlnet_is_left_out_too(studio):
     assert unet.count == 2 * control.count
 
 
-def area(studio, **options):
-    context, details = studio.positive[0]
-    return [[context, {**details, **options}]]
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -170,12 +165,6 @@ def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
     assert "one more graph" in str(technique(model).last_summary().details)
     torch._dynamo.reset()
-
-
-def test_int8_and_fused_projections(studio):
-    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
-    model = studio.tome(studio.run("PacelineFuseQKV", model=model))
-    check(studio, model)
 
 
 class Cancelled(Exception):
