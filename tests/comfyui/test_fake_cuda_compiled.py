@@ -96,5 +96,5 @@ def test_a_compiled_vae_does_not_wait_for_the_gpu(studio, dtype):
     vae = attach(VAETarget(vae), CompileVAE(vae, HOW, Compiler(), encoder=False, decoder=True, notes=()))
     with on_fake_cuda(vae) as network:
         decoded(network, {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype])
-    compiled = [found for technique in stack_on(vae).techniques for found in getattr(technique, "used", ())]
+    compiled = [found for technique in stack_on(vae).techniques for found in getattr(technique.policy, "used", ())]
     assert [function.state.compiled_calls for one in compiled for function in one.functions] == [1]
