@@ -1,4 +1,4 @@
-"""Compare Models through the HTTP interface of a real server, on a trained model and on a checkpoint with a VAE."""
+"""Compare Models and Optimize (Preset) through the HTTP interface of a real server, on a trained model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from comfy_host.client import PromptFailed
-from e2e.cancelling import Cancel
+from comfy_host.client import ComfyClient, PromptFailed
+from comfy_host.listener import Event
 
 pytestmark = pytest.mark.slow
 
@@ -58,20 +58,18 @@ def test_a_comparison_of_a_trained_model(client, server):
     assert saved["verdict"].startswith(told[-1]) and ";" not in told[-1]
 
 
-def test_a_checkpoint_with_its_vae(client, server, sd15_checkpoint):
-    prompt = emoji_prompt(2, "e2e/sd15")
-    prompt["model"] = {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": sd15_checkpoint.name}}
-    for name, text in (("positive", "a lighthouse"), ("negative", "blurry")):
-        prompt[name] = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["model", 1], "text": text}}
-    size = {"width": 128, "height": 64, "batch_size": 2}
-    prompt["latent"] = {"class_type": "EmptyLatentImage", "inputs": size}
-    prompt["compare"]["inputs"] |= {"vae": ["model", 2], "runs": 1, "warmup_runs": 0}
-    result = client.run(prompt)
-    saved = json.loads((server.output_dir / "e2e" / "sd15_00001_comparison.json").read_text())
-    assert saved["pictures"] == "decoded by the VAE"
-    assert saved["state"] in ("unknown", "suspicious")
-    assert len(saved["files"]["baseline"]) == 2
-    assert result.images["compare"][0].height > 2 * 128
+class Cancel:
+    """Told of each message of a run, it stops the run once, when one of our nodes says something that begins so."""
+
+    def __init__(self, client: ComfyClient, headline: str) -> None:
+        self.client, self.headline, self.done = client, headline, False
+
+    def __call__(self, event: Event) -> None:
+        """Look at a message."""
+        said = event.data.get("headline", "") if event.type == "paceline.activity" else ""
+        if said.startswith(self.headline) and not self.done:
+            self.done = True
+            self.client.interrupt()
 
 
 def test_it_can_be_cancelled_and_run_again(client):
@@ -82,3 +80,31 @@ def test_it_can_be_cancelled_and_run_again(client):
     assert "execution_interrupted" in stopped.value.exception_type or "Interrupt" in stopped.value.exception_type
     prompt["compare"]["inputs"] |= {"steps": 2, "runs": 1, "warmup_runs": 0}
     assert client.run(prompt).outputs["compare"]["paceline_comparison"]
+
+
+def test_a_preset_runs_in_a_workflow(client, server):
+    presets = server.base_directory / "user" / "__paceline" / "presets"
+    presets.mkdir(parents=True, exist_ok=True)
+    steps = [{"node": "PacelineApplyToMe", "inputs": {"preset": "custom", "method": "merge", "ratio": 0.5}},
+             {"node": "PacelineSetAttentionProcessor", "inputs": {"backend": "sdpa_math"}}]  # fmt: skip
+    (presets / "tuned.json").write_text(json.dumps({"paceline_recipe": 1, "name": "tuned", "steps": steps}))
+    options = client.object_info("PacelineOptimizePreset")["PacelineOptimizePreset"]["input"]["required"]["preset"]
+    assert "tuned" in json.dumps(options)
+    workflow = {name: entry for name, entry in emoji_prompt(2, "").items() if name not in ("tome", "compare", "save")}
+    workflow["preset"] = {"class_type": "PacelineOptimizePreset", "inputs": {"model": ["model", 0], "preset": "tuned"}}
+    workflow["sampler"] = {
+        "class_type": "KSampler",
+        "inputs": {
+            "model": ["preset", 0], "positive": ["positive", 0], "negative": ["negative", 0],
+            "latent_image": ["latent", 0], "steps": 2, **SAMPLER,
+        },
+    }  # fmt: skip
+    workflow["decode"] = {"class_type": "IconDecode", "inputs": {"samples": ["sampler", 0], "scale": 8}}
+    workflow["show"] = {"class_type": "PreviewImage", "inputs": {"images": ["decode", 0]}}
+    workflow["report"] = {"class_type": "PreviewAny", "inputs": {"source": ["preset", 2]}}
+    result = client.run(workflow)
+    assert result.texts["report"][0].startswith("tuned: 2 of 2 steps applied.")
+    assert result.outputs["preset"]["paceline_steps"] == steps
+    told = [event for event in result.of_type("paceline.activity") if event["node"] == "preset"]
+    assert told[-1]["state"] == "active"
+    assert told[-1]["headline"] == "2 of 2 active: Set Attention Processor, Apply ToMe"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import often
 from comfy_host.client import PromptFailed
 from comfy_host.flux_files import flux_files
 from comfy_host.paths import ROOT
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.slow
 
 FOLDER = ROOT / "example_workflows"
 EXAMPLES = sorted(FOLDER.glob("*.json"))
+# One that compiles runs with each change: the one with most nodes.
+OFTEN = [path for path in EXAMPLES if path.stem not in ("ControlNet compiled", "LoRA with int8 and compile")]
 PLAIN = FOLDER / "Text to image - without Paceline.json"
 OPTIMIZED = FOLDER / "Text to image - token merging.json"
 
@@ -82,7 +85,7 @@ def furnished(server, sd15_checkpoint):
     server.add_model("vae", vae)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", often(OFTEN, EXAMPLES), ids=[path.stem for path in EXAMPLES])
 def test_every_example_draws_an_image(path, client, sd15_checkpoint, furnished):
     prompt = example(path, client, sd15_checkpoint)
     result = client.run(prompt)
@@ -147,43 +150,15 @@ def test_bypassing_the_nodes_gives_the_baseline_file_bit_for_bit(client, sd15_ch
     assert np.array_equal(client.run(example(path, client, sd15_checkpoint)).pixels(), baseline)
 
 
-def test_the_baseline_comes_back_after_an_optimized_run_on_the_same_loaded_model(client, workflow):
-    ratio_zero = copy.deepcopy(workflow)
-    tome = nodes_of(workflow, "PacelineApplyToMe")[0]
-    ratio_zero[tome]["inputs"]["ratio"] = 0.0
-    first = client.run(ratio_zero).pixels()
-    client.run(workflow)
-    client_again = copy.deepcopy(ratio_zero)
-    client_again[nodes_of(workflow, "KSampler")[0]]["inputs"]["steps"] = 2
-    client.free()
-    assert np.array_equal(client.run(client_again).pixels(), first)
-
-
-@pytest.mark.parametrize(
-    ("node", "inputs", "message"),
-    [
-        ("PacelineApplyToMe", {"max_downsample": "1", "sx": 64}, "sx is 64 and sy is 2, but block input 1.0"),
-        ("PacelineApplyToMe", {"start_percent": 0.8, "end_percent": 0.2}, "start_percent is 0.8, after end_percent"),
-        ("PacelineSetAttentionProcessor", {"backend": "sage", "strict": True}, "has no kernel for cpu"),
-    ],
-)
-def test_a_mistake_is_a_sentence_in_the_error_dialog(workflow, client, node, inputs, message):
+def test_a_mistake_is_a_sentence_in_the_error_dialog(workflow, client):
     prompt = copy.deepcopy(workflow)
-    key = nodes_of(prompt, node)[0]
-    prompt[key]["inputs"].update(inputs)
+    prompt[nodes_of(prompt, "PacelineApplyToMe")[0]]["inputs"] |= {"max_downsample": "1", "sx": 64}
     with pytest.raises(PromptFailed) as error:
         client.run(prompt)
-    assert message in error.value.message
+    assert "sx is 64 and sy is 2, but block input 1.0" in error.value.message
     assert "Traceback" not in error.value.message
     # Nothing is lost: the same graph with the mistake mended runs at once.
     assert client.run(workflow).pixels().std() > 5
-
-
-def test_a_value_that_the_widget_would_not_allow_is_refused_before_it_runs(workflow, client):
-    prompt = copy.deepcopy(workflow)
-    prompt[nodes_of(prompt, "PacelineApplyToMe")[0]]["inputs"]["ratio"] = 1.5
-    with pytest.raises(PromptFailed, match="(?i)ratio|bigger than max"):
-        client.run(prompt)
 
 
 def test_every_node_is_listed_with_tooltips_and_has_a_help_page(client):

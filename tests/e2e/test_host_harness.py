@@ -55,13 +55,7 @@ def test_it_renders_an_image(server: ComfyServer, client: ComfyClient, sd15_chec
     assert 10 < pixels.std() < 120, "a flat or saturated image"
     assert list(server.output_dir.glob("test_*.png"))
     assert "invalid value encountered" not in server.log
-
-
-def test_the_same_seed_gives_the_same_image(client: ComfyClient, sd15_checkpoint: Path):
-    one = np.asarray(client.run(txt2img(sd15_checkpoint, seed=5)).image())
-    client.run(txt2img(sd15_checkpoint, seed=6))
-    two = np.asarray(client.run(txt2img(sd15_checkpoint, seed=5)).image())
-    assert np.array_equal(one, two)
+    assert server.failed_imports == []
 
 
 def test_cached_results_are_results_too(client: ComfyClient, sd15_checkpoint: Path):
@@ -94,37 +88,6 @@ def test_a_prompt_that_takes_too_long_is_stopped(client: ComfyClient, sd15_check
     with pytest.raises(TimeoutError, match="not done after"):
         client.run(txt2img(sd15_checkpoint, steps=500, seed=99), timeout=2.0)
     client.run(txt2img(sd15_checkpoint))
-
-
-def test_every_pack_and_core_file_was_imported(server: ComfyServer):
-    assert server.failed_imports == []
-
-
-def test_control_net_and_lora_fit(
-    client: ComfyClient, sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path
-):
-    plain = np.asarray(client.run(txt2img(sd15_checkpoint)).image())
-    prompt = txt2img(sd15_checkpoint) | {
-        "lora": {
-            "class_type": "LoraLoaderModelOnly",
-            "inputs": {"model": ["load", 0], "lora_name": lora_file.name, "strength_model": 1.0},
-        }
-    }
-    prompt["sample"]["inputs"]["model"] = ["lora", 0]
-    assert not np.array_equal(np.asarray(client.run(prompt).image()), plain)
-    prompt = txt2img(sd15_checkpoint) | {
-        "net": {"class_type": "ControlNetLoader", "inputs": {"control_net_name": controlnet_checkpoint.name}},
-        "hint": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": 255}},
-        "control": {
-            "class_type": "ControlNetApplyAdvanced",
-            "inputs": {
-                "positive": ["good", 0], "negative": ["bad", 0], "control_net": ["net", 0], "image": ["hint", 0],
-                "strength": 1.0, "start_percent": 0.0, "end_percent": 1.0,
-            },
-        },
-    }  # fmt: skip
-    prompt["sample"]["inputs"] |= {"positive": ["control", 0], "negative": ["control", 1]}
-    assert not np.array_equal(np.asarray(client.run(prompt).image()), plain)
 
 
 def test_nothing_is_left_after_the_block():
