@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import prompts
 from comfy_host.client import ComfyClient, PromptFailed
 from hosting import trust_server
 from judge import is_sentence_of_ours
+from prompts import Prompt
 from schemas import WIDGETS, Input, inputs_of
 from tables import TRANSFORMERS, UNETS, WIDER
-
-Prompt = dict[str, dict[str, Any]]
 
 MODEL_KINDS = [*dict.fromkeys((*UNETS, *TRANSFORMERS)), *WIDER]
 SIZES = ((1, 1, 1), (1, 31, 1), (7, 5, 1), (8, 8, 0), (8, 8, 7), (17, 23, 2), (2, 2, 1))
@@ -166,28 +166,16 @@ class Cases:
 
     # ---- prompts
 
-    def plain(self, kind: str = "smallest", size: tuple[int, int, int] = (16, 16, 1)) -> Prompt:
-        """Return a picture's graph without any node of ours."""
-        height, width, batch = size
-        latent = {"kind": kind, "height": height, "width": width, "batch": batch, "noise": False}
-        sampler = {
-            "model": ["model", 0],
-            "positive": ["model", 1],
-            "negative": ["model", 2],
-            "latent_image": ["latent", 0],
-        }
-        settings = {"seed": 7, "steps": 1, "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
-        return {
-            "model": {"class_type": "TrustModel", "inputs": {"kind": kind, "seed": 0, "copy": 0}},
-            "latent": {"class_type": "TrustLatent", "inputs": latent},
-            "sampler": {"class_type": "KSampler", "inputs": {**sampler, **settings}},
-            "keep": {"class_type": "TrustKeep", "inputs": {"samples": ["sampler", 0], "name": "bad"}},
-        }
-
-    def prompt(self, name: str, changes: dict[str, Any] | None = None, **plain: Any) -> Prompt:
+    def prompt(
+        self,
+        name: str,
+        changes: dict[str, Any] | None = None,
+        kind: str = "smallest",
+        size: tuple[int, int, int] = (16, 16, 1),
+    ) -> Prompt:
         """Return the graph with a node of ours and some of its inputs changed."""
-        nodes = self.plain(**plain)
-        nodes["vae"] = {"class_type": "TrustVAE", "inputs": {"kind": "taesd", "copy": 0}}
+        nodes = prompts.plain(kind, size)
+        nodes["vae"] = {"class_type": "TrustVAE", "inputs": {"copy": 0}}
         nodes["control"] = {"class_type": "TrustControlNet", "inputs": {"copy": 0}}
         source = {"MODEL": ["model", 0], "CONDITIONING": ["model", 1], "LATENT": ["latent", 0], "VAE": ["vae", 0],
                   "CONTROL_NET": ["control", 0]}  # fmt: skip

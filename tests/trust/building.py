@@ -49,11 +49,7 @@ class Builder:
                 continue
             given = {key: self._linked(value, link) for key, value in inputs.items()}
             link = [self.add(name, **given), 0]
-        if self.fault != "none" or self.again >= 0:
-            link = [
-                self.add("TrustFault", model=link, fault=self.fault, at_call=2, where="network", again=self.again),
-                0,
-            ]
+        link = [self.add("TrustFault", model=link, fault=self.fault, at_call=2, again=self.again), 0]
         if self.truth and number == 0:
             counting = "TrustSteps" if self.graph.sampling else "TrustTruth"
             link = [self.add(counting, model=link, name=self.truth), 0]
@@ -69,7 +65,7 @@ class Builder:
         if value == "CONDITIONING":
             return self.positive
         if value == "VAE":
-            return [self.add("TrustVAE", kind="taesd", copy=self.copy), 0]
+            return [self.add("TrustVAE", copy=self.copy), 0]
         return value
 
     def latent(self, noise: bool, batch: int | None = None) -> Link:

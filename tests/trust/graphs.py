@@ -15,7 +15,7 @@ from typing import Any
 
 from building import Builder, Prompt
 from schemas import WIDGETS, Input, inputs_of, legal
-from tables import CORE, LINKS, SHAPES, SLOW_SAMPLERS, TRANSFORMERS, TWO_CHAINS, UNETS, UNETS_ONLY
+from tables import CORE, LINKS, SHAPES, TRANSFORMERS, TWO_CHAINS, UNETS, UNETS_ONLY
 
 
 @dataclass
@@ -83,10 +83,6 @@ class Generator:
         self.core = {name: inputs for name, inputs in self.core.items() if _model_node(object_info[name], inputs)}
         self.ours = {name: list(inputs_of(info)) for name, info in object_info.items() if name.startswith("Paceline")}
         self.ours = {name: inputs for name, inputs in self.ours.items() if _model_node(object_info[name], inputs)}
-        self.sampler = {entry.name: entry for entry in inputs_of(object_info["KSampler"])}
-        self.sampler["sampler_name"].options["options"] = [
-            name for name in self.sampler["sampler_name"].choices if name not in SLOW_SAMPLERS
-        ]
 
     def graph(self, seed: int, quick: bool = False) -> Graph:
         """Return the graph of this seed; a ``quick`` one has no SDXL, whose 70 blocks take half a minute."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from comfy_host.client import ComfyClient, PromptFailed
 from counts import check_counts
+from distances import relative
 from graphs import Graph
 
 EXACT = ("PacelineSetAttentionProcessor", "PacelineFuseQKV", "PacelineCompileUNet", "PacelineRemoveOptimizations")
@@ -206,8 +207,7 @@ def exact(name: str, inputs: dict[str, Any]) -> bool:
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the root mean square of the difference as a share of that of ``other``."""
+    """Return how far apart two pictures are, which need not have the same size."""
     if one.shape != other.shape:
         return float("inf")
-    size = other.float().pow(2).mean().sqrt()
-    return float((one.float() - other.float()).pow(2).mean().sqrt() / size.clamp(min=1e-8))
+    return relative(one.float(), other.float())

@@ -7,19 +7,26 @@ from typing import Any
 Prompt = dict[str, dict[str, Any]]
 
 
-def picture(kind: str = "sd15", again: int = 0, steps: int = 2) -> Prompt:
-    """Return a plain picture's graph, kept under the name ``kept``."""
-    latent = {"kind": kind, "height": 16, "width": 16, "batch": 1, "noise": False}
-    links = {"model": ["fault", 0], "positive": ["model", 1], "negative": ["model", 2], "latent_image": ["latent", 0]}
+def plain(kind: str, size: tuple[int, int, int] = (16, 16, 1), steps: int = 1) -> Prompt:
+    """Return a plain picture's graph; ``size`` is the latent's height, width and batch."""
+    latent = {"kind": kind, **dict(zip(("height", "width", "batch"), size, strict=True)), "noise": False}
+    links = {"model": ["model", 0], "positive": ["model", 1], "negative": ["model", 2], "latent_image": ["latent", 0]}
     settings = {"seed": 7, "steps": steps, "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
-    fault = {"model": ["model", 0], "fault": "none", "at_call": 0, "where": "network", "again": again}
     return {
         "model": {"class_type": "TrustModel", "inputs": {"kind": kind, "seed": 0, "copy": 0}},
         "latent": {"class_type": "TrustLatent", "inputs": latent},
-        "fault": {"class_type": "TrustFault", "inputs": fault},
         "sampler": {"class_type": "KSampler", "inputs": {**links, **settings}},
         "keep": {"class_type": "TrustKeep", "inputs": {"samples": ["sampler", 0], "name": "kept", "truth": ""}},
     }
+
+
+def picture(again: int = 0) -> Prompt:
+    """Return such a graph; another number draws it again."""
+    nodes = plain("sd15", steps=2)
+    fault = {"model": ["model", 0], "fault": "none", "at_call": 0, "again": again}
+    nodes["fault"] = {"class_type": "TrustFault", "inputs": fault}
+    nodes["sampler"]["inputs"]["model"] = ["fault", 0]
+    return nodes
 
 
 def quantized(again: int = 0, save: str = "") -> Prompt:

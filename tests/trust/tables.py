@@ -27,7 +27,6 @@ RenormCFG LoraLoaderModelOnly TorchCompileModel EpsilonScaling ScaleROPE ModelCo
 """)
 """Nodes that change a MODEL. Those that a version of ComfyUI lacks are left out."""
 
-SLOW_SAMPLERS = ("dpm_adaptive", "dpm_fast")
 SHAPES = _names("""
 plain plain img2img hires inpaint regional timed batch two_samplers advanced guider dual_cfg dual_model perp_neg
 controlnet

@@ -12,7 +12,7 @@ FAULTS = ("none", "memory", "error", "cancel")
 
 
 class TrustFault:
-    """A patch of attention, as other nodes set it, that fails in one of its calls."""
+    """A wrapper of the network, as other nodes set it, that fails in one of its calls."""
 
     RETURN_TYPES = ("MODEL",)
     FUNCTION = "patch"
@@ -25,12 +25,11 @@ class TrustFault:
                 "model": ("MODEL",),
                 "fault": (list(FAULTS),),
                 "at_call": ("INT", {"default": 3, "min": 0, "max": 10000}),
-                "where": (["network", "attention"],),
                 "again": ("INT", {"default": 0, "min": 0, "max": 2**32}),
             }
         }
 
-    def patch(self, model: Any, fault: str, at_call: int, where: str, again: int) -> tuple[Any]:
+    def patch(self, model: Any, fault: str, at_call: int, again: int) -> tuple[Any]:
         import comfy.model_management
         import comfy.patcher_extension
 
@@ -48,22 +47,12 @@ class TrustFault:
             if fault == "cancel":
                 comfy.model_management.interrupt_current_processing()
 
+        def wrapper(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            count()
+            return executor(*args, **kwargs)
+
         clone = model.clone()
-        if where == "network":
-
-            def wrapper(executor: Any, *args: Any, **kwargs: Any) -> Any:
-                count()
-                return executor(*args, **kwargs)
-
-            kind = comfy.patcher_extension.WrappersMP.DIFFUSION_MODEL
-            clone.add_wrapper_with_key(kind, "trust_fault", wrapper)
-        else:
-
-            def patch(q: Any, k: Any = None, v: Any = None, *rest: Any, **named: Any) -> Any:
-                count()
-                return q, k, v
-
-            clone.set_model_attn1_patch(patch)
+        clone.add_wrapper_with_key(comfy.patcher_extension.WrappersMP.DIFFUSION_MODEL, "trust_fault", wrapper)
         return (clone,)
 
 

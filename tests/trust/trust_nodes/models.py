@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import emoji_model
 import torch
-from comfy_host import checkpoints, in_process, transformers, vaes, weights
+from comfy_host import checkpoints, in_process, transformers, vaes
+from model_changes import control_net
 
 UNETS = {
     "sd15": lambda seed: checkpoints.tiny_sd15(seed, width=32, context=48),
@@ -61,10 +62,10 @@ class TrustVAE:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"kind": (["taesd", "kl", "wan", "ltx"],), "copy": _SEED}}
+        return {"required": {"copy": _SEED}}
 
-    def make(self, kind: str, copy: int) -> tuple[Any]:
-        return (getattr(vaes, kind)(),)
+    def make(self, copy: int) -> tuple[Any]:
+        return (vaes.taesd(),)
 
 
 class TrustControlNet:
@@ -79,15 +80,7 @@ class TrustControlNet:
         return {"required": {"copy": _SEED}}
 
     def make(self, copy: int) -> tuple[Any]:
-        import comfy.cldm.cldm
-        import comfy.controlnet
-
-        config = checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48}
-        left_out = ("out_channels", "transformer_depth_output")
-        config = {key: value for key, value in config.items() if key not in left_out}
-        network = comfy.cldm.cldm.ControlNet(**config, num_heads=4, hint_channels=3, dtype=torch.float32, device="cpu")
-        weights.fill(network, seed=3)
-        return (comfy.controlnet.ControlNet(network, load_device=torch.device("cpu")),)
+        return (control_net(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48}),)
 
 
 class TrustLatent:
