@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
 PROMPT: dict[str, Any] = {
@@ -36,6 +38,15 @@ PROMPT: dict[str, Any] = {
     "6": {"class_type": "VAEDecode", "inputs": {"samples": ["5", 0], "vae": ["1", 2]}},
     "7": {"class_type": "SaveImage", "inputs": {"images": ["6", 0], "filename_prefix": "x"}},
 }
+
+
+def plain(checkpoint: Path, text: str = "a fox", **sampler: Any) -> dict[str, Any]:
+    """Return it without EasyCache, with a checkpoint and other settings of its sampler."""
+    prompt = copy.deepcopy(PROMPT)
+    del prompt["2"]
+    prompt["1"]["inputs"]["ckpt_name"], prompt["3"]["inputs"]["text"] = checkpoint.name, text
+    prompt["5"]["inputs"] |= {"model": ["1", 0], **sampler}
+    return prompt
 
 
 def finding(found: str, quality: str = "hardly visible", seconds: tuple[float, float] = (2.0, 1.0)) -> dict[str, Any]:

@@ -46,15 +46,19 @@ def quantized(again: int = 0, save: str = "") -> Prompt:
     return nodes
 
 
+def merging(**settings: Any) -> dict[str, Any]:
+    """Return the inputs of an Apply ToMe that makes tokens fewer in self-attention."""
+    return {
+        "preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto", "sx": 2, "sy": 2,
+        "use_rand": True, "seed": 0, "merge_attn": True, "merge_crossattn": False, "merge_mlp": False,
+        "start_percent": 0.0, "end_percent": 1.0, "level_decay": 1.0, **settings,
+    }  # fmt: skip
+
+
 def compared(prefix: str, again: int = 0) -> Prompt:
     """Return a graph with Compare Models, plain against merged tokens."""
     nodes = picture(again=again)
-    nodes["tome"] = {
-        "class_type": "PacelineApplyToMe",
-        "inputs": {"model": ["model", 0], "preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto",
-                   "sx": 2, "sy": 2, "use_rand": True, "seed": 0, "merge_attn": True, "merge_crossattn": False,
-                   "merge_mlp": False, "start_percent": 0.0, "end_percent": 1.0, "level_decay": 1.0},
-    }  # fmt: skip
+    nodes["tome"] = {"class_type": "PacelineApplyToMe", "inputs": {"model": ["model", 0], **merging()}}
     nodes["compare"] = {
         "class_type": "PacelineCompareModels",
         "inputs": {"model_baseline": ["fault", 0], "model_optimized": ["tome", 0], "positive": ["model", 1],

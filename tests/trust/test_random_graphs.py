@@ -78,10 +78,9 @@ def draws_whole(judge, graph):
 
 def merging(method):
     """Return an Apply ToMe that makes tokens fewer in self-attention."""
-    return ("PacelineApplyToMe", {"model": "chain", "preset": "custom", "method": method, "ratio": 0.7,
-            "max_downsample": "2", "sx": 2, "sy": 2, "use_rand": True, "seed": 0, "merge_attn": True,
-            "merge_crossattn": False, "merge_mlp": False, "start_percent": 0.0, "end_percent": 1.0,
-            "level_decay": 1.0})  # fmt: skip
+    import prompts
+
+    return ("PacelineApplyToMe", {"model": "chain", **prompts.merging(method=method, ratio=0.7, max_downsample="2")})
 
 
 def a_wrong_number_of_blocks_is_noticed(judge, graph):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from comfy_host.client import without_proxy
 from comfy_host.server import ComfyServer
-from faster import PROMPT, finding
+from faster import finding, plain
 from waiting import until
 
 pytestmark = pytest.mark.slow
@@ -35,12 +35,10 @@ class User:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def trial(self, checkpoint: str, text: str, findings: tuple[Any, ...] = ()) -> Any:
+    def trial(self, checkpoint: Path, text: str, findings: tuple[Any, ...] = ()) -> Any:
         """Ask what to measure of a Fuse QKV in front of the sampler."""
-        prompt = copy.deepcopy(PROMPT)
-        prompt["1"]["inputs"]["ckpt_name"], prompt["3"]["inputs"]["text"] = checkpoint, text
+        prompt = plain(checkpoint, text, model=["8", 0], steps=1)
         prompt["8"] = {"class_type": "PacelineFuseQKV", "inputs": {"model": ["1", 0]}}
-        prompt["5"]["inputs"] |= {"model": ["8", 0], "steps": 1}
         sent = {"prompt": prompt, "name": "model", "chain": ["8"], "choice": "fast"}
         return self.ask("/paceline/trial", {**sent, "findings": findings})
 
@@ -66,7 +64,7 @@ def test_each_keeps_what_was_found_for_themselves(users):
 
 def test_each_is_told_of_their_own_trial_and_nothing_is_remembered(users, sd15_checkpoint):
     ada, ben = users
-    asked = [user.trial(sd15_checkpoint.name, text) for user, text in ((ada, "a fox"), (ben, "a boat"))]
+    asked = [user.trial(sd15_checkpoint, text) for user, text in ((ada, "a fox"), (ben, "a boat"))]
     texts = [[node["inputs"].get("text") for node in one["prompt"].values()] for one in asked]
     assert "a fox" in texts[0] and "a boat" not in texts[0] and "a boat" in texts[1]
     with ThreadPoolExecutor() as pool:
@@ -77,23 +75,21 @@ def test_each_is_told_of_their_own_trial_and_nothing_is_remembered(users, sd15_c
         told = result.of_type("paceline.activity")
         assert told and {event["prompt_id"] for event in told} == {result.prompt_id}
     # Only who sends findings is told what they say.
-    assert ada.trial(sd15_checkpoint.name, "a fox", (finding("faster"),))["judged"]
-    assert not ben.trial(sd15_checkpoint.name, "a fox")["judged"]
+    assert ada.trial(sd15_checkpoint, "a fox", (finding("faster"),))["judged"]
+    assert not ben.trial(sd15_checkpoint, "a fox")["judged"]
 
 
 def test_a_trial_that_waits_is_cancelled_without_stopping_what_runs(users, sd15_checkpoint):
     """The page's own requests; that it sends these is a test of the browser's."""
     ada, ben = users
-    prompt = copy.deepcopy(PROMPT)
-    prompt["1"]["inputs"]["ckpt_name"] = sd15_checkpoint.name
-    prompt["5"]["inputs"] |= {"model": ["1", 0], "steps": 2000}
+    prompt = plain(sd15_checkpoint, steps=2000)
 
     def running() -> list[str]:
         return [item[1] for item in ada.ask("/queue")["queue_running"]]
 
     his = ben.client.queue(prompt)
     assert until(lambda: running() == [his])
-    hers = ada.client.queue(ada.trial(sd15_checkpoint.name, "a bird")["prompt"])
+    hers = ada.client.queue(ada.trial(sd15_checkpoint, "a bird")["prompt"])
     ada.ask("/queue", {"delete": [hers]})
     ada.ask("/interrupt", {"prompt_id": hers})
     assert running() == [his] and ada.ask("/queue")["queue_pending"] == []
