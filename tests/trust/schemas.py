@@ -36,10 +36,10 @@ def inputs_of(info: dict[str, Any]) -> Iterator[Input]:
                 yield Input(name, spec[0], options, group == "optional")
 
 
-def legal(entry: Input, draw: random.Random, at_default: float = 0.5) -> Any:
-    """Return a value that the schema allows: the default with a probability of ``at_default``."""
+def legal(entry: Input, draw: random.Random) -> Any:
+    """Return a value that the schema allows: the default in half of the cases."""
     options = entry.options
-    if "default" in options and draw.random() < at_default:
+    if "default" in options and draw.random() < 0.5:
         return options["default"]
     if entry.kind == "COMBO":
         return draw.choice(entry.choices) if entry.choices else ""
