@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from comfy_host.paths import ROOT, host_dir
 
 
-def command(base: Path, checkpoint: Path, name: str, *ours: str) -> list[str]:
-    """Return the command ``name``; makes the folders and puts the checkpoint there if that is still to do."""
+def run(base: Path, checkpoint: Path, name: str, *ours: str) -> subprocess.CompletedProcess[str]:
+    """Run the command ``name``; make the folders and put the checkpoint there if that is still to do."""
     folder = base / "custom_nodes" / "ComfyUI-Paceline"
     if not folder.exists():
         folder.parent.mkdir(parents=True)
@@ -21,9 +22,6 @@ def command(base: Path, checkpoint: Path, name: str, *ours: str) -> list[str]:
     if name != "tune":  # a workflow names its own
         about += ["--checkpoint", checkpoint.name]
     theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
-    return [sys.executable, str(folder), name, *about, *ours, *theirs]
-
-
-def environment() -> dict[str, str]:
-    """Return the variables of a shell of its own, without the tests' own import path."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(folder), name, *about, *ours, *theirs]
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the tests' import path
+    return subprocess.run(command, capture_output=True, text=True, env=own)

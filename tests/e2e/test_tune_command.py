@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import command, environment
+from commands import run
 from faster import PROMPT
 from paceline.workbench.comfyui.prompt import defaults_of
 
@@ -24,10 +23,6 @@ def saved(folder: Path, checkpoint: Path, steps: int = 2) -> Path:
     return path
 
 
-def run(base: Path, checkpoint: Path, *ours: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(base, checkpoint, "tune", *ours), capture_output=True, text=True, env=environment())
-
-
 def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
@@ -36,7 +31,7 @@ def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measure
     tmp_path, sd15_checkpoint, server, client
 ):
     path = saved(tmp_path, sd15_checkpoint, steps=9)  # with 8 nothing becomes Reuse Steps
-    done = run(tmp_path, sd15_checkpoint, str(path), "--server", server.base_url)
+    done = run(tmp_path, sd15_checkpoint, "tune", str(path), "--server", server.base_url)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "inserted Apply ToMe (preset quality), for KSampler" in done.stdout
     assert "converted to Reuse Steps, for KSampler" in done.stdout
@@ -49,7 +44,7 @@ def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measure
     assert "EasyCache" not in types
     (saved_picture,) = client.run(faster).outputs["7"]["images"]
     picture = server.base_directory / "output" / saved_picture["subfolder"] / saved_picture["filename"]
-    again = run(tmp_path, sd15_checkpoint, str(picture))  # the workflow is in it; in a ComfyUI of its own
+    again = run(tmp_path, sd15_checkpoint, "tune", str(picture))  # the workflow is in it; in a ComfyUI of its own
     assert "there already" in again.stdout and again.returncode == 0
 
 
@@ -57,7 +52,7 @@ def test_what_is_not_faster_here_is_left_out(tmp_path, sd15_checkpoint, server):
     path = saved(tmp_path, sd15_checkpoint)
     output = tmp_path / "out.json"
     ours = ("--choice", "lossless", "--measure", "-o", str(output), "--server", server.base_url)
-    done = run(tmp_path, sd15_checkpoint, str(path), *ours)
+    done = run(tmp_path, sd15_checkpoint, "tune", str(path), *ours)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "measuring Set Attention Processor (backend auto), for KSampler" in done.stdout
     kept = "\nkept Set Attention Processor" in done.stdout
@@ -68,6 +63,7 @@ def test_what_is_not_faster_here_is_left_out(tmp_path, sd15_checkpoint, server):
         assert "Nothing was changed" in done.stdout and not output.exists()
 
 
+@pytest.mark.thorough
 def test_fewer_steps_are_found_where_they_draw_the_picture(tmp_path, sd15_checkpoint, server, client):
     # Random weights change a latent so little that fewer steps end where all of them do. The nodes that would be
     # timed are there already.
@@ -79,7 +75,7 @@ def test_fewer_steps_are_found_where_they_draw_the_picture(tmp_path, sd15_checkp
     prompt["5"]["inputs"]["model"] = ["8", 0]
     path.write_text(json.dumps(prompt))
     ours = ("--choice", "fast", "--measure", "--pictures", "14", "--server", server.base_url)
-    done = run(tmp_path, sd15_checkpoint, str(path), *ours)
+    done = run(tmp_path, sd15_checkpoint, "tune", str(path), *ours)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "trying other settings, for KSampler: at most the work of 14 pictures" in done.stdout
     assert "measuring Reuse Steps" not in done.stdout  # whose budget the search tries
@@ -93,6 +89,6 @@ def test_fewer_steps_are_found_where_they_draw_the_picture(tmp_path, sd15_checkp
 def test_a_mistake_is_one_sentence(tmp_path, sd15_checkpoint):
     """Other sentences: ``tests/unit/test_tune_reading.py``."""
     path = str(saved(tmp_path, sd15_checkpoint))
-    done = run(tmp_path, sd15_checkpoint, path, "--server", "http://127.0.0.1:9")
+    done = run(tmp_path, sd15_checkpoint, "tune", path, "--server", "http://127.0.0.1:9")
     assert done.returncode == 2
     assert "No ComfyUI answers at" in done.stderr and "Traceback" not in done.stderr
