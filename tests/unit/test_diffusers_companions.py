@@ -1,4 +1,4 @@
-"""Beside ours: LCM with its LoRA, the layout of SSD-1B, and reuse of features between steps (DeepCache)."""
+"""Beside ours: the layout of SSD-1B, and reuse of features between steps (DeepCache)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import diffusers
 import pytest
 import torch
-from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
-from peft import LoraConfig
+from paceline import Attention, FuseQKV, TokenMerging, optimize, report, restore
 from random_pipelines import distance, picture, small
 
 OURS = (FuseQKV(), Attention("sub_quadratic"), TokenMerging(ratio=0.75, method="kv_downsample"))
@@ -70,33 +68,6 @@ def test_features_reused_between_steps(name: str, ours_first: bool) -> None:
         assert set(states.values()) == {"active"}
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), picture(small(name)))
-
-
-def lcm(name: str) -> Any:
-    """A pipeline with LCM's scheduler and a LoRA as LCM's is: on attention, feed-forward and convolutions."""
-    pipeline = small(name)
-    pipeline.pipe.scheduler = diffusers.LCMScheduler.from_config(pipeline.pipe.scheduler.config)
-    targets = ["to_q", "to_k", "to_v", "to_out.0", "proj_in", "proj_out", "ff.net.0.proj", "ff.net.2", "conv1"]
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=targets)
-    pipeline.denoiser.add_adapter(config, adapter_name="lcm")
-    generator = torch.Generator().manual_seed(5)
-    for path, parameter in pipeline.denoiser.named_parameters():
-        if ".lora_" in path:
-            parameter.data.normal_(generator=generator, std=0.03)
-    return pipeline
-
-
-@pytest.mark.parametrize("name", ["sd15", "sdxl", "ssd1b"])
-def test_lcm(name: str) -> None:
-    options = {"steps": 4, "guidance_scale": 1.0}
-    expected = picture(lcm(name), **options)
-    pipeline = lcm(name)
-    with optimize(pipeline.pipe, *EXACT):
-        assert distance(picture(pipeline, **options), expected) <= 5e-5
-    with optimize(pipeline.pipe, *OURS, QuantizeInt8(include="*", rotation="off")) as now:
-        assert distance(picture(pipeline, **options), expected) <= 0.2
-        assert {line.summary.state for line in now.lines if line.component == "unet"} == {"active"}
-    assert torch.equal(picture(pipeline, **options), expected)
 
 
 def test_a_layout_without_a_middle_and_with_uneven_blocks() -> None:

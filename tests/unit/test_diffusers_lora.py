@@ -20,8 +20,9 @@ SETTINGS = {
 
 
 def add_lora(pipe: Any) -> None:
-    """A LoRA with random weights on all projections of the UNet, strong enough to be seen."""
-    pipe.unet.add_adapter(LoraConfig(r=4, lora_alpha=16, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
+    """A LoRA with random weights on attention, feed-forward and convolutions, as LCM's is; strong enough to be seen."""
+    targets = ["to_q", "to_k", "to_v", "to_out.0", "proj_in", "proj_out", "ff.net.0.proj", "ff.net.2", "conv1"]
+    pipe.unet.add_adapter(LoraConfig(r=4, lora_alpha=8, target_modules=targets))
     generator = torch.Generator().manual_seed(5)
     for name, parameter in pipe.unet.named_parameters():
         if ".lora_" in name:
