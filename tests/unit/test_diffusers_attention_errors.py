@@ -34,28 +34,6 @@ def test_our_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left() 
     assert summary.details == (f"{summary.counts['fallbacks']} x fallback: RuntimeError: no kernel image is available",)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
-    ids=["torch's", "plain"],
-)
-def test_out_of_memory_is_raised_and_not_remembered(error: Exception) -> None:
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
-    chosen = technique(pipeline.denoiser)
-    kernel = chosen.policy.function
-
-    def no_memory(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: object) -> torch.Tensor:
-        raise error
-
-    chosen.policy.function = no_memory
-    with pytest.raises(type(error), match="memory"):
-        picture(pipeline)
-    chosen.policy.function = kernel
-    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-    assert chosen.summary().counts["fallbacks"] == 0
-
-
 def inputs(text: int = 9) -> dict[str, torch.Tensor]:
     """What Flux's transformer is given for an image of 4 x 6 tokens."""
     generator = torch.Generator().manual_seed(0)
