@@ -6,7 +6,7 @@ Real networks on fake CUDA tensors, called with what a real pipeline hands on; s
 from __future__ import annotations
 
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -30,8 +30,9 @@ TECHNIQUES = {
 }
 PAIRS = [pair for pair in combinations(TECHNIQUES, 2) if pair != ("kv_downsample", "merge")]
 EACH_ONCE = [("kv_downsample", "fuse"), ("merge", "int8"), ("vanilla", "bf16")]
-NAMES = ["sd15", "sd15-controlnet", "sdxl", "if-1", "flux", "sd3"]
-LESS_OFTEN = ["sd15-img2img", "sd15-inpaint", "ssd1b", "if-2"]
+ONE_OF_EACH = ("sd15", "if-1", "flux", "sd3")  # classes of attention
+DTYPES = (torch.float16, torch.bfloat16)
+NAMES = (*ONE_OF_EACH, "sd15-controlnet", "sd15-img2img", "sd15-inpaint", "sdxl", "ssd1b", "if-2")
 
 
 @cache
@@ -89,10 +90,7 @@ def call(name, *settings, dtype=torch.float32, calls=2):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [
-        *((name, torch.float16) for name in NAMES),
-        *(pytest.param(name, torch.bfloat16, marks=pytest.mark.thorough) for name in NAMES + LESS_OFTEN),
-    ],
+    often([(name, torch.float16) for name in ONE_OF_EACH], product(NAMES, DTYPES), several=True),
 )
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     plain, _, _ = call(name, dtype=dtype)
@@ -121,18 +119,13 @@ def active(name, plain, dtype, *titles):
 
 
 @pytest.mark.parametrize(
-    ("name", "title", "block"),
+    ("name", "block"),
     # One gather before projection in UNets, one for keys and one for values after it elsewhere.
-    [
-        ("sd15", "kv_downsample", 1),
-        ("sdxl", "kv_downsample", 1),
-        ("sd3", "kv_downsample", 2),
-        ("flux", "kv_downsample", 2),
-    ],
+    often([("sd15", 1), ("flux", 2)], [("sd15", 1), ("sdxl", 1), ("sd3", 2), ("flux", 2)], several=True),
 )
-def test_fewer_keys_are_one_gather_for_each_block(name, title, block):
+def test_fewer_keys_are_one_gather_for_each_block(name, block):
     _, plain, _ = call(name)
-    _, found, states = call(name, TECHNIQUES[title])
+    _, found, states = call(name, TECHNIQUES["kv_downsample"])
     blocks = states["Apply ToMe"].counts["blocks"]
     assert blocks and found.total - plain.total == block * blocks
 

@@ -90,7 +90,7 @@ def apply_all(name: str, *settings: Any) -> None:
     assert torch.equal(picture(pipeline), baseline(name))
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", often((*ONE_OF_EACH, "sd15-controlnet", "ssd1b"), KNOWN))
 def test_all_together(name: str) -> None:
     apply_all(name, *TOGETHER)
 
