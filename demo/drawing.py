@@ -31,7 +31,7 @@ Bound = Callable[[float], Prompt]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawing:
     """One way to draw, and what came of it.
 
     Attributes:
@@ -88,7 +88,7 @@ class Easel:
         self.plain = self._judged("plain", "", pictures, self._rows)
         self.other_seed = self._judged("another seed", "", others, rows)
 
-    def draw(self, method: str, how: str, workflow: Prompt) -> Drawn:
+    def draw(self, method: str, how: str, workflow: Prompt) -> Drawing:
         """Draw all texts with a workflow."""
         drawn = self._judged(method, how, *self._drawn(workflow))
         print(f"  {drawn.summary}", flush=True)
@@ -103,16 +103,16 @@ class Easel:
             rows.append(sum(event["rows"] for event in result.of_type("demo.rows")))
         return pictures, fmean(rows)
 
-    def _judged(self, method: str, how: str, pictures: list[Image.Image], rows: float) -> Drawn:
+    def _judged(self, method: str, how: str, pictures: list[Image.Image], rows: float) -> Drawing:
         found = distances(_bytes(pictures), self._reference, self._lpips)
         shares = [share_of(one, self._seed_change)[0] or 0.0 for one in found]
-        return Drawn(method, how, self._steps * rows / self._rows, pictures, shares)
+        return Drawing(method, how, self._steps * rows / self._rows, pictures, shares)
 
-    def curve(self, method: str, bound: Bound, thresholds: Sequence[float]) -> list[Drawn]:
+    def curve(self, method: str, bound: Bound, thresholds: Sequence[float]) -> list[Drawing]:
         """Draw with each threshold."""
         return [self.draw(method, f"{threshold:.3g}", bound(threshold)) for threshold in thresholds]
 
-    def nearest(self, method: str, bound: Bound, found: list[Drawn], evaluations: float, tries: int) -> Drawn:
+    def nearest(self, method: str, bound: Bound, found: list[Drawing], evaluations: float, tries: int) -> Drawing:
         """Return what did as much work, or the next more; thresholds that are tried on the way join ``found``."""
         for _ in range(tries):
             more = [one for one in found if one.evaluations >= evaluations]

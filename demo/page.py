@@ -17,7 +17,7 @@ from typing import Any
 
 from comfy_host.client import Prompt
 from comfy_host.paths import commit
-from drawing import Drawn, in_words
+from drawing import Drawing, in_words
 from PIL import Image
 from plot import plot
 
@@ -70,11 +70,11 @@ class Trial:
 class Found:
     """Ways to draw the same pictures: ``same_work`` as ``tuned``, and all ``points`` of the plot."""
 
-    plain: Drawn
-    tuned: Drawn
-    same_work: list[Drawn]
-    other_seed: Drawn
-    points: list[Drawn]
+    plain: Drawing
+    tuned: Drawing
+    same_work: list[Drawing]
+    other_seed: Drawing
+    points: list[Drawing]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def write(
     path.write_text(html, encoding="utf-8")
 
 
-def _pictures(texts: Sequence[str], columns: Sequence[Drawn]) -> str:
+def _pictures(texts: Sequence[str], columns: Sequence[Drawing]) -> str:
     """Return a table: a row for each text, a column for each way to draw, and below what it took and changed."""
     plain = columns[0]
     heads = "".join(f'<th scope="col">{escape(one.title)}</th>' for one in columns)

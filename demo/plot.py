@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from comfy_host.pack import load_pack
-from drawing import Drawn
+from drawing import Drawing
 
 load_pack()
 from paceline.workbench.measurement.verdict import HARDLY_VISIBLE  # noqa: E402
@@ -20,7 +20,7 @@ _LOWEST = 0.003
 _TICKS = {0.003: "1/300", 0.01: "1/100", 0.03: "1/30", 0.1: "1/10", 0.3: "1/3", 1.0: "1"}
 
 
-def plot(points: Sequence[Drawn], tuned: Drawn, steps: int) -> str:
+def plot(points: Sequence[Drawing], tuned: Drawing, steps: int) -> str:
     """Return curves of the mean distance by evaluations, with lines up to the worst; low and to the left is good."""
     fewest = min(one.evaluations for one in (*points, tuned))
     first = 5 * math.floor(fewest / 5)
@@ -51,7 +51,7 @@ def plot(points: Sequence[Drawn], tuned: Drawn, steps: int) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-def _dot(x: float, y: float, radius: int, one: Drawn) -> str:
+def _dot(x: float, y: float, radius: int, one: Drawing) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"><title>{escape(one.summary)}</title></circle>'
 
 

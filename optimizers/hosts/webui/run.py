@@ -24,7 +24,7 @@ from ...token_merging.policy import TokenMergingPolicy
 from .attention import WebUIAttention
 from .models import model_of
 from .protocols import Denoiser, Processing
-from .samplers import Position, Solver
+from .samplers import Position, WebUISolver
 from .step_reuse import WebUIStepReuse
 from .technique import Compute, Said, Sampling, WebUITechnique
 from .token_merging import WebUITokenMerging
@@ -65,7 +65,7 @@ class Accelerated:
         self.inner, self.p, self.settings, self._finished, self.refusals = inner, p, settings, finished, refusals
 
     def __call__(self, model: Denoiser, x: Tensor, *args: Any, **given: Any) -> Any:
-        run = _Run(self, model, Solver.of(self.inner, given), x)
+        run = _Run(self, model, WebUISolver.of(self.inner, given), x)
         try:
             with run.shadows:
                 run.begin()
@@ -75,7 +75,7 @@ class Accelerated:
 
 
 class _Run:
-    def __init__(self, asked: Accelerated, denoiser: Denoiser, solver: Solver, x: Tensor) -> None:
+    def __init__(self, asked: Accelerated, denoiser: Denoiser, solver: WebUISolver, x: Tensor) -> None:
         self._asked, self._denoiser, self._solver, self._device = asked, denoiser, solver, x.device
         self._position = Position(denoiser, solver.timesteps)
         self._techniques: list[WebUITechnique] = []

@@ -18,7 +18,7 @@ OWN_LOOPS = {one.webui or name: one.chooses_levels for name, one in SAMPLERS.ite
 
 
 @dataclass(frozen=True)
-class Solver:
+class WebUISolver:
     """One call of a sampler's function.
 
     Attributes:
@@ -32,7 +32,7 @@ class Solver:
     timesteps: bool
 
     @classmethod
-    def of(cls, function: object, given: Mapping[str, Any]) -> Solver:
+    def of(cls, function: object, given: Mapping[str, Any]) -> WebUISolver:
         name = str(getattr(function, "__name__", type(function).__name__)).removeprefix("sample_")
         return cls(name, given, "timesteps" in given or name == "unipc")
 

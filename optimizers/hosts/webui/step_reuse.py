@@ -16,7 +16,7 @@ from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.settings import StepReuseSettings
 from .models import WebUIModel
 from .protocols import Denoiser
-from .samplers import OWN_LOOPS, Solver, Timesteps
+from .samplers import OWN_LOOPS, Timesteps, WebUISolver
 from .step_reuse_run import WebUIReuseRun
 from .technique import Compute, Sampling, WebUITechnique
 from .unet import is_unet
@@ -71,7 +71,7 @@ class WebUIStepReuse(WebUITechnique):
         return compute(x, *args, **options) if self._run is None else self._run.passes(compute, x, args, options)
 
 
-def _refusals(model: WebUIModel, solver: Solver) -> Iterator[str]:
+def _refusals(model: WebUIModel, solver: WebUISolver) -> Iterator[str]:
     name = OWN_LOOPS.get(solver.function)
     if name is not None:
         yield f"the sampler {name} chooses its noise levels itself"

@@ -14,7 +14,7 @@ from ....core.calls import Kwargs
 from ....core.shadow import Shadows
 from .models import WebUIModel
 from .protocols import Denoiser, Processing
-from .samplers import Position, Solver
+from .samplers import Position, WebUISolver
 
 Compute = Callable[..., Tensor]
 """Computes a guided prediction, or the passes of one call."""
@@ -30,7 +30,7 @@ class Sampling:
 
     p: Processing
     model: WebUIModel
-    solver: Solver
+    solver: WebUISolver
     position: Position
     device: torch.device
 
