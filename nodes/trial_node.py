@@ -14,8 +14,9 @@ from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.links import require_control_net, require_decoder
-from ..workbench.comfyui.prompt import Link, require_prompt
+from ..workbench.comfyui.prompt import Link
 from ..workbench.comfyui.segment import Segment
+from ..workbench.comfyui.workflow import Workflow
 from ..workbench.comfyui.workflow_job import StepWatch, WorkflowJob
 from ..workbench.measurement.speedup import MOST_ROUNDS
 from .common import PacelineNode
@@ -93,7 +94,7 @@ def _read(scene: str) -> tuple[str, Link, Segment, Segment]:
     try:
         parts = json.loads(scene)
         (id, slot), seeded = parts["end"], frozenset(map(str, parts["seeded"]))
-        wired, drawn = (Segment(require_prompt(parts[name]), seeded) for name in ("wired", "drawn"))
+        wired, drawn = (Segment(Workflow.read(parts[name]), seeded) for name in ("wired", "drawn"))
         return str(parts["kind"]), (str(id), int(slot)), wired, drawn
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidSetting("This scene cannot be read.", "Only Make this workflow faster makes scenes.") from error

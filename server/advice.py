@@ -10,7 +10,7 @@ from typing import Any
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..optimizers.step_reuse.samplers import FEWEST_STEPS
 from ..optimizers.token_merging.automatic import minimum_tokens
-from ..workbench.comfyui.prompt import Prompt, require_prompt, title_of
+from ..workbench.comfyui.workflow import Workflow
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
@@ -23,9 +23,12 @@ ADVICE = "/paceline/advice"
 
 def advice_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return the wires of a prompt on which something can be faster, and what to do there for each choice."""
-    prompt = require_prompt(sent)
+    workflow = Workflow.read(sent)
     machine = machine_here()
-    return {"choices": list(BUILT_IN), "wires": [_advised(prompt, wire, machine, nodes) for wire in find_wires(prompt)]}
+    return {
+        "choices": list(BUILT_IN),
+        "wires": [_advised(workflow, wire, machine, nodes) for wire in find_wires(workflow)],
+    }
 
 
 def _steps(choice: str, machine: Machine, reuse_steps: bool) -> list[Step]:
@@ -35,21 +38,21 @@ def _steps(choice: str, machine: Machine, reuse_steps: bool) -> list[Step]:
     return steps
 
 
-def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payload:
-    types = {node: str(prompt[node]["class_type"]) for node in upstream(prompt, wire)}
-    steps = steps_behind(prompt, wire) if wire.name == "model" else None
+def _advised(workflow: Workflow, wire: Wire, machine: Machine, nodes: Nodes) -> Payload:
+    types = {node: workflow.type(node) for node in upstream(workflow, wire)}
+    steps = steps_behind(workflow, wire) if wire.name == "model" else None
     few = steps is not None and steps <= FEWEST_STEPS
-    guiders = [title_of(prompt, node) for node, name in wire.receivers if is_second_model(prompt, node, name)]
+    guiders = [workflow.title(node) for node, name in wire.receivers if is_second_model(workflow, node, name)]
     second = len(guiders) == len(wire.receivers)
     reuse = not few and not second
-    file = next((value for node in types for value in prompt[node]["inputs"].values() if _names_int8(value)), "")
+    file = next((value for node in types for value in workflow.inputs(node).values() if _names_int8(value)), "")
     # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     machine = replace(machine, fast_int8=few and machine.device == "cuda" and not file)
     given = {
         choice: [step for step in _steps(choice, machine, reuse) if changed_by(nodes[step.node]) == wire.name]
         for choice in BUILT_IN
     }
-    plans = {choice: _plan(prompt, types, choice, one, nodes, reuse) for choice, one in given.items()}
+    plans = {choice: _plan(workflow, types, choice, one, nodes, reuse) for choice, one in given.items()}
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
     merges = any(step["node"] == "PacelineApplyToMe" for plan in plans.values() for step in plan["steps"])
@@ -73,7 +76,7 @@ def _names_int8(value: Any) -> bool:
 
 
 def _plan(
-    prompt: Prompt, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes, reuse: bool
+    workflow: Workflow, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes, reuse: bool
 ) -> Payload:
     """Return what to convert and what to insert, where ``types`` are the nodes on the way from the loader."""
     if "PacelineOptimizePreset" in types.values():
@@ -84,7 +87,7 @@ def _plan(
         if not reuse and known is not None and known.to == "PacelineReuseSteps":
             continue
         if known is not None and (choice != "lossless" or known.same_picture):
-            inputs = converted_inputs(type, prompt[node]["inputs"], nodes)
+            inputs = converted_inputs(type, workflow.inputs(node), nodes)
             foreign.append({"node": node, "to": known.to, "inputs": inputs})
     there = {*types.values(), *(one["to"] for one in foreign)}
     return {"foreign": foreign, "steps": shown_steps(step for step in steps if step.node not in there)}

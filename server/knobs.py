@@ -8,7 +8,8 @@ from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..optimizers.step_reuse.samplers import FEWEST_STEPS
-from ..workbench.comfyui.prompt import Prompt, class_of, link_of, node_before, title_of
+from ..workbench.comfyui.prompt import class_of, link_of
+from ..workbench.comfyui.workflow import Workflow
 from ..workbench.recipe import Step
 from ..workbench.search.space import EASY, REUSE, Candidate, Space
 from .foreign import KNOWN
@@ -43,7 +44,7 @@ class Knobs:
         nodes: titles of the nodes that were found to make a step faster.
     """
 
-    prompt: Prompt
+    workflow: Workflow
     space: Space
     sites: Mapping[str, Site]
     nodes: tuple[str, ...]
@@ -52,9 +53,9 @@ class Knobs:
         """Return ``Edit`` in web/js/payloads.d.ts for each widget that a candidate changes."""
         found = []
         for name, (node, put) in self.sites.items():
-            before, after = self.prompt[node]["inputs"][put], getattr(one, name)
+            before, after = self.workflow.inputs(node)[put], getattr(one, name)
             if before != after:
-                title = title_of(self.prompt, node)
+                title = self.workflow.title(node)
                 found.append({"node": node, "input": put, "before": before, "after": after, "title": title})
         return found
 
@@ -77,7 +78,7 @@ class Knobs:
 
 
 def find_knobs(
-    prompt: Prompt,
+    workflow: Workflow,
     sampler: str,
     upstream: Iterable[str],
     fixed: Collection[Site],
@@ -90,28 +91,28 @@ def find_knobs(
 
     `NotMeasurable` where the number of steps cannot be changed, or is small already.
     """
-    around = (sampler, *(node_before(prompt, sampler, name) for name in ("sampler", "sigmas")))
+    around = (sampler, *(workflow.before(sampler, name) for name in ("sampler", "sigmas")))
     sites: dict[str, Site] = {}
     for id in filter(None, around):
-        for name, put in SITES.get(prompt[id]["class_type"], {}).items():
-            value = prompt[id]["inputs"].get(put)
-            if value is not None and link_of(value) is None and (id, put) not in fixed and _whole(prompt[id]["inputs"]):
+        for name, put in SITES.get(workflow.type(id), {}).items():
+            value = workflow.inputs(id).get(put)
+            if value is not None and link_of(value) is None and (id, put) not in fixed and _whole(workflow.inputs(id)):
                 sites[name] = (id, put)
-    at = {name: prompt[node]["inputs"][put] for name, (node, put) in sites.items()}
+    at = {name: workflow.inputs(node)[put] for name, (node, put) in sites.items()}
     steps = at.get("steps")
-    title = title_of(prompt, sampler)
+    title = workflow.title(sampler)
     if not isinstance(steps, int) or isinstance(steps, bool):
         raise NotMeasurable(f"{title} has no number of steps of its own that could be changed.")
     if steps <= FEWEST_STEPS:
         raise NotMeasurable(f"{title} takes only {steps} steps, and each of so few changes the picture too much.")
-    types = {prompt[id]["class_type"] for id in upstream}
+    types = {workflow.type(id) for id in upstream}
     may = {*sites}
-    if class_of(_UNGUIDED) is not None and _guided(prompt, sampler):
+    if class_of(_UNGUIDED) is not None and _guided(workflow, sampler):
         may.add("unguided")
     if not any(known.to == REUSE_STEPS for type, known in KNOWN.items() if type in types) and REUSE_STEPS not in types:
         may |= {REUSE} | ({EASY} if class_of(_EASY) is not None else set())
     plain = Candidate(steps, str(at.get("sampler", "")), str(at.get("scheduler", "")))
-    return Knobs(prompt, Space(plain, 0.0, frozenset(may), faster if nodes else 1.0), sites, nodes)
+    return Knobs(workflow, Space(plain, 0.0, frozenset(may), faster if nodes else 1.0), sites, nodes)
 
 
 def _whole(inputs: Mapping[str, Any]) -> bool:
@@ -122,7 +123,7 @@ def _whole(inputs: Mapping[str, Any]) -> bool:
     return start == 0 and isinstance(end, int) and isinstance(steps, int) and end >= steps
 
 
-def _guided(prompt: Prompt, sampler: str) -> bool:
-    guider = node_before(prompt, sampler, "guider") or sampler
-    scale = prompt[guider]["inputs"].get("cfg")
+def _guided(workflow: Workflow, sampler: str) -> bool:
+    guider = workflow.before(sampler, "guider") or sampler
+    scale = workflow.inputs(guider).get("cfg")
     return isinstance(scale, (int, float)) and scale != 1

@@ -16,20 +16,10 @@ from typing import Any
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..optimizers.step_reuse.settings import BUDGETS
-from ..workbench.comfyui.prompt import (
-    Link,
-    Prompt,
-    default_values,
-    link_of,
-    needed_for,
-    node_before,
-    output_types,
-    require_prompt,
-    title_of,
-    users_of,
-)
+from ..workbench.comfyui.prompt import Link, default_values, link_of
 from ..workbench.comfyui.runnable import why_refused
 from ..workbench.comfyui.seeds import SEEDS, later_seed
+from ..workbench.comfyui.workflow import Workflow
 from ..workbench.measurement.verdict_text import fraction
 from ..workbench.search.engine import FIRST, MOST, PICTURES, DrawnPicture, Search, Trade
 from ..workbench.search.space import Candidate
@@ -57,8 +47,8 @@ class _Task:
     search tries itself.
     """
 
-    prompt: Prompt
-    plain: Prompt
+    prompt: Workflow
+    plain: Workflow
     receivers: Sequence[tuple[str, str]]
     before: Any
     behind: Any
@@ -113,47 +103,34 @@ def search_payload(sent: Any) -> Payload:
 
 
 def _task(sent: Mapping[str, Any]) -> _Task:
-    whole, chain = require_prompt(sent["prompt"]), [str(id) for id in sent["chain"]]
+    whole, chain = Workflow.read(sent["prompt"]), [str(id) for id in sent["chain"]]
     kept = [str(id) for id in sent["kept"]]
     receivers = [(str(one["node"]), str(one["input"])) for one in sent["receivers"]]
-    own = [id for id in chain if whole[id]["class_type"] == REUSE_STEPS]
-    prompt = _without(whole, [id for id in chain if id not in kept])
-    plain = _without(prompt, kept)
-    behind, before = ([one[node]["inputs"].get(put) for node, put in receivers] for one in (prompt, plain))
+    own = [id for id in chain if whole.type(id) == REUSE_STEPS]
+    prompt = whole.without([id for id in chain if id not in kept])
+    plain = prompt.without(kept)
+    behind, before = ([one.inputs(node).get(put) for node, put in receivers] for one in (prompt, plain))
     origin = link_of(before[0]) if before else None
     if origin is None or any(link != before[0] for link in before):
         raise NotMeasurable("What is to be faster is not in the workflow that would run.")
     if any(is_second_model(plain, node, put) for node, put in receivers):
         raise NotMeasurable("The first model of a guider decides how both are sampled.")
-    users = {node: None for node, _ in receivers} | users_of(plain, [node for node, _ in receivers])
+    users = {node: None for node, _ in receivers} | plain.users([node for node, _ in receivers])
     end = sampled(plain, users)
-    latents = [id for id in users if "LATENT" in output_types(plain[id]["class_type"])]
+    latents = [id for id in users if "LATENT" in plain.gives(id)]
     if sum(_samples(plain, id, receivers) for id in latents) > 1:
         raise NotMeasurable("Several samplers share this model, and only one sampler's steps are searched.")
-    titles = tuple(title_of(whole, id) for id in kept)
+    titles = tuple(whole.title(id) for id in kept)
     fixed = [(str(one["node"]), str(one["input"])) for one in sent["fixed"]]
     way = upstream(plain, Wire("model", origin, receivers))
     knobs = find_knobs(plain, end[0], way, fixed, titles, max(1.0, float(sent["faster"])))
     return _Task(prompt, plain, receivers, before[0], behind[0], end, knobs, own)
 
 
-def _without(prompt: Prompt, ids: Sequence[str]) -> Prompt:
-    """Return a prompt in which nodes hand on their model unchanged."""
-
-    def before(value: Any) -> Any:
-        for _ in ids:  # no more often: they may go in a circle
-            link = link_of(value)
-            value = prompt[link[0]]["inputs"]["model"] if link is not None and link[0] in ids else value
-        return value
-
-    changed = {id: {name: before(value) for name, value in node["inputs"].items()} for id, node in prompt.items()}
-    return {id: {**node, "inputs": changed[id]} for id, node in prompt.items() if id not in ids}
-
-
-def _samples(prompt: Prompt, id: str, receivers: Iterable[tuple[str, str]]) -> bool:
+def _samples(workflow: Workflow, id: str, receivers: Iterable[tuple[str, str]]) -> bool:
     """Return whether a node that gives a latent is itself given the model, or a guider that is."""
     given = {node for node, _ in receivers}
-    return id in given or node_before(prompt, id, "guider") in given
+    return id in given or workflow.before(id, "guider") in given
 
 
 def _read(shown: Mapping[str, Any]) -> DrawnPicture:
@@ -195,18 +172,15 @@ def _prompt(task: _Task, one: Candidate, seed: int, limit: float) -> Nodes:
         "class_type": "_PacelineTried",
         "inputs": {**about, **given, **models, **vae, "again": list(again), "tried": list(tried)},
     }
-    known: dict[str, Mapping[str, Any]] = {**task.prompt, **nodes}
-    return {id: dict(known[id]) for id in needed_for(known, _NODE)}
+    known = Workflow({**task.prompt, **nodes})
+    return {id: dict(known[id]) for id in known.needed(_NODE)}
 
 
 def _drawing(task: _Task, nodes: Nodes, one: Candidate | None, seed: int, run: str) -> tuple[Link, str]:
     """Add the nodes that draw one picture; return where its latent comes from, and the node that counts its work."""
-    base: Nodes = {id: {**node, "inputs": dict(node["inputs"])} for id, node in task.plain.items()}
     source = task.before
     if one is not None:
         source = task.behind if one.with_nodes else task.before
-        for edit in task.knobs.edits(one):
-            base[edit["node"]]["inputs"][edit["input"]] = edit["after"]
     own: Nodes = {}
     for number, step in enumerate(() if one is None else task.knobs.steps(one)):
         id = f"{_NODE} {run} step {number}"
@@ -214,29 +188,20 @@ def _drawing(task: _Task, nodes: Nodes, one: Candidate | None, seed: int, run: s
         source = [id, 0]
     counter = f"{_NODE} {run} counted"
     own[counter] = {"class_type": "_PacelineCounted", "inputs": {"model": source, "run": run}}
-    for node, put in task.receivers:
-        base[node]["inputs"][put] = [counter, 0]
-    needed = needed_for(base, task.end[0])
-    seeded = [id for id in needed if id in base and draws(base[id])] if seed else []
-    for id in seeded:
-        inputs = base[id]["inputs"]
-        inputs |= {put: _later(inputs[put], seed) for put in SEEDS if put in inputs}
-    edited = [] if one is None else [edit["node"] for edit in task.knobs.edits(one)]
-    changed = {*edited, *(node for node, _ in task.receivers)}
-    by_model, by_seed = ({*ids, *users_of(base, ids)} for ids in (changed, seeded))
+    edits = {} if one is None else {(edit["node"], edit["input"]): edit["after"] for edit in task.knobs.edits(one)}
+    base = task.plain.edited(edits | dict.fromkeys(task.receivers, [counter, 0]))
+    needed = base.needed(task.end[0])
+    seeded = [id for id in needed if draws(base, id)] if seed else []
+    seeds = [(id, put) for id in seeded for put in SEEDS if put in base.inputs(id)]
+    base = base.edited({(id, put): _later(base.inputs(id)[put], seed) for id, put in seeds})
+    changed = {id for id, _ in (*edits, *task.receivers)}
+    by_model, by_seed = ({*ids, *base.users(ids)} for ids in (changed, seeded))
     names = {id: f"{_NODE} {run} {id}" for id in by_model & needed.keys()}
     names |= {id: f"{_NODE} seed {seed} {id}" for id in (by_seed - by_model) & needed.keys()}
-    for id, name in names.items():
-        nodes[name] = {**base[id], "inputs": {put: _moved(value, names) for put, value in base[id]["inputs"].items()}}
-    nodes |= own
+    nodes |= base.copy(names) | own
     return (names[task.end[0]], task.end[1]), counter
 
 
 def _later(value: Any, seed: int) -> int:
     # The value of one that comes over a link is not known here.
     return later_seed(value, seed) if isinstance(value, int) else 20_010 + seed
-
-
-def _moved(value: Any, names: Mapping[str, str]) -> Any:
-    link = link_of(value)
-    return value if link is None or link[0] not in names else [names[link[0]], link[1]]

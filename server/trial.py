@@ -15,8 +15,9 @@ from typing import Any
 from ..core.choices import CHOICES
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.prompt import Prompt, needed_for, require_prompt
+from ..workbench.comfyui.prompt import Prompt
 from ..workbench.comfyui.runnable import why_refused
+from ..workbench.comfyui.workflow import Workflow
 from .built_in_presets import BUILT_IN
 from .trial_scene import NotMeasurable, Scene, scene_for
 
@@ -59,14 +60,14 @@ def trial_payload(sent: Any) -> Payload:
     """
     trial = Trial()
     try:
-        prompt, chain, choice = require_prompt(sent["prompt"]), [str(id) for id in sent["chain"]], sent["choice"]
+        workflow, chain, choice = Workflow.read(sent["prompt"]), [str(id) for id in sent["chain"]], sent["choice"]
         findings = list(sent["findings"])
         require_choice("choice", choice, BUILT_IN)
-        if not chain or not all(id in prompt for id in chain):
+        if not chain or not all(id in workflow for id in chain):
             raise NotMeasurable("What was inserted is not in the workflow that would run.")
-        scene = scene_for(prompt, str(sent["name"]), chain)
+        scene = scene_for(workflow, str(sent["name"]), chain)
         for node, before, after in _measurements(chain, choice, findings, trial):
-            made = _prompt_for(prompt, scene, chain, before, after)
+            made = _prompt_for(workflow, scene, chain, before, after)
             if not findings and not trial.judged:
                 refused = why_refused(made, _COMPARE)
                 if refused:
@@ -112,19 +113,19 @@ def _saved(found: Finding) -> float:
 
 
 def _prompt_for(
-    prompt: Prompt, scene: Scene, chain: Sequence[str], before: Sequence[str], after: Sequence[str]
+    workflow: Prompt, scene: Scene, chain: Sequence[str], before: Sequence[str], after: Sequence[str]
 ) -> dict[str, Any]:
     """Return a prompt that compares the chain's source behind some of its nodes with the source behind others."""
     known: dict[str, Any] = {**scene.nodes}
 
     def behind(kept: Sequence[str], side: str) -> Any:
-        value = prompt[chain[0]]["inputs"][scene.name]
+        value = workflow[chain[0]]["inputs"][scene.name]
         for id in kept:
             copy = f"{_COMPARE}_{side}_{id}"
-            known[copy] = {**prompt[id], "inputs": {**prompt[id]["inputs"], scene.name: value}}
+            known[copy] = {**workflow[id], "inputs": {**workflow[id]["inputs"], scene.name: value}}
             value = [copy, 0]
         return value
 
     sides = {"baseline": behind(before, "a"), "optimized": behind(after, "b")}
     known[_COMPARE] = {"class_type": "_PacelineTrial", "inputs": {**scene.inputs, **sides, **ROUNDS}}
-    return {id: known[id] for id in needed_for(known, _COMPARE)}
+    return {id: known[id] for id in Workflow(known).needed(_COMPARE)}

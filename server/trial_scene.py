@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import PacelineError
-from ..workbench.comfyui.prompt import Link, Prompt, link_of, needed_for, output_types, title_of, users_of
+from ..workbench.comfyui.prompt import Link, link_of
 from ..workbench.comfyui.seeds import SEEDS
 from ..workbench.comfyui.segment import NOT_AGAIN, runs_again
+from ..workbench.comfyui.workflow import Workflow
 from ..workbench.comfyui.workflow_job import WIRE
-from .wires import is_ours, typed_links
+from .wires import is_ours
 
 _NAMES = {"MODEL": "model", "VAE": "vae", "CONTROL_NET": "control_net"}
 
@@ -30,32 +31,32 @@ class Scene:
     """What the chain carries, the workflow without nodes of ours, and inputs of the trial's node."""
 
     name: str
-    nodes: Prompt
+    nodes: Workflow
     inputs: Mapping[str, Any]
 
 
-def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
+def scene_for(workflow: Workflow, name: str, chain: list[str]) -> Scene:
     """Return how to measure the nodes of a ``chain``, which carries a ``name``: ``model``, ``vae`` or ``control_net``.
 
     `NotMeasurable` where nothing behind it samples, or decodes pictures.
     """
-    plain = _without_ours(prompt, chain[-1])
-    users = users_of(plain, [WIRE])
+    plain = _without_ours(workflow, chain[-1])
+    users = plain.users([WIRE])
     end = _decoded(plain, users) if name == "vae" else sampled(plain, users)
     inputs: dict[str, Any] = {} if name == "vae" else decoder(plain, end[0])
-    needed = needed_for(plain, end[0])
+    needed = plain.needed(end[0])
     inside = [] if name == "vae" else [id for id in needed if id in users]
     if name == "vae":  # other uses of the VAE, such as encoding a picture, go without what is tried
-        source = prompt[chain[0]]["inputs"][name]
-        plain = {id: _relinked(node, source) for id, node in plain.items()}
+        source = workflow.inputs(chain[0])[name]
+        plain = plain.relinked(lambda value: source if (link := link_of(value)) and link[0] == WIRE else value)
     if name != "model":
         inputs["model"] = _model(plain, needed)
-    seeded = [id for id in needed if draws(plain[id])]
-    decided = {*seeded, *users_of(plain, seeded)}
+    seeded = [id for id in needed if draws(plain, id)]
+    decided = {*seeded, *plain.users(seeded)}
     drawn = [id for id in needed if id in decided and id not in inside]
     for id in (*inside, *drawn):
-        if not runs_again(plain[id]["class_type"]):
-            raise NotMeasurable(f"{title_of(plain, id)} {NOT_AGAIN}.")
+        if not runs_again(plain.type(id)):
+            raise NotMeasurable(f"{plain.title(id)} {NOT_AGAIN}.")
     parts = {
         "kind": name,
         "end": end,
@@ -63,14 +64,14 @@ def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
         "drawn": {id: plain[id] for id in drawn},
         "seeded": seeded,
     }
-    links = [link_of(value) for id in (*inside, *drawn) for value in plain[id]["inputs"].values()]
+    links = [link_of(value) for id in (*inside, *drawn) for value in plain.inputs(id).values()]
     for id, slot in filter(None, [*links, end]):
         if id not in (*inside, *drawn, WIRE):
             inputs[f"{id} {slot}"] = [id, slot]
     return Scene(name, plain, {**inputs, "scene": json.dumps(parts)})
 
 
-def _without_ours(prompt: Prompt, last: str) -> dict[str, Mapping[str, Any]]:
+def _without_ours(workflow: Workflow, last: str) -> Workflow:
     """Return a prompt in which nothing uses what nodes of ours change; what used the ``last`` of a chain uses ``WIRE``.
 
     What is judged is nothing but the chain.
@@ -78,81 +79,63 @@ def _without_ours(prompt: Prompt, last: str) -> dict[str, Mapping[str, Any]]:
 
     def before(value: Any) -> Any:
         seen: set[str] = set()
-        while (link := link_of(value)) and link[0] in prompt and link[0] not in seen and is_ours(prompt[link[0]]):
+        while (link := link_of(value)) and link[0] in workflow and link[0] not in seen and is_ours(workflow[link[0]]):
             if link == (last, 0):
                 return [WIRE, 0]
             seen.add(link[0])
-            types = output_types(prompt[link[0]]["class_type"])
-            name = _NAMES.get(types[link[1]] if link[1] < len(types) else "")
-            if name not in prompt[link[0]]["inputs"]:
+            types = workflow.gives(link[0])
+            name = _NAMES.get(types[link[1]]) if link[1] < len(types) else None
+            if name is None or name not in workflow.inputs(link[0]):
                 return value
-            value = prompt[link[0]]["inputs"][name]
+            value = workflow.inputs(link[0])[name]
         return value
 
-    plain: dict[str, Mapping[str, Any]] = {WIRE: {"class_type": "", "inputs": {}}}
-    for id, node in prompt.items():
-        plain[id] = {**node, "inputs": {name: before(value) for name, value in node["inputs"].items()}}
-    return plain
+    return Workflow({WIRE: {"class_type": "", "inputs": {}}, **workflow.relinked(before)})
 
 
-def sampled(prompt: Prompt, users: Iterable[str]) -> Link:
+def sampled(workflow: Workflow, users: Iterable[str]) -> Link:
     """Return the LATENT of the last sampler behind a wire; of several that are no others' latents, the first."""
     samplers = [
-        id for id in prompt if id in users and _gives(prompt[id], "LATENT") and _takes(prompt, id, "MODEL", "GUIDER")
+        id
+        for id in workflow
+        if id in users and "LATENT" in workflow.gives(id) and workflow.takes(id, "MODEL", "GUIDER")
     ]
-    last = [id for id in samplers if not users_of(prompt, [id]).keys() & samplers]
+    last = [id for id in samplers if not workflow.users([id]).keys() & samplers]
     if not last:
         raise NotMeasurable("No sampler follows that gives a latent, so there is nothing to measure.")
-    return last[0], output_types(prompt[last[0]]["class_type"]).index("LATENT")
+    return last[0], workflow.gives(last[0]).index("LATENT")
 
 
-def _decoded(prompt: Prompt, users: Iterable[str]) -> Link:
+def _decoded(workflow: Workflow, users: Iterable[str]) -> Link:
     """Return the LATENT that is decoded with the VAE of a wire."""
-    for id in prompt:
-        if id in users and _gives(prompt[id], "IMAGE") and WIRE in (origin for origin, _ in _takes(prompt, id, "VAE")):
-            for latent in _takes(prompt, id, "LATENT"):
+    for id in workflow:
+        vaes = (origin for origin, _ in workflow.takes(id, "VAE"))
+        if id in users and "IMAGE" in workflow.gives(id) and WIRE in vaes:
+            for latent in workflow.takes(id, "LATENT"):
                 return latent
     raise NotMeasurable("This VAE decodes no pictures of the workflow, and only that is measured.")
 
 
-def decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
+def decoder(workflow: Workflow, sampler: str) -> dict[str, Any]:
     """Return ``vae`` and ``audio_vae``, which decode what a sampler gives to pictures and sound, where they do."""
-    users = users_of(prompt, [sampler])
-    coders = [id for id in prompt if id in users and _takes(prompt, id, "LATENT") and _takes(prompt, id, "VAE")]
+    users = workflow.users([sampler])
+    coders = [id for id in workflow if id in users and workflow.takes(id, "LATENT") and workflow.takes(id, "VAE")]
     found: dict[str, Any] = {}
     for id in coders:
         for given, name in (("IMAGE", "vae"), ("AUDIO", "audio_vae")):
-            if _gives(prompt[id], given):
-                found.setdefault(name, list(_takes(prompt, id, "VAE")[0]))
+            if given in workflow.gives(id):
+                found.setdefault(name, list(workflow.takes(id, "VAE")[0]))
     return found
 
 
-def _model(prompt: Prompt, needed: Iterable[str]) -> list[Any]:
+def _model(workflow: Workflow, needed: Iterable[str]) -> list[Any]:
     for id in needed:
-        for model in _takes(prompt, id, "MODEL"):
+        for model in workflow.takes(id, "MODEL"):
             return list(model)
     raise NotMeasurable("No model samples what is decoded, so there is no other picture to measure a difference by.")
 
 
-def _takes(prompt: Prompt, id: str, *types: str) -> list[Link]:
-    return [origin for type, _, origin in typed_links(prompt, id) if type in types]
-
-
-def _gives(node: Mapping[str, Any], type: str) -> bool:
-    return type in output_types(node["class_type"])
-
-
-def draws(node: Mapping[str, Any]) -> bool:
+def draws(workflow: Workflow, id: str) -> bool:
     """Return whether a node draws from a seed of its own."""
-    seeded = any(name in node["inputs"] for name in SEEDS)
-    return seeded and (_gives(node, "NOISE") or _gives(node, "LATENT"))
-
-
-def _relinked(node: Mapping[str, Any], source: Any) -> dict[str, Any]:
-    """Return a node with its links to ``WIRE`` moved to another."""
-
-    def relinked(value: Any) -> Any:
-        link = link_of(value)
-        return source if link is not None and link[0] == WIRE else value
-
-    return {**node, "inputs": {name: relinked(value) for name, value in node["inputs"].items()}}
+    seeded = any(name in workflow.inputs(id) for name in SEEDS)
+    return seeded and not {"NOISE", "LATENT"}.isdisjoint(workflow.gives(id))

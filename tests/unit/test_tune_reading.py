@@ -70,10 +70,10 @@ def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():
-    from paceline.workbench.comfyui.prompt import title_of
+    from paceline.workbench.comfyui.workflow import Workflow
 
     def titled(about):
-        return title_of({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}, "1")
+        return Workflow({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}).title("1")
 
     assert titled({"title": "\x1b]0;owned\x07\x1b[2J my\r\nnode \ud800\u202e"}) == "]0;owned[2J mynode "
     assert titled({"title": "n" * 1000}) == "n" * 100

@@ -1,37 +1,16 @@
-"""A prompt, the form in which ComfyUI runs a workflow (its "API format"), and the descriptions of node types."""
+"""The links of a prompt, and what ComfyUI knows of a type of nodes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from ...core.errors import InvalidSetting
 
 Prompt = Mapping[str, Mapping[str, Any]]
 """Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``."""
 
-_MOST_NODES = 3000
-"""Looking at a workflow takes time that grows with the square of its nodes, and nothing can cancel it."""
-
-_TITLE = 100
-"""Characters of a title that are shown."""
-
 Link = tuple[str, int]
 """The node that a value comes from, and which of its outputs."""
-
-
-def require_prompt(sent: Any) -> Prompt:
-    """Return what was given, if it is a prompt; `InvalidSetting` if not."""
-    if not isinstance(sent, dict) or not all(
-        isinstance(node, dict) and isinstance(node.get("class_type"), str) and isinstance(node.get("inputs", {}), dict)
-        for node in sent.values()
-    ):
-        remedy = "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node."
-        raise InvalidSetting("This is no workflow in the API format.", remedy)
-    if len(sent) > _MOST_NODES:
-        raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
-    return {str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()}
 
 
 def link_of(value: Any) -> Link | None:
@@ -41,64 +20,10 @@ def link_of(value: Any) -> Link | None:
     return None
 
 
-def links_into(prompt: Prompt, id: str) -> dict[str, Link]:
-    """Return where the inputs of a node come from, by their names, as far as other nodes of the prompt give them."""
-    links = {name: link_of(value) for name, value in prompt[id]["inputs"].items()}
-    return {name: link for name, link in links.items() if link is not None and link[0] in prompt}
-
-
-def node_before(prompt: Prompt, id: str, *names: str) -> str | None:
-    """Return the node that an input comes from; of several names, the first input that comes from one."""
-    links = links_into(prompt, id)
-    return next((links[name][0] for name in names if name in links), None)
-
-
-def title_of(prompt: Prompt, id: str) -> str:
-    """Return a node's title in one line, without characters that a terminal would take for a command."""
-    node = prompt[id]
-    about = node.get("_meta")
-    title = about.get("title") if isinstance(about, Mapping) else None
-    return "".join(char for char in str(title or node["class_type"]) if char.isprintable())[:_TITLE]
-
-
 def failure_of(message: Mapping[str, Any]) -> str | None:
     """Return ComfyUI's message about a failed prompt, or its exception's type if that is empty; None after success."""
     said = str(message.get("exception_message") or "").strip()
     return said or message.get("exception_type")
-
-
-def way_back(id: str | None, before: Callable[[str], str | None]) -> Iterator[str]:
-    """Yield a node, its source, the source's source, and so on; ends at the first node that was seen before."""
-    seen: set[str] = set()
-    while id is not None and id not in seen:
-        seen.add(id)
-        yield id
-        id = before(id)
-
-
-def users_of(prompt: Prompt, ids: Iterable[str]) -> dict[str, None]:
-    """Return the nodes that use what some nodes give, also through others."""
-    users: dict[str, list[str]] = {}
-    for id in prompt:
-        for origin, _ in links_into(prompt, id).values():
-            users.setdefault(origin, []).append(id)
-    return reached(ids, lambda id: users.get(id, ()))
-
-
-def needed_for(prompt: Prompt, id: str) -> dict[str, None]:
-    """Return a node and those that it needs, directly or through others."""
-    return {id: None} | reached([id], lambda one: (origin for origin, _ in links_into(prompt, one).values()))
-
-
-def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, None]:
-    """Return the nodes that follow after some, and after these, in the order in which they are found."""
-    found: dict[str, None] = {}
-    left = [*ids]
-    while left:
-        new = [id for id in following(left.pop()) if id not in found]
-        found |= dict.fromkeys(new)
-        left += new
-    return found
 
 
 def input_types(node: str) -> dict[str, str]:

@@ -7,7 +7,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from .prompt import Prompt, link_of, title_of
+from .prompt import Prompt, link_of
+from .workflow import Workflow
 
 _SHOWN = 3
 """Missing things that are named; further ones are counted."""
@@ -23,7 +24,9 @@ def why_refused(prompt: Prompt, last: str) -> str:
     for id, slot in links:
         checked[f"{id} {slot}"] = {"class_type": "PreviewAny", "inputs": {"source": [id, slot]}}
     _, error, _, found = asyncio.run(execution.validate_prompt("", checked, None))
-    troubles = [_sentence(title_of(prompt, id), id, error) for id, about in found.items() for error in about["errors"]]
+    troubles = [
+        _sentence(Workflow(prompt).title(id), id, error) for id, about in found.items() for error in about["errors"]
+    ]
     if not troubles and error is not None:
         troubles = [str(error["message"]).rstrip(".")]
     more = f" ({len(troubles) - _SHOWN} more)" if len(troubles) > _SHOWN else ""

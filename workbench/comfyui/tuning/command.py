@@ -22,8 +22,9 @@ from ....core.choices import CHOICES
 from ....core.files import write_atomically
 from ...exit_status import exit_status
 from ...search.engine import FIRST, MOST
-from ..prompt import Prompt, title_of
+from ..prompt import Prompt
 from ..standalone import find_comfyui, split_arguments
+from ..workflow import Workflow
 from .reading import read_workflow
 from .rewrite import Rewritten, settings_of
 from .server import Server, start_server
@@ -85,10 +86,10 @@ def _kept(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the nodes to insert on a wire, and the widgets of others to change."""
     steps, chain = list(wire["plans"][choice]["steps"]), faster.chains[at]
-    where = ", ".join(title_of(faster.prompt, receiver["node"]) for receiver in wire["receivers"])
+    where = ", ".join(Workflow(faster.prompt).title(receiver["node"]) for receiver in wire["receivers"])
     names = [settings_of(faster.prompt[id], step) for id, step in zip(chain, steps, strict=True)]
     for foreign in wire["plans"][choice]["foreign"]:
-        print(f"converted to {title_of(faster.prompt, foreign['node'])}, for {where}")
+        print(f"converted to {Workflow(faster.prompt).title(foreign['node'])}, for {where}")
     if not most:
         for name in names:
             print(f"inserted {name}, for {where}")

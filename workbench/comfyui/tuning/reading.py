@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import InvalidSetting
-from ..prompt import Prompt, require_prompt
+from ..workflow import Workflow
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _OF_A_NODE = ("class_type", "inputs", "_meta")
@@ -16,7 +16,7 @@ _OF_A_NODE = ("class_type", "inputs", "_meta")
 _HINT = "Name a workflow in the API format (in ComfyUI: File > Export (API)), or a PNG that ComfyUI has saved."
 
 
-def read_workflow(path: Path) -> Prompt:
+def read_workflow(path: Path) -> dict[str, Any]:
     """Return the prompt in a file; `InvalidSetting` if the file cannot be read, or has none."""
     try:
         with path.open("rb") as file:
@@ -39,8 +39,8 @@ def read_workflow(path: Path) -> Prompt:
             f"{path} is what ComfyUI's Save writes, which is no workflow in the API format.",
             "Open it in ComfyUI and choose File > Export (API), or name a PNG that ComfyUI has saved with it.",
         )
-    prompt = require_prompt(found)
-    return {id: {key: node[key] for key in _OF_A_NODE if key in node} for id, node in prompt.items()}
+    workflow = Workflow.read(found)
+    return {id: {key: node[key] for key in _OF_A_NODE if key in node} for id, node in workflow.items()}
 
 
 def _prompt_in(path: Path) -> str:
