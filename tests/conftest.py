@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import dealing
 import pytest
-from comfy_host import in_process, pack, standins
+from comfy_host import in_process, pack, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
 
@@ -43,9 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; processes side by side begin with what takes longest."""
+    """Skip what needs a GPU or a newer ComfyUI than there is; processes side by side begin with what takes longest."""
     if hasattr(config, "workerinput"):
         dealing.longest_first(items)
+    lacking = transformers.lacking()
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        for name in lacking.intersection(value.split(" ")[0] for value in values if isinstance(value, str)):
+            item.add_marker(pytest.mark.skip(reason=f"this ComfyUI has no {transformers.ALL[name].config}"))
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

@@ -33,8 +33,12 @@ def traits(name: str) -> frozenset[Trait]:
 
 
 def covering(names: Iterable[str], times: int = TIMES) -> list[str]:
-    """Return few of ``names``, in their order, so that ``times`` of them have each trait, or all that have it."""
-    having = {name: traits(name) for name in names}
+    """Return few of ``names``, in their order, so that ``times`` of them have each trait, or all that have it.
+
+    Those of newer ComfyUIs come on top: where there is none they are skipped.
+    """
+    names = list(names)
+    having = {name: traits(name) for name in names if not ALL[name].newer}
     counts = Counter(trait for found in having.values() for trait in found)
     wanted = Counter({trait: min(times, count) for trait, count in counts.items()})
     chosen: set[str] = set()
@@ -42,4 +46,4 @@ def covering(names: Iterable[str], times: int = TIMES) -> list[str]:
         best = max(having.keys() - chosen, key=lambda name: (sum(wanted[trait] > 0 for trait in having[name]), name))
         chosen.add(best)
         wanted.subtract(having[best])
-    return [name for name in having if name in chosen]
+    return [name for name in names if name in chosen or ALL[name].newer]

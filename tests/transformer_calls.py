@@ -64,7 +64,7 @@ def oracle(name):
 
     def override(func, q, k, v, heads, mask=None, skip_reshape=False, **kwargs):
         axis = 2 if skip_reshape else 1
-        if (q.shape[axis] == k.shape[axis] or name == "hidream_o1") and k.shape[axis] in sizes:
+        if (q.shape[axis] == k.shape[axis] or name in ("hidream_o1", "qwen_image21")) and k.shape[axis] in sizes:
             before = sizes[k.shape[axis]]
             k, v = (every_second(x, before, frames, rows, columns, axis) for x in (k, v))
             if mask is not None:

@@ -37,6 +37,8 @@ class TokenLayout:
         image_attention: whether calls with the tokens of the image alone are reduced too.
         text_apart: whether queries of the text have calls of their own that do not reach the hook, so that the calls
             that do have fewer queries than keys.
+        segments: whether each part of the sequence has a call of its own, with all keys up to its end. The image is the
+            last part; its call alone is reduced.
         patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns;
             none where each place of the latent is a token.
         more_calls: attributes with the number of tokens of further attention calls, which are not reduced.
@@ -59,6 +61,7 @@ class TokenLayout:
     guides: str = ""
     image_attention: bool = False
     text_apart: bool = False
+    segments: bool = False
     patch: tuple[str, ...] = ("patch_size",)
     more_calls: tuple[str, ...] = ()
     references: bool = False

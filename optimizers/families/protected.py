@@ -20,6 +20,6 @@ PROTECTED: tuple[tuple[str, str], ...] = (
 
 GATED_OUTPUT = (
     r"(ff\.net\.2|ffn\.net\.2|mlp\.2|mlp\.fc2|mlp\.c_proj|\.w2|linear2|ffn\.2|ff_context\.net\.2|mlp\.net\.2"
-    r"|mlp\.down_proj|feed_forward\.(linear_2|out_layer)|single_transformer_blocks\.\d+\.proj_out)$"
+    r"|mlp\.down_proj|img_mlp\.out|feed_forward\.(linear_2|out_layer)|single_transformer_blocks\.\d+\.proj_out)$"
 )
 """Pattern of names of layers after an activation (GEGLU, GELU, SwiGLU), whose inputs have long tails."""

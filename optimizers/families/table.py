@@ -6,7 +6,7 @@ A record comes before others whose packages hold its classes. ComfyUI is that of
 from __future__ import annotations
 
 from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
-from .notes import EVERY_FRAME, SELF_ATTENTION
+from .notes import EVERY_FRAME, NEWER, SELF_ATTENTION
 from .wan import OTHER_WAN, WAN
 
 _QKV = ("to_q", "to_k", "to_v")
@@ -82,6 +82,21 @@ FAMILIES: tuple[Family, ...] = (
             note=f"reference images (Edit) {_THINNED_REFERENCES}",
         ),
         attention=(_QWEN_ATTENTION,),
+    ),
+    Family(
+        name="Qwen-Image 2.1",
+        networks=("comfy.ldm.qwen_image21.model.QwenImage21Transformer2DModel",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("transformer_blocks",),
+            eligible="all blocks, for queries of the image; text and references never look at the image",
+            before=("ref_latents",),
+            segments=True,
+            patch=(),
+            note=f"{_KEPT_REFERENCES}; {NEWER}",
+        ),
+        attention=(AttentionLayer("comfy.ldm.qwen_image21.model.Attention", (_QKV,)),),
+        traced_in_parts=True,
     ),
     Family(
         name="Z-Image",

@@ -98,7 +98,8 @@ def test_a_model_in_16_bit_weights_computes_as_it_does_alone(studio, fuse):
 
 SELF, SELF_AND_TEXT = "q, k and v in {} attention calls", "q, k and v in {} and for k and v in {} attention calls"
 SERVED = {
-    "qwen_image": SELF.format(4), "krea2": SELF.format(6), "mage_flow": SELF.format(4), "hidream_o1": SELF.format(2),
+    "qwen_image": SELF.format(4), "qwen_image21": SELF.format(4),
+    "krea2": SELF.format(6), "mage_flow": SELF.format(4), "hidream_o1": SELF.format(2),
     "omnigen2": SELF.format(4), "boogu": SELF.format(7),
     "wan": SELF_AND_TEXT.format(2, 2), "wan_5b": SELF_AND_TEXT.format(2, 2), "wan_i2v": SELF_AND_TEXT.format(2, 4),
     "wan_vace": SELF_AND_TEXT.format(3, 3), "wan_camera": SELF_AND_TEXT.format(2, 2),

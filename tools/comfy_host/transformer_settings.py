@@ -69,6 +69,16 @@ QWEN: dict[str, Any] = {
     "joint_attention_dim": TEXT_CHANNELS,
     "axes_dims_rope": (4, 6, 6),
 }
+QWEN21: dict[str, Any] = {
+    "image_model": "qwen_image21",
+    "in_channels": 64,
+    "out_channels": 64,
+    "num_layers": 2,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+    "context_in_dim": TEXT_CHANNELS,
+    "axes_dims_rope": (4, 6, 6),
+}
 LUMINA: dict[str, Any] = {
     "image_model": "lumina2",
     "patch_size": 2,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .checkpoints import _base_model, _patcher
+from .paths import host_dir
 from .transformer_settings import (
     ACE_STEP,
     ANIMA,
@@ -37,6 +38,7 @@ from .transformer_settings import (
     OMNIGEN2,
     POOLED_CHANNELS,
     QWEN,
+    QWEN21,
     SD3,
     TEXT_CHANNELS,
     WAN,
@@ -73,6 +75,7 @@ class Transformer:
         masked: whether the network needs a mask of the text.
         sound: size of the latent of sound beside a video's, without the batch.
         pixels: sides of a latent's place in pixels, where the network draws those.
+        newer: where only a newer ComfyUI than the embedded one has the network, its folder in ``comfy/ldm``.
     """
 
     family: str
@@ -87,6 +90,7 @@ class Transformer:
     masked: bool = False
     sound: tuple[int, ...] = ()
     pixels: int = 1
+    newer: str = ""
 
 
 TRANSFORMERS: dict[str, Transformer] = {
@@ -96,6 +100,7 @@ TRANSFORMERS: dict[str, Transformer] = {
     "sd3": Transformer("SD3", "SD3", SD3),
     "sd35_medium": Transformer("SD3", "SD3", SD3 | {"x_block_self_attn_layers": [0]}),
     "qwen_image": Transformer("Qwen-Image", "QwenImage", QWEN, frames=1),
+    "qwen_image21": Transformer("Qwen-Image 2.1", "QwenImage21", QWEN21, channels=64, patch=1, newer="qwen_image21"),
     "lumina2": Transformer("Z-Image", "Lumina2", LUMINA),
     "z_image": Transformer(
         "Z-Image",
@@ -161,6 +166,12 @@ WITH_SOUND: dict[str, Transformer] = {
 """Further ones, whose latents are two: of a video and of its sound."""
 
 ALL = TRANSFORMERS | WITH_SOUND
+
+
+def lacking() -> set[str]:
+    """Return the names of those whose class this ComfyUI does not have."""
+    folders = host_dir() / "comfy" / "ldm"
+    return {name for name, entry in ALL.items() if entry.newer and not (folders / entry.newer).is_dir()}
 
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:

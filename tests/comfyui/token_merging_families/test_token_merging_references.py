@@ -86,6 +86,10 @@ def face(_):
     return {"pose_video_latent": noise(1, 16, 2, 16, 24), "face_video_pixels": noise(1, 3, 4, 8, 8)}
 
 
+def slots(name):
+    return with_references(name) | {"image_slots": [5, 12]}
+
+
 PICTURES = 8 * 12 + 6 * 4
 """Tokens of the references in patches of 2."""
 
@@ -95,6 +99,9 @@ STAYS = {
     "krea2 index": ("krea2", {}, method("index"), 0, PICTURES),
     "krea2 index_timestep_zero": ("krea2", {}, method("index_timestep_zero"), 0, PICTURES),
     "mage_flow": ("mage_flow", {}, with_references, 0, 4 * PICTURES),
+    # Behind the text, where a call of the first reference has as many tokens as text and image, and within the text.
+    "qwen_image21 behind": ("qwen_image21", {}, with_references, 4 * PICTURES, 0),
+    "qwen_image21 within": ("qwen_image21", {}, slots, 4 * PICTURES, 0),
     "omnigen2": ("omnigen2", {}, with_references, PICTURES, 0),
     "boogu": ("boogu", {}, with_references, PICTURES, 0),
     "joyimage": ("joyimage", {}, with_references, 0, PICTURES),
@@ -167,11 +174,12 @@ def test_a_mask_over_the_text_and_a_call_without_text(studio, zoo):
     assert f"{image} -> {kept}" in report  # of the last call
 
 
-def test_keys_of_the_text_that_are_kept_from_step_to_step(studio):
-    """HiDream O1 computes the text in the first step; afterwards its queries are those of the image."""
-    model = studio.tome(build("hidream_o1"), **HALVES)
-    override = with_override(build("hidream_o1"), oracle("hidream_o1"))
-    assert close(sample("hidream_o1", model, steps=3), sample("hidream_o1", override, steps=3))
+@pytest.mark.parametrize("name", ["hidream_o1", "qwen_image21"])
+def test_keys_of_the_text_that_are_kept_from_step_to_step(studio, name):
+    """The text is computed in the first step; afterwards the queries are those of the image."""
+    model = studio.tome(build(name), **HALVES)
+    override = with_override(build(name), oracle(name))
+    assert close(sample(name, model, steps=3), sample(name, override, steps=3))
     report = studio.report(model)
     assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report
 

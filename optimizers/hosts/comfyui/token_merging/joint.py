@@ -110,7 +110,11 @@ class ComfyJointTokenMerging(Scheduled):
         call: ModelCall = options[KEY]
         tokens, activity, calls = k.shape[axis], call.activities[self.kind], state.calls
         whole = q.shape[axis] == tokens
-        if not whole and not self.tokens.text_apart and (mask is None or not self.tokens.guides):
+        if self.tokens.segments:
+            (target,) = calls.eligible.values()
+            if q.shape[axis] != target.image.tokens or tokens <= target.before:
+                return None  # the text's call, or that of a reference
+        elif not whole and not self.tokens.text_apart and (mask is None or not self.tokens.guides):
             return None  # attention to something else than itself
         layout = calls.eligible.get(tokens)
         if layout is None:
@@ -177,7 +181,9 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     before, behind = (_tokens(shapes, names, sides) for names in (tokens.before, tokens.behind))
     chosen = [Layout(first + before, thinned, references, behind + last), Layout(first, thinned, references, last)]
     calls = {getattr(network, name) for name in tokens.more_calls}
-    if tokens.image_attention:
+    if tokens.segments:
+        del chosen[1:]
+    elif tokens.image_attention:
         # Where both kinds are reduced (SD3), the text has no calls of its own that reach the hook.
         chosen.append(Layout(0, image, (), padding))
     elif joint:
