@@ -32,6 +32,8 @@ class PacelineSetAttentionProcessor(TechniqueNode):
                 "flash attention",
                 "sage attention",
                 "sageattn",
+                "comfy kitchen attention",
+                "int8 attention",
                 "speed",
                 "faster",
             ],

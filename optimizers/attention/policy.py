@@ -21,8 +21,9 @@ from .registry import choose, get, require
 AUTO = "auto"
 
 TOOLTIP = (
-    "auto: the fastest exact backend for this device; vanilla: plain softmax, slow but reproducible; sage: approximate "
-    "(int8), fast for long sequences. If a backend cannot run here, its report says why and what to install."
+    "auto: the fastest exact backend for this device; vanilla: plain softmax, slow but reproducible; kitchen "
+    "(ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot run here, its report "
+    "says why and what to install."
 )
 """How the backend was chosen, in words."""
 
@@ -164,6 +165,8 @@ class AttentionPolicy(Policy):
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
             why = "every call fell back" if fallbacks else "no attention call of this model was reached"
+            if len(activity.fallbacks) == 1:
+                why = next(iter(activity.fallbacks)).replace(";", ",")
             why = next(iter(activity.skipped.values()), why)
             headline = phrase("{name} not active: {why}", name=self.backend.name, why=why)
             return Summary("inactive", headline, counts, details)

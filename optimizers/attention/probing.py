@@ -123,8 +123,10 @@ def _not_loaded(backend: Backend, error: Exception) -> Probe:
     if missing:
         reason = f"{what} is installed but needs {missing}, which is not"
         return Probe(False, reason, _sentences(backend.install_note, OTHERWISE))
-    another = f"It probably belongs to another torch than {torch.__version__}."
     reason = f"{what} is installed but cannot be imported: {_one_line(error)}"
+    if "cannot import name" in str(error):  # another version of the package itself
+        return Probe(False, reason, _sentences(backend.install_note, OTHERWISE))
+    another = f"It probably belongs to another torch than {torch.__version__}."
     return Probe(False, reason, _sentences(another, backend.install_note, OTHERWISE))
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from ...core.errors import BackendUnavailable, not_allowed, one_of
-from . import flash, plain, sage, sdpa, xformers_backend
+from . import flash, kitchen, plain, sage, sdpa, xformers_backend
 from .backend import AttentionFunction, Backend, short
 from .probing import probe
 
 # In the order of the node's list: backends to try first stand first.
-_FAMILIES = (sdpa, flash, xformers_backend, sage, plain)
+_FAMILIES = (sdpa, flash, xformers_backend, kitchen, sage, plain)
 BACKENDS: Mapping[str, Backend] = {backend.name: backend for family in _FAMILIES for backend in family.BACKENDS}
 
 # What `auto` tries, best first, exact ones only. torch's own choice comes first: it holds FlashAttention-2, cuDNN and

@@ -5,11 +5,15 @@ Where the ComfyUI of these tests does not have one yet, a function with its name
 
 from __future__ import annotations
 
+import dataclasses
+import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
+from comfy_host import in_process
+from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SLOT = "optimized_attention_override"
@@ -91,6 +95,10 @@ class Container:
     def __init__(self, tensor):
         self.tensor = tensor
 
+    def peek(self):
+        assert self.tensor is not None
+        return self.tensor
+
     def take(self):
         tensor, self.tensor = self.tensor, None
         return tensor
@@ -104,7 +112,7 @@ def in_containers(function):
 
     def call(q, k, v, *args, transformer_options=None, **kwargs):
         override = (transformer_options or {}).get(SLOT)
-        given = (kind(q), kind(k), kind(v))
+        given = (kind(q.clone()), kind(k.clone()), kind(v.clone()))
         if override is None or not hasattr(attention, "AttentionTensorContainer"):
             if override is not None and hasattr(override, "container_function"):
                 options = {"transformer_options": transformer_options, "_inside_attn_wrapper": True}
@@ -147,12 +155,87 @@ def test_containers_stay_whole_for_an_override_that_takes_them(studio, baseline,
     assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)
 
 
+def test_comfyuis_function_for_a_backend_frees_what_is_in_containers(studio, baseline, monkeypatch):
+    """The first call of each kind keeps it, as the call is lost where a kernel fails then."""
+    from comfy.ldm.modules import attention
+
+    for name in ("optimized_attention", "optimized_attention_masked"):
+        monkeypatch.setattr(attention, name, in_containers(attention.attention_pytorch))
+    freed = []
+
+    def kitchen(*args, **kwargs):
+        raise AssertionError("has tensors")
+
+    def with_containers(*args, **kwargs):
+        tensors = [box.take() for box in args[:3]]
+        copies, watched = [tensor.clone() for tensor in tensors], weakref.ref(tensors[0])
+        del tensors
+        freed.append(watched() is None)
+        return attention.attention_pytorch(*copies, *args[3:], **kwargs)
+
+    kitchen.container_function = with_containers
+    monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", kitchen, raising=False)
+    model = studio.attention(studio.model, "sdpa_math")
+    policy = model.get_attachment("paceline").find("attention").policy
+    policy.backend = dataclasses.replace(policy.backend, name="kitchen")
+    assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
+    assert "kitchen in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
+    assert len(freed) == 26 and all(freed)  # of two head sizes
+
+
+def test_thinned_keys_are_handed_on_in_their_containers(studio, monkeypatch):
+    import comfy.ldm.flux.math as flux
+
+    def drawn():
+        model = build("flux")
+        model = studio.tome(model, method="kv_downsample")
+        positive, negative = (conditioning("flux", 20, seed=seed) for seed in (1, 2))
+        result = in_process.sample(model, positive, negative, latent("flux", 16, 24), steps=1)
+        assert model.get_attachment("paceline").find("token_merging").last_summary().state == "active"
+        return result
+
+    expected, plain = drawn(), flux.optimized_attention
+    monkeypatch.setattr(flux, "optimized_attention", in_containers(plain))
+    assert torch.equal(drawn(), expected)
+
+
+def set_model_optimized_attention(model, optimized_attention):
+    """ComfyUI's own since 0.33, as its node Model Attention Backend calls it."""
+    if hasattr(model, "set_model_optimized_attention"):
+        model.set_model_optimized_attention(optimized_attention)
+        return
+
+    def optimized_attention_override(_, *args, **kwargs):
+        return optimized_attention(*args, **kwargs)
+
+    model.model_options["transformer_options"][SLOT] = optimized_attention_override
+
+
+def test_the_backend_that_comfyuis_node_has_set_computes_the_calls_and_is_named(studio, baseline):
+    from comfy.ldm.modules.attention import attention_pytorch
+
+    clone = studio.model.clone()
+    set_model_optimized_attention(clone, attention_pytorch)
+    for model in (studio.attention(clone, "vanilla"), studio.attention(studio.model, "vanilla").clone()):
+        set_model_optimized_attention(model, attention_pytorch)
+        assert torch.equal(studio.sample(model), baseline)
+        sentence = "vanilla not active: ComfyUI's Model Attention Backend (pytorch attention) computed the call itself"
+        assert sentence in studio.report(model)
+
+
+def wish(function, config=True):
+    """What ComfyUI 0.34 keeps in a layer whose checkpoint asks for an attention of its own."""
+    return SimpleNamespace(config={"attention": "comfy_kitchen_int8"} if config else None, function=function)
+
+
 @pytest.fixture
 def with_wishes(studio):
     """A checkpoint that asks for an attention of its own in one layer."""
+    from comfy.ldm.modules.attention import attention_pytorch
+
     block = studio.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0]
-    block.attn1.comfy_attention = SimpleNamespace(config={"format": "int8"})
-    block.attn2.comfy_attention = SimpleNamespace(config=None)
+    block.attn1.comfy_attention = wish(attention_pytorch)
+    block.attn2.comfy_attention = wish(None, config=False)
     yield studio.model
     del block.attn1.comfy_attention, block.attn2.comfy_attention
 
@@ -162,9 +245,49 @@ def test_attention_that_a_checkpoint_asks_for_is_reported_or_left_alone(studio, 
 
     model = studio.attention(with_wishes, "sdpa_math")
     assert "the checkpoint asks for an attention of its own in 1 layer," in studio.report(model)
+    left = studio.attention(with_wishes, "auto")
+    assert not any(SLOT in options for options in studio.options_seen(left, steps=1))
+    assert "the checkpoint asks for its own attention in 1 layer, which auto leaves in place" in studio.report(left)
 
     monkeypatch.setattr(attention, "optimized_attention", attention.attention_sub_quad)
     model = studio.run("PacelineCompileUNet", model=with_wishes, backend="eager", scope="repeated_blocks")
     with torch.compiler.set_stance("force_eager"):
         seen = studio.options_seen(model, steps=1)
     assert seen and not any(SLOT in options for options in seen)
+
+
+def test_token_merging_keeps_the_attention_that_a_checkpoint_asks_for_everywhere(studio):
+    from comfy.ldm.modules.attention import attention_pytorch
+
+    own_calls = []
+
+    def own_attention(*args, **kwargs):
+        own_calls.append(args[0].shape)
+        return attention_pytorch(*args, **kwargs)
+
+    def drawn(*wishes):
+        model = build("flux")
+        for module, each in zip(model.model.diffusion_model.single_blocks, wishes, strict=False):
+            module.comfy_attention = each
+        model = studio.tome(model, method="kv_downsample")
+        positive, negative = (conditioning("flux", 20, seed=seed) for seed in (1, 2))
+        return model, in_process.sample(model, positive, negative, latent("flux", 16, 24), steps=1)
+
+    _, expected = drawn()
+    model, everywhere = drawn(*[wish(own_attention)] * 9)
+    assert torch.equal(everywhere, expected) and own_calls
+    assert "which this node replaces" not in studio.report(model)
+    own_calls.clear()
+    model, _ = drawn(wish(own_attention), wish(None, config=False))
+    assert not own_calls and "its own in 1 layer, which this node replaces" in studio.report(model)
+
+
+def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attention(studio, monkeypatch):
+    from comfy.ldm.modules import attention
+
+    model = studio.attention(studio.model, "sdpa_math")
+    policy = model.get_attachment("paceline").find("attention").policy
+    policy.backend = dataclasses.replace(policy.backend, name="kitchen")
+    monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", attention.attention_pytorch, raising=False)
+    assert not any(SLOT in options for options in studio.options_seen(model, steps=1))
+    assert "ComfyUI's own attention is kitchen already, so nothing was changed" in studio.report(model)

@@ -96,4 +96,54 @@ def test_an_override_that_computes_by_itself_is_reported(studio):
     clone.model_options["transformer_options"]["optimized_attention_override"] = selfish
     model = studio.attention(clone, "sdpa")
     studio.sample(model)
-    assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)
+    whose = "an attention override of another node computed the call itself"
+    assert f"28 x fallback: {whose}" in studio.report(model)
+    assert f"sdpa not active: {whose}" in studio.report(model)
+
+
+@pytest.mark.parametrize(
+    ("module", "whose"),
+    [
+        ("/home/me/ComfyUI/custom_nodes/ComfyUI-KJNodes.nodes.model", "the attention override of ComfyUI-KJNodes"),
+        ("C:\\ComfyUI\\custom_nodes\\pack_x_v2.nodes", "the attention override of pack.v2"),
+        ("comfy_extras.nodes_cache", "ComfyUI's comfy_extras.nodes_cache"),
+        ("somewhere", "an attention override of another node"),
+    ],
+)
+def test_the_sentence_says_whose_override_computes_the_calls(studio, module, whose):
+    def selfish(func, q, k, v, heads, **kwargs):
+        return torch.zeros_like(q)
+
+    selfish.__module__ = module
+    clone = studio.model.clone()
+    clone.model_options["transformer_options"]["optimized_attention_override"] = selfish
+    model = studio.attention(clone, "vanilla")
+    studio.sample(model, steps=1)
+    assert f"vanilla not active: {whose} computed the call itself" in studio.report(model)
+
+
+OPTIONS = {"use_split_cross_attention": "attention_split", "use_sage_attention": "attention_sage"}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_auto_leaves_the_attention_in_place_that_comfyui_was_started_with(studio, baseline, monkeypatch, name):
+    from comfy.cli_args import args
+    from comfy.ldm.modules import attention
+
+    option, asked = f"--{name.replace('_', '-')}", []
+
+    def started_with(*args, **kwargs):
+        asked.append(args[0].shape)
+        return attention.attention_pytorch(*args, **kwargs)
+
+    started_with.__name__ = OPTIONS[name]
+    monkeypatch.setattr(args, name, True, raising=False)
+    monkeypatch.setattr(attention, "optimized_attention", attention.wrap_attn(started_with))
+    model = studio.attention(studio.model, "auto")
+    assert torch.equal(studio.sample(model), baseline)
+    assert len(asked) == 28
+    assert f"ComfyUI was started with {option}, which auto leaves in place" in studio.report(model)
+    chosen = studio.attention(studio.model, "vanilla")
+    studio.sample(chosen)
+    assert "vanilla in 28 attention calls" in studio.report(chosen) and len(asked) == 28
+    assert f"in the place of {option}, with which ComfyUI was started" in studio.report(chosen)

@@ -105,6 +105,10 @@ def test_alternatives_are_chosen_by_device():
         ("sage", {"head_dim": 160}),
         ("sage", {"mask": "bool"}),
         ("sage", {"needs_grad": True}),
+        ("kitchen", {"head_dim": 264}),
+        ("kitchen", {"dtype": torch.float64}),
+        ("kitchen", {"value_head_dim": 128}),
+        ("kitchen", {"needs_grad": True}),
         ("sdpa", {"batch": 70000}),
     ],
 )

@@ -9,16 +9,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+import types
 
 import pytest
 import torch
 from paceline.optimizers.attention import flash as flash_module
+from paceline.optimizers.attention import kitchen as kitchen_module
 from paceline.optimizers.attention import probing
 from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
 from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import probe
-from paceline.optimizers.attention.registry import BACKENDS, choose
+from paceline.optimizers.attention.quickest import RIVALS
+from paceline.optimizers.attention.registry import AUTO_ORDER, AUTO_ORDER_UNFUSED, BACKENDS, choose
 
 LOADERS = (sage_module.load, xformers_module.load, flash_module.load_flash2, flash_module.load_flash3)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
@@ -102,6 +105,7 @@ def test_a_package_of_another_version_without_the_function(package):
     package("flash_attn", "")
     found = probe(on_cpu("flash"), "cpu", torch.float32)
     assert "cannot be imported: ImportError: cannot import name 'flash_attn_func'" in found.reason
+    assert "another torch" not in found.remedy and "It is compiled on your machine" in found.remedy
 
 
 def test_a_package_installed_later_is_found_after_a_restart(package, monkeypatch):
@@ -217,3 +221,61 @@ def test_sage_pads_scales_and_leaves_its_inputs_alone(package, source, head_dim)
 def test_sage_padding_sizes():
     assert [sage_module.pad_head_dim(d) for d in (8, 40, 64, 72, 96, 104, 128)] == [64, 64, 64, 128, 96, 128, 128]
     assert BACKENDS["sage"].limits[0].max_head_dim == max(sage_module.V1_HEAD_DIMS)
+
+
+@pytest.fixture
+def kitchen(monkeypatch):
+    """Return a function that gives the installed package, or one by its name, an int8 attention, or takes it away."""
+    import_name = "comfy_kitchen"
+    package = sys.modules.get(import_name) or types.ModuleType(import_name)
+    monkeypatch.setitem(sys.modules, import_name, package)
+    monkeypatch.setattr(probing, "_found", {})
+    kitchen_module.load.cache_clear()
+
+    def put(function):
+        monkeypatch.delattr(package, "int8_attention", raising=False)
+        if function is not None:
+            monkeypatch.setattr(package, "int8_attention", function, raising=False)
+
+    yield put
+    kitchen_module.load.cache_clear()
+
+
+def int8_attention(q, k, v, *, scale=None, attn_mask=None):
+    # the checks of comfy-kitchen 0.2.40, _validate_inputs in sage_attention.py, but for the device
+    assert q.ndim == k.ndim == v.ndim == 4 and q.dtype == k.dtype == v.dtype
+    assert q.shape[1] % k.shape[1] == 0 and v.shape == k.shape and 0 < q.shape[3] <= 256
+    assert q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
+    if attn_mask is not None:
+        assert attn_mask.dtype in (torch.bool, torch.float16, torch.bfloat16, torch.float32)
+        attn_mask = torch.broadcast_to(attn_mask, (*q.shape[:3], k.shape[2]))
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, scale=scale)
+
+
+def test_an_older_kitchen_says_that_comfyui_has_to_be_updated(kitchen):
+    kitchen(None)
+    found = probe(on_cpu("kitchen"), "cpu", torch.float32)
+    assert "cannot import name 'int8_attention'" in found.reason
+    assert "update ComfyUI to 0.33 or newer" in found.remedy
+    assert "pip" not in found.remedy and "torch" not in found.remedy  # another kitchen could break this ComfyUI
+
+
+@pytest.mark.parametrize("shape", [(9, 13), (2, 1, 9, 13), (2, 1, 1, 13), None])
+@pytest.mark.parametrize("head_dim", [40, 64, 256])
+def test_kitchens_layout_masks_scale_and_groups(kitchen, shape, head_dim):
+    kitchen(int8_attention)
+    assert probe(on_cpu("kitchen"), "cpu", torch.float32, head_dim).available
+    function, (q, k, v) = BACKENDS["kitchen"].load(), tensors(heads=(4, 2), head_dim=head_dim)
+    v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
+    mask = None if shape is None else torch.rand(shape) > 0.3
+    out = function(q, k, v, mask=mask, scale=0.3, enable_gqa=True)
+    torch.testing.assert_close(out, vanilla(q, k, v, mask=mask, scale=0.3, enable_gqa=True))
+    with pytest.raises(ValueError, match="enable_gqa"):
+        function(q, k, v)
+
+
+def test_kitchen_is_approximate_and_never_chosen_by_itself():
+    assert not BACKENDS["kitchen"].exact
+    assert "kitchen" not in {*AUTO_ORDER, *AUTO_ORDER_UNFUSED, *(name for names in RIVALS.values() for name in names)}

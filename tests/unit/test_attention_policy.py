@@ -66,7 +66,7 @@ def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left():
         assert attend(policy, activity, size, times=7) is None
     assert policy.function.calls == [8, 16]
     found = policy.summarize(activity)
-    assert (found.state, found.headline) == ("inactive", "sdpa not active: every call fell back")
+    assert (found.state, found.headline) == ("inactive", "sdpa not active: RuntimeError: no kernel image is available")
     assert found.details == ("28 x fallback: RuntimeError: no kernel image is available",)
 
 
@@ -129,7 +129,8 @@ def test_a_model_that_asks_for_full_precision_gets_no_kernel_that_quantises():
     [
         (Activity(skipped={HOST_DOES_IT: "the host does it"}), "the host does it"),
         (Activity(), "sdpa not active: no attention call of this model was reached"),
-        (Activity(fallbacks={"a reason": 3}), "sdpa not active: every call fell back"),
+        (Activity(fallbacks={"a reason; more": 3}), "sdpa not active: a reason, more"),
+        (Activity(fallbacks={"a reason": 3, "another": 1}), "sdpa not active: every call fell back"),
         (Activity(skipped={"call": "a reason"}), "sdpa not active: a reason"),
     ],
 )

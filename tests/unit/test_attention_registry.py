@@ -17,7 +17,7 @@ from paceline.optimizers.attention.probing import Probe, probe
 from paceline.optimizers.attention.registry import AUTO_ORDER, BACKENDS, choose, get, names, require
 
 ROOT = Path(__file__).resolve().parents[2]
-OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "triton")
+OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "comfy_kitchen", "triton")
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def made_of(function, **changes) -> Backend:
 def test_names_are_those_that_workflows_store():
     assert set(names()) >= {
         *("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math"),
-        *("xformers", "flash", "flash3", "sage", "split", "sub_quadratic", "vanilla"),
+        *("xformers", "flash", "flash3", "kitchen", "sage", "split", "sub_quadratic", "vanilla"),
     }
     assert all(get(name).name == name for name in names())
 
@@ -60,7 +60,7 @@ def test_require_returns_the_same_working_function_every_time():
     torch.testing.assert_close(function(q, q, q), vanilla(q, q, q))
 
 
-@pytest.mark.parametrize("name", ["sdpa_efficient", "sdpa_cudnn", "flash", "sage", "xformers"])
+@pytest.mark.parametrize("name", ["sdpa_efficient", "sdpa_cudnn", "flash", "kitchen", "sage", "xformers"])
 def test_require_says_that_there_is_no_cpu_kernel(name):
     with pytest.raises(BackendUnavailable, match=f"'{name}' cannot be used here: it has no kernel for cpu") as error:
         require(name, "cpu", torch.float16)

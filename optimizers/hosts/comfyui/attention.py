@@ -14,18 +14,19 @@ from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
 from ...attention.backend import Mask
-from ...attention.policy import HOST_DOES_IT, AttentionPolicy
+from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of, limit_of
 from ...attention.quickest import OWN, QuickestKernel
 from ...families import find_family
-from .attention_chain import SLOT, Attend, add_layer
+from .attention_chain import Attend, add_layer
+from .attention_owner import SLOT, start_option
 from .model import describe_model, inference_dtype, is_unet
-from .newer import checkpoint_attention_overrides
+from .newer import checkpoint_attention_overrides, layers_with_a_preference
 from .paths import user_folder
-from .protocols import ModelPatcher
+from .protocols import ModelPatcher, Options
 from .stack import KEY, ComfyTechnique, ModelCall
 from .unet import AttentionBlock, attention_blocks
 
-SAME = phrase("ComfyUI's own attention is sdpa already, so nothing was changed")
+SAME = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name="sdpa")
 SAME_AND_QUICKEST = phrase("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
@@ -60,20 +61,27 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             user_folder("attention_timings.json"),
             host_sdpa=_host_sdpa,
             always_raised=(InterruptProcessingException,),
-            notes=(*checkpoint_attention_overrides(patcher.model.diffusion_model), NOT_REACHED),
+            notes=(*_in_place_of(patcher.model.diffusion_model), NOT_REACHED) if name != AUTO else (NOT_REACHED,),
         )
         super().__init__(policy)
+        self._chosen = _chosen_already(patcher.model.diffusion_model) if name == AUTO else ""
         self._nothing_gained: set[Hashable] = set()
+        self._worked: set[tuple[object, ...]] = set()
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
+        self._boxed_layer: Attend = self._attend_boxed
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
-        quickest = self.policy.quickest
-        same = self.policy.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa()
-        if same and (quickest is None or self._host_is_quickest(call, quickest)):
-            activity.skip(HOST_DOES_IT, SAME if quickest is None else SAME_AND_QUICKEST)
+        if self._chosen:
+            activity.skip(HOST_DOES_IT, self._chosen)
             return
-        add_layer(call.transformer_options, self._layer, activity)
+        quickest, name = self.policy.quickest, self.policy.backend.name
+        same = call.transformer_options.get(SLOT) is None and _host_computes(_function_of(name))
+        if same and (quickest is None or self._host_is_quickest(call, quickest)):
+            same_by_itself = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name=name)
+            activity.skip(HOST_DOES_IT, same_by_itself if quickest is None else SAME_AND_QUICKEST)
+            return
+        add_layer(call.transformer_options, self._layer, activity, self._boxed_layer)
         if quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
 
@@ -90,19 +98,53 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
 
     def _attend(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
+        output = self._computed(*args, **kwargs)
+        return func(*args, **kwargs) if output is None else output
+
+    def _attend_boxed(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
+        """The same with q, k and v in ComfyUI's containers: emptied where ComfyUI's function for the backend does so.
+
+        What is in a container that was emptied is lost if the kernel fails, so the first call of each kind keeps it.
+        """
+        tensors = [box.peek() for box in args[:3]]
+        q, k, v, mask, _ = _to_heads(*tensors, *args[3:], **kwargs)
+        kind, place = kind_of(q, mask), _place(q, k)
+        empties = (
+            getattr(_function_of(self.policy.backend.name), "container_function", None)
+            if kind in self._worked
+            else None
+        )
+        if empties is None or self.policy.refusal(q, k, v, mask, _full_precision(kwargs)) is not None:
+            computed = self._computed(*tensors, *args[3:], **kwargs)
+            del tensors, q, k, v
+            if computed is None:
+                return func(*args, **kwargs)
+            self._worked.add(kind)
+            return computed
+        del tensors, q, k, v
+        try:
+            output: Tensor = empties(*args, **kwargs)
+        except Exception as error:
+            self.policy.broken[kind] = limit_of(error, self.policy.always_raised)
+            raise
+        kwargs["transformer_options"][KEY].activities[self.kind].use(place)
+        return output
+
+    def _computed(self, *args: Any, **kwargs: Any) -> Tensor | None:
+        """Compute a call with the backend, in the layout that ComfyUI asks for; None where it must not."""
         activity = kwargs["transformer_options"][KEY].activities[self.kind]
         q, k, v, mask, heads_first_out = _to_heads(*args, **kwargs)
         output = self.policy.attend(
             activity,
-            "self-attention" if q.shape[2] == k.shape[2] else "cross-attention",
+            _place(q, k),
             *(q, k, v, mask),
             scale=kwargs.get("scale"),
             enable_gqa=bool(kwargs.get("enable_gqa", False)),
-            full_precision=kwargs.get("low_precision_attention", True) is False,
+            full_precision=_full_precision(kwargs),
         )
-        if output is None:
-            return func(*args, **kwargs)
-        return output if heads_first_out else output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
+        if output is None or heads_first_out:
+            return output
+        return output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
 
 
 def _typical_calls(
@@ -122,12 +164,48 @@ def _typical_calls(
     return {(batch, heads, rows * columns, size) for heads, rows, columns, size in sizes}
 
 
-def _host_uses_sdpa() -> bool:
-    """Return whether ComfyUI's attention, without any override, ends in :func:`_host_sdpa`'s function."""
+def _function_of(backend: str) -> Attend | None:
+    """Return ComfyUI's function that computes as a backend does, bit for bit, or None where it has none."""
     from comfy.ldm.modules import attention
 
-    found = {attention.optimized_attention, attention.optimized_attention_masked}
-    return found == {attention.attention_pytorch}
+    kitchen = getattr(attention, "attention_comfy_kitchen_int8", None)  # since 0.33
+    return {"sdpa": attention.attention_pytorch, "kitchen": kitchen}.get(backend)
+
+
+def _host_computes(function: Attend | None) -> bool:
+    """Return whether ComfyUI's attention, without any override, is this function."""
+    from comfy.ldm.modules import attention
+
+    return {attention.optimized_attention, attention.optimized_attention_masked} == {function}
+
+
+def _chosen_already(network: torch.nn.Module) -> str:
+    """Return who has chosen the attention of a MODEL before any node of ours, as a sentence; "" if nobody has."""
+    option, layers = start_option(), layers_with_a_preference(network)
+    if option:
+        return phrase("ComfyUI was started with {option}, which auto leaves in place", option=option)
+    if layers:
+        return phrase(
+            "the checkpoint asks for its own attention in {count} {count|layer|layers}, which auto leaves in place",
+            count=layers,
+        )
+    return ""
+
+
+def _in_place_of(network: torch.nn.Module) -> tuple[str, ...]:
+    """Return notes on what a backend that was asked for by name replaces."""
+    option = start_option()
+    started = (f"in the place of {option}, with which ComfyUI was started",) if option else ()
+    return (*started, *checkpoint_attention_overrides(network))
+
+
+def _place(q: Tensor, k: Tensor) -> str:
+    return "self-attention" if q.shape[2] == k.shape[2] else "cross-attention"
+
+
+def _full_precision(options: Options) -> bool:
+    """Return whether the network asks for a backend that quantises nothing in this call."""
+    return options.get("low_precision_attention", True) is False
 
 
 def _host_sdpa(

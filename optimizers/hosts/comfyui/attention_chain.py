@@ -8,67 +8,79 @@ whichever node comes first; ours only change how it is computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch import Tensor
 
 from ....core.activity import Activity
+from .attention_owner import SLOT, SPARSE, owner_of
 from .protocols import Options
 
-SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"
-
-NOT_REACHED = "an attention override of another node computed the call itself"
-SPARSE = "ComfyUI's sparse attention computed them"
 
 Attend = Callable[..., Tensor]
 """Takes the arguments of ``optimized_attention``; an override has the inner function as a first argument."""
 
 
 class AttentionChain:
-    """The layers of one model call, innermost first, and the activities to tell if they are not reached."""
+    """The layers of one model call, innermost first, and the activities to tell if they are not reached.
+
+    ``boxed``: for each layer, what it does with q, k and v in containers, see ``_run_containers``.
+    """
 
     def __init__(self, foreign: Attend | None) -> None:
         self.foreign = foreign
         self.layers: list[Attend] = []
+        self.boxed: list[Attend | None] = []
         self.activities: list[Activity] = []
-        self._is_sparse = "sparse" in f"{_name(foreign)} {_name(type(foreign))}".lower()
         self._taken = 0
 
     def missed(self) -> None:
         self._taken += 1
+        owner = owner_of(self.foreign)
         for activity in self.activities:
-            if self._is_sparse:  # the user has asked for it, and it passes the other calls on to us
-                activity.skip(f"call {self._taken}", SPARSE)
+            if owner == SPARSE:  # the user has asked for it, and it passes the other calls on to us
+                activity.skip(f"call {self._taken}", f"{owner} computed them")
             else:
-                activity.fall_back(NOT_REACHED)
+                activity.fall_back(f"{owner} computed the call itself")
 
 
-def _name(thing: object) -> str:
-    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
-
-
-def add_layer(transformer_options: Options, layer: Attend, activity: Activity | None) -> None:
+def add_layer(
+    transformer_options: Options, layer: Attend, activity: Activity | None, boxed: Attend | None = None
+) -> None:
     """Put ``layer``, the same object in every call of a technique, around those that are in the chain already.
 
-    ``activity`` is told each time another pack's override does not let a call through to us.
+    ``activity`` is told each time another pack's override does not let a call through to us. ``boxed`` does the same
+    as ``layer`` with q, k and v in ComfyUI's containers, and hands containers on.
     """
     chain = transformer_options.get(_CHAIN)
     if chain is None:
         chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
         transformer_options[SLOT] = _run
     chain.layers.append(layer)
+    chain.boxed.append(boxed)
     if activity is not None:
         chain.activities.append(activity)
 
 
-def add_innermost(transformer_options: Options, layer: Attend) -> None:
+def add_innermost(transformer_options: Options, layer: Attend, boxed: Attend | None = None) -> None:
     """Put ``layer`` inside of all others, in the place of ComfyUI's own function; no activity is told."""
     if transformer_options.get(_CHAIN) is None:
-        add_layer(transformer_options, layer, None)
+        add_layer(transformer_options, layer, None, boxed)
     else:
         transformer_options[_CHAIN].layers.insert(0, layer)
+        transformer_options[_CHAIN].boxed.insert(0, boxed)
+
+
+@cache
+def calling(function: Attend) -> Attend:
+    """Return the layer that computes with another function of ComfyUI, which takes containers too."""
+
+    def layer(func: Attend, *args: object, **kwargs: object) -> Tensor:
+        return function(*args, **kwargs)
+
+    return layer
 
 
 def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:
@@ -99,7 +111,8 @@ def _run_containers(*args: Any, **kwargs: Options) -> Tensor:
     """Compute a call whose q, k and v come in containers, which the one who computes it empties to free memory.
 
     Only ComfyUI's newer versions have them. An override that takes containers gets them as they are: it computes the
-    call itself, and nothing of ours could change it.
+    call itself, and nothing of ours could change it. Our layers hand containers on where all of them can; an override
+    that takes none gets tensors, as ComfyUI does it.
     """
     from comfy.ldm.modules import attention
 
@@ -109,8 +122,25 @@ def _run_containers(*args: Any, **kwargs: Options) -> Tensor:
         result: Tensor = takes_containers(*args, **kwargs)
         chain.missed()
         return result
+    boxed = [layer for layer in chain.boxed if layer is not None]
+    if chain.foreign is None and len(boxed) == len(chain.layers):
+        inside: Attend = _from_containers
+        for layer in boxed:
+            inside = partial(layer, inside)
+        return inside(*args, **kwargs)
     q, k, v = (container.take() for container in args[:3])
     return _run(attention.optimized_attention.__wrapped__, q, k, v, *args[3:], **kwargs)
+
+
+def _from_containers(*args: Any, **kwargs: Options) -> Tensor:
+    """Compute a call with ComfyUI's own attention, which takes containers or what is in them."""
+    from comfy.ldm.modules import attention
+
+    takes_containers: Attend | None = getattr(attention.optimized_attention, "container_function", None)
+    if takes_containers is not None:
+        return takes_containers(*args, **kwargs)
+    plain: Attend = attention.optimized_attention.__wrapped__
+    return plain(*(container.take() for container in args[:3]), *args[3:], **kwargs)
 
 
 _run.container_function = _run_containers  # type: ignore[attr-defined]  # ComfyUI looks for it on the function

@@ -28,7 +28,7 @@ from ....compilation.compiler import (
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import NetworkSettings
 from ....families import find_family
-from ..attention_chain import SLOT
+from ..attention_owner import SLOT
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..protocols import BaseModel, ModelPatcher

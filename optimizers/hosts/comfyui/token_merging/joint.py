@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +21,9 @@ from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
-from ..attention_chain import Attend, add_layer
+from ..attention_chain import Attend, add_innermost, add_layer, calling
 from ..model import describe_model
-from ..newer import checkpoint_attention_overrides, kept_memory
+from ..newer import checkpoint_attention_overrides, kept_memory, preferred_everywhere
 from ..protocols import ModelPatcher, Options
 from ..schedule import Scheduled, SchedulePosition
 from ..stack import KEY, ModelCall
@@ -69,18 +70,23 @@ class ComfyJointTokenMerging(Scheduled):
     def __init__(self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings) -> None:
         network = patcher.model.diffusion_model
         blocks = sum(len(attrgetter(name)(network)) for name in tokens.blocks)
-        places, notes = phrase("blocks"), checkpoint_attention_overrides(network)
+        self._preferred = preferred_everywhere(network)
+        places, notes = phrase("blocks"), () if self._preferred else checkpoint_attention_overrides(network)
         policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
         super().__init__(policy)
         self.tokens = tokens
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
+        self._boxed_layer: Attend = self._attend_boxed
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         if not self.policy.is_active(SchedulePosition(call), activity):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         call.transformer_options[STATE] = JointCall(calls)
-        add_layer(call.transformer_options, self._layer, activity)
+        add_layer(call.transformer_options, self._layer, activity, self._boxed_layer)
+        if self._preferred is not None:  # ComfyUI itself leaves it out wherever there is an override
+            layer = calling(self._preferred)
+            add_innermost(call.transformer_options, layer, layer)
 
     def _attend(
         self,
@@ -103,6 +109,25 @@ class ComfyJointTokenMerging(Scheduled):
         kept = self._kept(options, q, k, v, mask, axis)
         if kept is not None:
             k, v, mask = without(kept, k, v, mask, axis)
+        return func(q, k, v, heads, mask=mask, attn_precision=attn_precision, skip_reshape=skip_reshape, **kwargs)
+
+    def _attend_boxed(
+        self,
+        func: Attend,
+        q: Any,
+        k: Any,
+        v: Any,
+        heads: int,
+        mask: Tensor | None = None,
+        attn_precision: torch.dtype | None = None,
+        skip_reshape: bool = False,
+        **kwargs: Any,
+    ) -> Tensor:
+        """The same with q, k and v in ComfyUI's containers, which are handed on."""
+        axis = 2 if skip_reshape else 1
+        kept = self._kept(kwargs["transformer_options"], q.peek(), k.peek(), v.peek(), mask, axis)
+        if kept is not None:
+            k.tensor, v.tensor, mask = without(kept, k.peek(), v.peek(), mask, axis)
         return func(q, k, v, heads, mask=mask, attn_precision=attn_precision, skip_reshape=skip_reshape, **kwargs)
 
     def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
