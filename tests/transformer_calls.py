@@ -28,9 +28,9 @@ def grid(name, height=16, width=24):
     """Tokens before the image, frames, rows and columns that are thinned out, and tokens behind, of a model call."""
     entry = TRANSFORMERS[name]
     rows, columns = -(-height // entry.patch), -(-width // entry.patch)
-    frames = entry.frames or 1
+    frames = (entry.frames or 1) // entry.settings.get("patch_size_t", 1)
     padding = -(frames * rows * columns) % entry.padding
-    if name == "wan_animate":  # its first frame is the reference
+    if name.startswith("wan_animate"):  # its first frame is the reference
         return rows * columns, frames - 1, rows, columns, 0
     if name in ("joyimage", "lens"):
         return 0, frames, rows, columns, TEXT

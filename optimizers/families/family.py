@@ -39,8 +39,10 @@ class TokenLayout:
             that do have fewer queries than keys.
         segments: whether each part of the sequence has a call of its own, with all keys up to its end. The image is the
             last part; its call alone is reduced.
+        frames_apart: whether the queries of each frame have a call of their own, with the keys of all frames and of one
+            frame of another video, which stay, behind them.
         patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns;
-            none where each place of the latent is a token.
+            none where each place of the latent is a token. An attribute may be None, which is a side of 1.
         more_calls: attributes with the number of tokens of further attention calls, which are not reduced.
         references: whether the tokens of ``ref_latents`` follow those of the image and are thinned out too, picture by
             picture.
@@ -62,6 +64,7 @@ class TokenLayout:
     image_attention: bool = False
     text_apart: bool = False
     segments: bool = False
+    frames_apart: bool = False
     patch: tuple[str, ...] = ("patch_size",)
     more_calls: tuple[str, ...] = ()
     references: bool = False

@@ -1,13 +1,13 @@
 """All families of models, with the facts that each technique needs. Data, not code.
 
-A record comes before others whose packages hold its classes. ComfyUI is that of 0.30.
+A record comes before others whose packages hold its classes. ComfyUI is that of 0.30, or of 0.33 for what came later.
 """
 
 from __future__ import annotations
 
 from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
 from .notes import EVERY_FRAME, NEWER, SELF_ATTENTION
-from .wan import OTHER_WAN, WAN
+from .videos import OTHER_WAN, VIDEOS
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
@@ -110,20 +110,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         fused_by_design=True,
     ),
-    *WAN,
-    Family(
-        name="HunyuanVideo",
-        networks=("comfy.ldm.hunyuan_video.model.HunyuanVideo",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            models="HunyuanVideo, HunyuanVideo 1.5, HunyuanImage 2.1",
-            blocks=("double_blocks", "single_blocks"),
-            eligible="double and single blocks",
-            text=("c_crossattn", "txt_byt5", "clip_fea"),
-            note=EVERY_FRAME,
-        ),
-        fused_by_design=True,
-    ),
+    *VIDEOS,
     Family(
         name="Krea 2",
         networks=("comfy.ldm.krea2.model.SingleStreamDiT",),
@@ -165,39 +152,6 @@ FAMILIES: tuple[Family, ...] = (
             note=_KEPT_REFERENCES,
         ),
         attention=(_QWEN_ATTENTION,),
-    ),
-    Family(
-        name="MiniMax H3",
-        networks=("comfy.ldm.minimax.model.MiniMaxH3Model",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("blocks",),
-            eligible="all blocks; sound, key frames and references stay",
-            sounds=(("x[1]", (-2, -1)), ("minimax_payload.cond_audio_latents", (-2, -1))),
-            before=("minimax_payload.cond_video_latents",),
-            note=EVERY_FRAME,
-        ),
-        fused_by_design=True,
-        traced_in_parts=True,
-        protected=((r"^(video_patch|audio_patch|condition)_proj$", "it prepares video, sound or text"),),
-        full_precision=("video_patch_proj", "audio_patch_proj", "time_embedder", "video_out", "audio_out"),
-        full_precision_if=(("use_adaln_curves", "adaln"),),
-    ),
-    Family(
-        name="LTX-Video",
-        networks=("comfy.ldm.lightricks.av_model.LTXAVModel", "comfy.ldm.lightricks.model.LTXVModel"),
-        tokens=TokenLayout(
-            IMAGE_ONLY,
-            models="LTX-2, LTX-Video",
-            blocks=("transformer_blocks",),
-            eligible="self-attention of the video; sound and attention between video, sound and text are left alone",
-            sounds=(("x[1]", (2,)), ("ref_audio.tokens", (1,))),
-            guides="keyframe_idxs",
-            patch=(),
-            note=f"{EVERY_FRAME}; guide frames stay whole",
-        ),
-        attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,), ("x", "context")),),
-        traced_in_parts=True,
     ),
     Family(
         name="Ideogram 4",
@@ -283,6 +237,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False, traced_in_parts=True),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
     Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
+    Family("SeedVR2", ("comfy.ldm.seedvr",), override_hook=False),
     OTHER_WAN,
     Family("Hunyuan3D", ("comfy.ldm.hunyuan3d", "comfy.ldm.hunyuan3dv2_1"), not_reduced=_NOT_AN_IMAGE),
     Family("Stable Audio", ("comfy.ldm.audio",), not_reduced=_NOT_AN_IMAGE),

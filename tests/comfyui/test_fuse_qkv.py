@@ -106,13 +106,14 @@ SERVED = {
     "wan_animate": SELF_AND_TEXT.format(2, 4), "wan_dancer": SELF_AND_TEXT.format(2, 4),
     "wan_humo": SELF_AND_TEXT.format(2, 2), "wan_scail": SELF_AND_TEXT.format(2, 4),
     "anima": SELF_AND_TEXT.format(2, 2), "cosmos_predict2": SELF_AND_TEXT.format(2, 2),
-    "ltx": SELF_AND_TEXT.format(2, 2),
+    "ltx": SELF_AND_TEXT.format(2, 2), "cogvideo": SELF.format(2), "cogvideo_15": SELF.format(2),
 }  # fmt: skip
 LAYOUTS = ("qwen_image", "krea2", "hidream_o1", "omnigen2", "boogu", "wan", "wan_i2v", "anima", "ltx")
 """One model of each class of attention layers."""
 
-UNKNOWN = ("kandinsky5", "kandinsky5_image")
-"""Its layers ask for queries in pieces where there are many tokens, so computing keys with them would be in vain."""
+UNKNOWN = ("kandinsky5", "kandinsky5_image", "wan_animate2")
+"""Kandinsky 5 asks for queries in pieces where there are many tokens, Wan Animate 2 often for keys and values of the
+poses alone: computing them together would be in vain."""
 
 
 def ltx():

@@ -22,25 +22,28 @@ from .transformer_settings import (
     FLUX,
     FLUX2,
     HIDREAM_O1,
-    HUNYUAN_IMAGE,
-    HUNYUAN_VIDEO,
-    HUNYUAN_VIDEO_15,
     IDEOGRAM4,
     JOYIMAGE,
     KANDINSKY5,
     KREA2,
     LENS,
-    LTX,
-    LTX2,
     LUMINA,
     MAGE_FLOW,
-    MINIMAX_H3,
     OMNIGEN2,
     POOLED_CHANNELS,
     QWEN,
     QWEN21,
     SD3,
     TEXT_CHANNELS,
+)
+from .video_settings import (
+    COGVIDEO,
+    HUNYUAN_IMAGE,
+    HUNYUAN_VIDEO,
+    HUNYUAN_VIDEO_15,
+    LTX,
+    LTX2,
+    MINIMAX_H3,
     WAN,
     WAN_ANIMATE,
     WAN_SCAIL,
@@ -75,7 +78,7 @@ class Transformer:
         masked: whether the network needs a mask of the text.
         sound: size of the latent of sound beside a video's, without the batch.
         pixels: sides of a latent's place in pixels, where the network draws those.
-        newer: where only a newer ComfyUI than the embedded one has the network, its folder in ``comfy/ldm``.
+        newer: where only a newer ComfyUI than the embedded one has the network, its place in ``comfy/ldm``.
     """
 
     family: str
@@ -133,6 +136,8 @@ TRANSFORMERS: dict[str, Transformer] = {
         text=lambda tokens: tokens + 6 + 5,
         more=lambda: {"conditioning_byt5small": torch.zeros(1, 6, 1472), "clip_vision_output": _vision(5, 1152)},
     ),
+    "cogvideo": Transformer("CogVideoX", "CogVideoX_T2V", COGVIDEO, frames=3),
+    "cogvideo_15": Transformer("CogVideoX", "CogVideoX_T2V", COGVIDEO | {"patch_size_t": 2}, frames=4),
     "hunyuan_image": Transformer("HunyuanVideo", "HunyuanImage21", HUNYUAN_IMAGE, channels=64, patch=1),
     "krea2": Transformer("Krea 2", "Krea2", KREA2, frames=1),
     "anima": Transformer("Anima", "Anima", ANIMA, frames=1),
@@ -140,6 +145,14 @@ TRANSFORMERS: dict[str, Transformer] = {
     "ltx": Transformer("LTX-Video", "LTXV", LTX, channels=128, frames=3, patch=1, masked=True),
     "mage_flow": Transformer("Mage-Flow", "MageFlow", MAGE_FLOW, channels=128, patch=1),
     "wan_animate": Transformer("Wan Animate", "WAN22_Animate", WAN_ANIMATE, frames=3),
+    "wan_animate2": Transformer(
+        "Wan Animate 2",
+        "WAN_Animate2",
+        WAN | {"model_type": "animate2", "in_dim": 36},
+        frames=3,
+        more=lambda: {"clip_vision_output": _vision(257, 1280)},
+        newer="wan/model_animate2.py",
+    ),
     "wan_dancer": Transformer(
         "Wan",
         "WAN22_WanDancer",
@@ -171,7 +184,7 @@ ALL = TRANSFORMERS | WITH_SOUND
 def lacking() -> set[str]:
     """Return the names of those whose class this ComfyUI does not have."""
     folders = host_dir() / "comfy" / "ldm"
-    return {name for name, entry in ALL.items() if entry.newer and not (folders / entry.newer).is_dir()}
+    return {name for name, entry in ALL.items() if entry.newer and not (folders / entry.newer).exists()}
 
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:

@@ -184,6 +184,25 @@ def test_keys_of_the_text_that_are_kept_from_step_to_step(studio, name):
     assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report
 
 
+@pytest.mark.parametrize("name", ["wan_animate2"])
+def test_frames_that_look_at_all_frames_and_at_one_of_the_poses(studio, zoo, name):
+    """The poses' own attention stays whole, and so does the reference, which alone looks at no poses."""
+    poses = {"pose_video_latent": noise(1, 16, 2, 16, 24)}
+
+    def override(func, q, k, v, heads, **kwargs):
+        if k.shape[1] in (3 * 96, 4 * 96):
+            k, v = (every_second(x, 96, 2, 8, 12, 1) for x in (k, v))
+        return func(q, k, v, heads, **kwargs)
+
+    model = studio.tome(zoo(name), **HALVES)
+    reduced = sample(name, model, **poses)
+    assert close(reduced, sample(name, with_override(zoo(name), override), **poses))
+    assert not close(reduced, sample(name, zoo(name), **poses))
+    report = studio.report(model)
+    assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report
+    assert "384 -> 262" in report
+
+
 def test_a_refiner_with_as_many_tokens_as_text_and_image_is_left_alone(studio, zoo):
     """OmniGen2's own attention of its references, here 20 + 16 of them."""
     reference, name = {"reference_latents": [noise(1, 16, 12, 12)]}, "omnigen2"

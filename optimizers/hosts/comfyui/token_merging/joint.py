@@ -7,7 +7,7 @@ is counted: a grid that is cut out of the wrong tokens would be garbage.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -43,11 +43,13 @@ class ExpectedCalls:
         eligible: layouts of the calls to reduce, by their number of tokens.
         ordinary: numbers of tokens of calls that are not reduced (the text with itself, refiners).
         ambiguous: numbers of tokens that both have.
+        queries: numbers of queries of eligible calls for a part of the tokens.
     """
 
     eligible: Mapping[int, Layout]
-    ordinary: frozenset[int]
+    ordinary: Container[int]
     ambiguous: frozenset[int]
+    queries: frozenset[int]
 
 
 @dataclass
@@ -135,11 +137,10 @@ class ComfyJointTokenMerging(Scheduled):
         call: ModelCall = options[KEY]
         tokens, activity, calls = k.shape[axis], call.activities[self.kind], state.calls
         whole = q.shape[axis] == tokens
-        if self.tokens.segments:
-            (target,) = calls.eligible.values()
-            if q.shape[axis] != target.image.tokens or tokens <= target.before:
-                return None  # the text's call, or that of a reference
-        elif not whole and not self.tokens.text_apart and (mask is None or not self.tokens.guides):
+        of_a_part = (
+            q.shape[axis] in calls.queries or self.tokens.text_apart or (mask is not None and self.tokens.guides)
+        )
+        if not whole and not of_a_part:
             return None  # attention to something else than itself
         layout = calls.eligible.get(tokens)
         if layout is None:
@@ -183,7 +184,7 @@ class ComfyJointTokenMerging(Scheduled):
 
 def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:
     """Work out the tokens of one model call from the sizes of what the network is given (``ModelCall.shapes``)."""
-    patch = [getattr(network, name) for name in tokens.patch] or [1]
+    patch = [getattr(network, name) or 1 for name in tokens.patch] or [1]
     sides = patch[0] if len(patch) == 1 else patch
     sides = (sides, sides) if isinstance(sides, int) else tuple(sides)
     image = _grid(shapes["x"], sides)
@@ -205,10 +206,15 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     references = tuple(_grid(shape, sides) for shape in _listed(shapes, ("ref_latents",) if tokens.references else ()))
     before, behind = (_tokens(shapes, names, sides) for names in (tokens.before, tokens.behind))
     chosen = [Layout(first + before, thinned, references, behind + last), Layout(first, thinned, references, last)]
-    calls = {getattr(network, name) for name in tokens.more_calls}
     if tokens.segments:
-        del chosen[1:]
-    elif tokens.image_attention:
+        (target,) = chosen[:1]
+        ordinary = range(target.before + 1)  # a part's keys end with it
+        return ExpectedCalls({target.tokens: target}, ordinary, frozenset(), frozenset([image.tokens]))
+    calls = {getattr(network, name) for name in tokens.more_calls}
+    if tokens.frames_apart:
+        chosen.append(Layout(first, thinned, (), last + frame))
+        calls.add(alone - frame)  # the other video's own
+    if tokens.image_attention:
         # Where both kinds are reduced (SD3), the text has no calls of its own that reach the hook.
         chosen.append(Layout(0, image, (), padding))
     elif joint:
@@ -216,7 +222,8 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     else:
         calls |= {*texts, sound}
     eligible = {layout.tokens: layout for layout in chosen}
-    return ExpectedCalls(eligible, frozenset(calls), frozenset(calls & eligible.keys()))
+    queries = frozenset([frame]) if tokens.frames_apart else frozenset()
+    return ExpectedCalls(eligible, frozenset(calls), frozenset(calls & eligible.keys()), queries)
 
 
 def _listed(shapes: Mapping[str, Sequence[int]], names: tuple[str, ...]) -> list[Sequence[int]]:
