@@ -95,11 +95,16 @@ class PacelineApplyToMe(TechniqueNode):
                     advanced=True,
                 ),
             ],
+            later=[setting("residual", TOOLTIPS["residual"], optional=True)],
             outputs=[io.Model.Output()],
         )
 
     @classmethod
-    def technique(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> Made:
+    def technique(
+        cls, model: ModelPatcher, preset: str, max_downsample: str, residual: str = "off", **settings: Any
+    ) -> Made:
+        """Return the technique. A workflow from before there was ``residual`` means what it meant, which is off."""
+        settings["residual"] = residual
         decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
         settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))

@@ -132,6 +132,7 @@ class JointMergingPolicy(TokenMergingPolicy):
         return self._prepared[key]
 
     def ended(self) -> None:
+        super().ended()
         self._prepared.clear()
 
     def saved(self, activity: Activity) -> tuple[str, ...]:

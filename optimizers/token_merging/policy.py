@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -12,6 +14,7 @@ from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy
 from .method import Reduction
 from .methods import METHODS
+from .residual import UNTOLD, Evaluation, ResidualCall, Residuals
 from .settings import TokenMergingSettings
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
@@ -30,7 +33,7 @@ class TokenMergingPolicy(Policy):
     """What merging tokens has in common in all kinds of models and all hosts.
 
     ``places`` names the places that can have fewer tokens; ``other_layers``: whether layers besides self-attention
-    shall.
+    shall; ``allocating``: the host's context in which to allocate what outlives a block of the network.
     """
 
     kind = TOKEN_MERGING
@@ -41,6 +44,8 @@ class TokenMergingPolicy(Policy):
         self.places, self.total_places = places, total_places
         self.method = METHODS[settings.method]
         self.other_layers = bool(settings.other_layers)
+        self.allocating: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.residuals = Residuals()
 
     def is_active(self, schedule: Schedule, activity: Activity) -> bool:
         """Return whether tokens are to be merged in the model call that begins; count it if they are not."""
@@ -57,6 +62,39 @@ class TokenMergingPolicy(Policy):
         if method is None:
             activity.skip(place, _TOO_FEW.format(tokens=tokens))
         return method
+
+    def began(self) -> None:
+        self.residuals = Residuals(self.allocating)
+
+    def ended(self) -> None:
+        self.residuals.drop()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the difference that reducing makes to self-attention is kept."""
+        return self.settings.residual == "auto" and self.settings.does_something and self.settings.merge_attn
+
+    def residual_call(
+        self,
+        evaluation: Evaluation | None,
+        passes: Hashable,
+        window: tuple[float, float] | None = None,
+        refusal: str = "",
+    ) -> ResidualCall | None:
+        """Return what a call of the network in which tokens are reduced does with differences; None for nothing.
+
+        ``window``: noise levels between which tokens are reduced, the lower one first; None for all. ``refusal``: why
+        the host cannot do it in this call. For the rest see `Residuals.call`.
+        """
+        if not self.keeps:
+            return None
+        if evaluation is None or refusal:
+            self.residuals.leave_out(refusal or UNTOLD)
+            return None
+        levels = evaluation.levels
+        if window is not None:
+            levels = [level for level in levels[:-1] if window[0] < level <= window[1]] + [window[0]]
+        return self.residuals.call(evaluation, levels, passes, self.settings.ratio)
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
         return ()
@@ -86,6 +124,7 @@ class TokenMergingPolicy(Policy):
             details = (f"in {calls - activity.idle_calls} of {calls} model calls", *details)
         sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
         details = (f"{sizes} {'tokens' if self.shrinks_queries else 'keys and values'}", *details)
+        details = (*details, *(self.residuals.outcome.lines() if self.keeps else ()))
         text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
         return Summary("partly" if fallbacks else "active", text, counts, details)
 

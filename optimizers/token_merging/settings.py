@@ -20,6 +20,9 @@ TOOLTIPS: Mapping[str, str] = {
     "needs less memory and changes the image more; 0 changes nothing.",
     "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
     "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
+    "residual": "auto: in every third step attention is computed whole and reduced, and the difference is added to "
+    "reduced attention in the steps between. Much closer to the image without this node, less is saved, and the "
+    "differences need memory. off: reduced attention alone.",
 }
 """What a person reads about the settings that every host shows."""
 
@@ -46,6 +49,8 @@ class TokenMergingSettings(Settings):
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573).
         level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
             more meaning in fewer tokens, and save less.
+        residual: ``"auto"``: attention is computed both ways in every third step, and the difference added to reduced
+            attention in the others (https://arxiv.org/abs/2406.08552), where that costs less than it saves; ``"off"``.
     """
 
     ratio: float = number(0.5, 0.0, 1.0)
@@ -61,6 +66,7 @@ class TokenMergingSettings(Settings):
     end_percent: float = number(1.0, 0.0, 1.0)
     method: str = choice("auto", METHODS)
     level_decay: float = number(1.0, 0.0, 1.0)
+    residual: str = choice("auto", ("auto", "off"))
 
     def __post_init__(self) -> None:
         super().__post_init__()

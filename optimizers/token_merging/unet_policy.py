@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from ...core.phrases import phrase
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .policy import ALL_KEPT, TokenMergingPolicy
+from .residual import ResidualCall
 from .settings import TokenMergingSettings
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
@@ -55,12 +57,14 @@ class CallState:
         step: see :class:`BlockCall`.
         reductions: what the self-attention of a block was reduced by, by number, for its other layers.
         partitions: destinations and sources of all blocks of a level and size, by number.
+        residual: what the call does with the differences that reducing makes; None for nothing.
     """
 
     activity: Activity = field(default_factory=Activity)
     step: int | Tensor = 0
     reductions: dict[int, Reduction] = field(default_factory=dict)
     partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
+    residual: ResidualCall | None = None
 
 
 class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
@@ -104,9 +108,11 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         return self.settings.describe(), reached
 
     def began(self) -> None:
+        super().began()
         self._forget()  # somebody may have called the network outside of a run
 
     def ended(self) -> None:
+        super().ended()
         self._forget()
 
     def _forget(self) -> None:
@@ -123,7 +129,13 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
             return None
         method, call = found
         # Compiled code works all of it out by itself: what is kept would be another input of its graph.
-        reduction = method.plan(tokens, call) if is_compiling() else self._planned(method, block, tokens, call, state)
+        if is_compiling():
+            reduction = method.plan(tokens, call)
+        elif state.residual is None or self.other_layers:
+            reduction = self._planned(method, block, tokens, call, state)
+        else:
+            planned = partial(self._planned, method, block, tokens, call, state)
+            reduction = state.residual.reduction(block.name, planned)
         if reduction.kept >= reduction.tokens:
             state.activity.skip(block.name, ALL_KEPT)
             return None

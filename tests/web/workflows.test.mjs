@@ -38,6 +38,20 @@ test("values are found by name when a node has got other inputs since", () => {
   assert.deepEqual(loaded(older), { preset: "custom", ratio: 0.35, shown: 1, strict: true });
 });
 
+test("a workflow from before there was residual has it off, whether it names its values or not", () => {
+  class Today extends nodeType("PacelineApplyToMe") {
+    widgets = [{ name: "ratio", value: 0.5 }, { name: "strict", value: false }, { name: "residual", value: "auto" }];
+  }
+  const residual = (saved) => {
+    const node = new Today();
+    node.configure(saved);
+    return node.widgets.map(({ value }) => value);
+  };
+  assert.deepEqual(residual({ widgets_values: [0.75, true] }), [0.75, true, "off"]);
+  assert.deepEqual(residual({ widgets_values: [true, 0.75], properties: { paceline_widgets: ["strict", "ratio"] } }), [0.75, true, "off"]);
+  assert.deepEqual(residual({ widgets_values: [0.75, true, "auto"] }), [0.75, true, "auto"]);
+});
+
 test("a workflow that was saved without names loads by position", () => {
   assert.deepEqual(loaded({ widgets_values: ["fast", 0.3] }), { preset: "fast", ratio: 0.3, shown: 1, strict: false });
   assert.equal(nodeType("KSampler").prototype.onSerialize, undefined); // nodes of others are left alone

@@ -11,6 +11,12 @@ import { isOurType } from "./graph.js";
 const PROPERTY = "paceline_widgets";
 
 /**
+ * What a workflow without the value means, where that is not today's default: what the node did before it had the input.
+ * @type {Record<string, Record<string, unknown>>}
+ */
+const BEFORE = { PacelineApplyToMe: { residual: "off" } };
+
+/**
  * @param {LGraphNode} node
  * @returns {NonNullable<LGraphNode["widgets"]>} those whose values are saved
  */
@@ -36,10 +42,12 @@ export function rememberWidgetNames(nodeType, name) {
 
   /** @param {Saved} saved */
   nodeType.prototype.configure = function (saved) {
-    const then = saved.properties?.[PROPERTY];
     const values = saved.widgets_values;
-    if (!Array.isArray(then) || !Array.isArray(values)) return configure.call(this, saved);
-    const known = new Map(values.map((value, index) => [then[index], value]));
+    if (!Array.isArray(values)) return configure.call(this, saved);
+    const before = Object.entries(BEFORE[name] ?? {});
+    const then = saved.properties?.[PROPERTY] ?? (before.length && savedWidgets(this).map((widget) => widget.name));
+    if (!Array.isArray(then)) return configure.call(this, saved);
+    const known = new Map([...before, ...values.map((value, index) => [then[index], value])]);
     const widgets_values = savedWidgets(this).map(({ name, value }) => (known.has(name) ? known.get(name) : value));
     configure.call(this, { ...saved, widgets_values });
   };

@@ -34,10 +34,13 @@ class AttentionChain:
         self.layers: list[Attend] = []
         self.boxed: list[Attend | None] = []
         self.activities: list[Activity] = []
+        self.not_reached: list[Callable[[], None]] = []
         self._taken = 0
 
     def missed(self) -> None:
         self._taken += 1
+        for forget in self.not_reached:
+            forget()
         owner = owner_of(self.foreign)
         for activity in self.activities:
             if owner == SPARSE:  # the user has asked for it, and it passes the other calls on to us
@@ -47,11 +50,16 @@ class AttentionChain:
 
 
 def add_layer(
-    transformer_options: Options, layer: Attend, activity: Activity | None, boxed: Attend | None = None
+    transformer_options: Options,
+    layer: Attend,
+    activity: Activity | None,
+    boxed: Attend | None = None,
+    not_reached: Callable[[], None] | None = None,
 ) -> None:
     """Put ``layer``, the same object in every call of a technique, around those that are in the chain already.
 
-    ``activity`` is told each time another pack's override does not let a call through to us. ``boxed`` does the same
+    ``activity`` is told, and ``not_reached`` called, each time another pack's override does not let a call through to
+    us. ``boxed`` does the same
     as ``layer`` with q, k and v in ComfyUI's containers, and hands containers on.
     """
     chain = transformer_options.get(_CHAIN)
@@ -62,6 +70,8 @@ def add_layer(
     chain.boxed.append(boxed)
     if activity is not None:
         chain.activities.append(activity)
+    if not_reached is not None:
+        chain.not_reached.append(not_reached)
 
 
 def add_innermost(transformer_options: Options, layer: Attend, boxed: Attend | None = None) -> None:

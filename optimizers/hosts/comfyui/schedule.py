@@ -110,10 +110,14 @@ class SchedulePosition:
 
         By the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
         """
-        first, last = (self._limit(percent) for percent in (start_percent, end_percent))
+        last, first = self.limits(start_percent, end_percent)
         given = self._call.sigmas
         sigma = float(given.flatten()[0]) if self._steps is None else self._steps.sigma(given)
         return last < sigma <= first
+
+    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
+        """Return the noise levels of two points of the schedule, the lower one first."""
+        return self._limit(end_percent), self._limit(start_percent)
 
     def _limit(self, percent: float) -> float:
         sampling = self._call.model.model_sampling

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...step_reuse.passes import Passes
 from ...step_reuse.rule import Action, Rule
+from .evaluations import taking_part
 
 
 class ReuseRun:
@@ -26,7 +27,7 @@ class ReuseRun:
         """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
         self._latent = x.float().clone()
         self._calls = 0
-        active = tuple(_taking_part(conds, sigma))
+        active = tuple(taking_part(conds, sigma))
         if active != self._active:
             self._forget()
             self._active = active
@@ -64,21 +65,3 @@ class ReuseRun:
         self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
         if outputs[0] is not None:
             self.rule.compare(outputs[0], outputs[1] if call == 0 and len(outputs) == 2 else None)
-
-
-def _taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
-    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
-    for name, entries in conds.items():
-        for number, entry in enumerate(entries or ()):
-            start, end = entry.get("timestep_start"), entry.get("timestep_end")
-            if (start is not None and sigma > start) or (end is not None and sigma < end):
-                continue
-            yield (name, number)
-            control = entry.get("control")
-            while control is not None:
-                first, last = control.timestep_range or (float("inf"), 0.0)
-                yield (id(control), first >= sigma >= last)
-                control = control.previous_controlnet
-            for hook in getattr(entry.get("hooks"), "hooks", ()):
-                frames = getattr(hook.hook_keyframe, "keyframes", ())
-                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))

@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from .....core.activity import THIS_BLOCK, Activity
+from .....core.calls import Function
 from .....core.phrases import phrase
 from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
+from ....token_merging.residual import ResidualCall
 from ..attention_chain import Attend, add_innermost, add_layer, calling
+from ..evaluations import evaluation_wrappers, residual_call
 from ..model import describe_model
 from ..newer import checkpoint_attention_overrides, kept_memory, preferred_everywhere
 from ..protocols import ModelPatcher, Options
@@ -56,10 +59,12 @@ class ExpectedCalls:
 class JointCall:
     """What one model call shares between its attention calls; reaches them through ``transformer_options``.
 
-    ``kept``: which keys stay, made by compiled code, by the number of tokens and the device.
+    ``kept``: which keys stay, made by compiled code, by the number of tokens and the device; ``residual``: what the
+    call does with the differences that leaving keys out makes, None for nothing.
     """
 
     calls: ExpectedCalls
+    residual: ResidualCall | None = None
     blocks_seen: int = 0
     kept: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
 
@@ -76,19 +81,26 @@ class ComfyJointTokenMerging(Scheduled):
         places, notes = phrase("blocks"), () if self._preferred else checkpoint_attention_overrides(network)
         policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
         super().__init__(policy)
+        policy.allocating = kept_memory
         self.tokens = tokens
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
         self._boxed_layer: Attend = self._attend_boxed
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        if not self.policy.is_active(SchedulePosition(call), activity):
+        position = SchedulePosition(call)
+        if not self.policy.is_active(position, activity):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
-        call.transformer_options[STATE] = JointCall(calls)
-        add_layer(call.transformer_options, self._layer, activity, self._boxed_layer)
+        residual = residual_call(self.policy, call, position)
+        call.transformer_options[STATE] = JointCall(calls, residual)
+        # To compute a call both ways, what its containers hold must outlive the first.
+        add_layer(call.transformer_options, self._layer, activity, self._boxed_layer if residual is None else None)
         if self._preferred is not None:  # ComfyUI itself leaves it out wherever there is an override
             layer = calling(self._preferred)
             add_innermost(call.transformer_options, layer, layer)
+
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        return (*super().wrappers(), *evaluation_wrappers())
 
     def _attend(
         self,
@@ -108,10 +120,21 @@ class ComfyJointTokenMerging(Scheduled):
         """
         axis = 2 if skip_reshape else 1
         options: Options = kwargs["transformer_options"]  # type: ignore[assignment]
-        kept = self._kept(options, q, k, v, mask, axis)
-        if kept is not None:
-            k, v, mask = without(kept, k, v, mask, axis)
-        return func(q, k, v, heads, mask=mask, attn_precision=attn_precision, skip_reshape=skip_reshape, **kwargs)
+
+        def attend(k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+            return func(q, k, v, heads, mask=mask, attn_precision=attn_precision, skip_reshape=skip_reshape, **kwargs)
+
+        place, kept = self._kept(options, q, k, v, mask, axis)
+        if kept is None:
+            return attend(k, v, mask)
+
+        def reduced() -> Tensor:
+            return attend(*without(kept, k, v, mask, axis))
+
+        residual: ResidualCall | None = options[STATE].residual
+        if residual is None or torch.compiler.is_compiling():
+            return reduced()
+        return residual.attend((place, q.shape[axis], k.shape[axis]), lambda: attend(k, v, mask), reduced)
 
     def _attend_boxed(
         self,
@@ -127,12 +150,15 @@ class ComfyJointTokenMerging(Scheduled):
     ) -> Tensor:
         """The same with q, k and v in ComfyUI's containers, which are handed on."""
         axis = 2 if skip_reshape else 1
-        kept = self._kept(kwargs["transformer_options"], q.peek(), k.peek(), v.peek(), mask, axis)
+        _, kept = self._kept(kwargs["transformer_options"], q.peek(), k.peek(), v.peek(), mask, axis)
         if kept is not None:
             k.tensor, v.tensor, mask = without(kept, k.peek(), v.peek(), mask, axis)
         return func(q, k, v, heads, mask=mask, attn_precision=attn_precision, skip_reshape=skip_reshape, **kwargs)
 
-    def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
+    def _kept(
+        self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int
+    ) -> tuple[str, Tensor | None]:
+        """Return the block that makes a call, and which keys stay in it; None for all."""
         state: JointCall = options[STATE]
         call: ModelCall = options[KEY]
         tokens, activity, calls = k.shape[axis], call.activities[self.kind], state.calls
@@ -141,30 +167,30 @@ class ComfyJointTokenMerging(Scheduled):
             q.shape[axis] in calls.queries or self.tokens.text_apart or (mask is not None and self.tokens.guides)
         )
         if not whole and not of_a_part:
-            return None  # attention to something else than itself
+            return "", None  # attention to something else than itself
         layout = calls.eligible.get(tokens)
         if layout is None:
             if tokens not in calls.ordinary:
                 expected = ", ".join(str(size) for size in calls.eligible)
                 activity.fall_back(_OTHER_TOKENS.format(tokens=tokens, expected=expected))
-            return None
+            return "", None
         if tokens in calls.ambiguous:
             activity.fall_back(SAME_SIZE)
-            return None
+            return "", None
         if v.shape[axis] != tokens or (mask is not None and mask.shape[-1] not in (1, tokens)):
             activity.fall_back(_OTHER_MASK)
-            return None
+            return "", None
         if not _agrees(layout, options):
             activity.fall_back(_OTHER_PLACES)
-            return None
+            return "", None
         # SD3's calls over the image alone belong to the block of the call before, as do those of LTX's guide frames.
         begins = layout.before > 0 or not self.tokens.image_attention
         begins = begins and (whole or mask is None or mask.shape[-2] == 1)
         place = THIS_BLOCK if call.in_block else _place(state, options, begins)
         method = self.policy.method_for(place, tokens, k.device, activity)
         if method is None:
-            return None
-        return counted(place, tokens, self._kept_of(method, layout, k.device, state, call.in_block), activity)
+            return "", None
+        return place, counted(place, tokens, self._kept_of(method, layout, k.device, state, call.in_block), activity)
 
     def _kept_of(
         self, method: type[Reduction], layout: Layout, device: torch.device, state: JointCall, in_block: bool

@@ -12,9 +12,12 @@ from torch.nn import Module
 
 from .....core.activity import Activity
 from .....core.calls import Function
+from .....core.devices import is_compiling
 from .....core.shadow import Shadows
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
+from ..attention_chain import Attend, add_layer
+from ..evaluations import evaluation_wrappers, residual_call
 from ..model import describe_model
 from ..newer import kept_memory
 from ..protocols import ModelPatcher, Options
@@ -37,11 +40,27 @@ Patched = tuple[Tensor, Tensor, Tensor]
 class ModelCallState(CallState):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
-    ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block.
+    ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block;
+    ``next``: what the attention that comes next is to do with a difference; ``restored``: whether it has made its
+    output whole again.
     """
 
     replaced: Mapping[str, Container[tuple[Any, ...]]] = field(default_factory=dict)
     visits: dict[BlockKey, int] = field(default_factory=dict)
+    next: _Next | None = None
+    restored: bool = False
+
+    def forget_next(self) -> None:
+        self.next = None
+
+
+@dataclass
+class _Next:
+    """One self-attention: where it is, how it is reduced, and whether its queries, keys and values are so already."""
+
+    place: str
+    reduction: Reduction
+    is_reduced: bool
 
 
 class ComfyUNetTokenMerging(Scheduled):
@@ -60,6 +79,8 @@ class ComfyUNetTokenMerging(Scheduled):
         after = self._after_attention if policy.shrinks_queries else None
         self._self_attention_pair = (self._before_self_attention, after)
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
+        self._layer: Attend = self._attend
+        policy.allocating = kept_memory
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         policy, position, options = self.policy, SchedulePosition(call), call.transformer_options
@@ -68,6 +89,9 @@ class ComfyUNetTokenMerging(Scheduled):
         step = position.index() if policy.draws else 0
         state = ModelCallState(activity, step, replaced=options.get("patches_replace", {}))
         options[STATE] = state
+        state.residual = residual_call(policy, call, position)
+        if state.residual is not None:
+            add_layer(options, self._layer, None, not_reached=state.forget_next)
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if policy.settings.merge_crossattn:
@@ -76,6 +100,9 @@ class ComfyUNetTokenMerging(Scheduled):
             network = call.model.diffusion_model
             layers = self._feed_forwards.setdefault(network, _FeedForwards())
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
+
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        return (*super().wrappers(), *evaluation_wrappers())
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""
@@ -104,6 +131,11 @@ class ComfyUNetTokenMerging(Scheduled):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
         state.activity.use(block.name, reduction.tokens, reduction.kept)
+        if state.residual is not None and not is_compiling():
+            is_reduced = not state.residual.full
+            state.next = _Next(block.name, reduction, is_reduced)
+            if not is_reduced:
+                return tokens
         # Keys and values are the same tokens unless another patch changed them. Where it changed their number
         # (reference images appended to the context), they stay whole: attention allows that.
         keys = reduction.reduce(query) if same else _reduce_if_aligned(reduction, context, query)
@@ -112,6 +144,28 @@ class ComfyUNetTokenMerging(Scheduled):
             return query, keys, values
         extra_options[_RESTORE] = reduction
         return keys if context is query else reduction.reduce(query), keys, values
+
+    def _attend(self, func: Attend, q: Tensor, k: Tensor, v: Tensor, *args: object, **kwargs: object) -> Tensor:
+        """One call of ``optimized_attention`` on ``[batch, tokens, channels]``; ``func`` is the next layer inside.
+
+        Projections work token by token, so that tokens can be left out or averaged behind them as well.
+        """
+        state: ModelCallState = kwargs["transformer_options"][STATE]  # type: ignore[index]
+        found, residual = state.next, state.residual
+        if found is None or residual is None:
+            return func(q, k, v, *args, **kwargs)
+        state.next = None
+        reduction = found.reduction
+
+        def reduced() -> Tensor:
+            tokens = (q, k, v)
+            if not found.is_reduced:
+                keys, values = _reduce_if_aligned(reduction, k, q), _reduce_if_aligned(reduction, v, q)
+                tokens = (reduction.reduce(q) if reduction.shrinks_queries else q, keys, values)
+            return reduction.restore(func(*tokens, *args, **kwargs))
+
+        state.restored = found.is_reduced and reduction.shrinks_queries
+        return residual.attend(found.place, lambda: func(q, k, v, *args, **kwargs), reduced)
 
     def _before_cross_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn2_patch``: only the queries are image tokens."""
@@ -129,7 +183,11 @@ class ComfyUNetTokenMerging(Scheduled):
     def _after_attention(self, output: Tensor, extra_options: Options) -> Tensor:
         """ComfyUI's ``attn1_output_patch`` and ``attn2_output_patch``: back to all tokens."""
         reduction: Reduction | None = extra_options.pop(_RESTORE, None)
-        return output if reduction is None else restored_output(reduction, output, extra_options[STATE].activity)
+        state: ModelCallState = extra_options[STATE]
+        if reduction is None or state.restored:
+            state.restored = False
+            return output
+        return restored_output(reduction, output, state.activity)
 
 
 class _FeedForwards:

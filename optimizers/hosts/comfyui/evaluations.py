@@ -1,0 +1,115 @@
+"""Where a sampling run begins, and each prediction in it, for techniques that keep something from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ....core.calls import Function
+from ....core.technique import COMPILATION, find
+from ...token_merging.policy import TokenMergingPolicy
+from ...token_merging.residual import COMPILED, WINDOWS, Evaluation, ResidualCall
+from .compilation.refusals import FOREIGN_COMPILE
+from .protocols import Executor, Options
+from .schedule import STEPS, SamplingSteps, SchedulePosition
+from .stack import RUN, ModelCall
+
+EVALUATIONS = "evaluations"
+"""Key of the `Evaluations` in the store of a sampling run."""
+
+
+class Evaluations:
+    """The predictions of one sampling run.
+
+    Attributes:
+        latest: the one that is made; None before the first.
+        batch: pictures of the whole latent.
+        windows: whether the network sees the frames in windows, which move under the same conditionings.
+    """
+
+    def __init__(self, sigmas: Tensor, windows: bool) -> None:
+        self.latest: Evaluation | None = None
+        self.batch = 0
+        self.windows = windows
+        self._sigmas = sigmas
+        self._levels: Sequence[float] | None = None
+
+    def begin(self, sigma: float, batch: int, active: Hashable) -> None:
+        self.batch = batch
+        if self._levels is None:
+            self._levels = self._sigmas.tolist()
+        number = 0 if self.latest is None else self.latest.number + 1
+        self.latest = Evaluation(self._levels, number, sigma, active)
+
+
+def evaluation_wrappers() -> tuple[tuple[str, Function], ...]:
+    """Return ComfyUI's events that tell of runs and predictions, with their wrappers."""
+    from comfy.patcher_extension import WrappersMP
+
+    return (WrappersMP.SAMPLER_SAMPLE, _sampler_sample), (WrappersMP.PREDICT_NOISE, _predict_noise)
+
+
+def _sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
+    """Begin a run (ComfyUI's SAMPLER_SAMPLE wrapper)."""
+    options = args[2]["model_options"]
+    evaluations = Evaluations(args[1], "context_handler" in options)
+    options["transformer_options"].setdefault(RUN, {})[EVALUATIONS] = evaluations
+    return executor(*args, **kwargs)
+
+
+def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
+    """Begin a prediction (ComfyUI's PREDICT_NOISE wrapper)."""
+    options: Options = args[0] if args else kwargs.get("model_options", {})
+    run = options.get("transformer_options", {}).get(RUN, {})
+    evaluations: Evaluations | None = run.get(EVALUATIONS)
+    if evaluations is not None:
+        steps: SamplingSteps | None = run.get(STEPS)
+        sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
+        conds = getattr(executor.class_obj, "conds", {})
+        evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)))
+    return executor(x, timestep, *args, **kwargs)
+
+
+def residual_call(policy: TokenMergingPolicy, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
+    """Return what a model call does with the differences that reducing makes; None for nothing."""
+    evaluations: Evaluations | None = call.run.get(EVALUATIONS)
+    if not policy.keeps:
+        return None
+    settings, options = policy.settings, call.transformer_options
+    window = None if settings.whole_schedule else position.limits(settings.start_percent, settings.end_percent)
+    latest, passes, refusal = None, tuple(options.get("uuids", ())), ""
+    if evaluations is not None and evaluations.latest is not None and passes:
+        latest = evaluations.latest
+        # A wrapper of another node may cut the latent into tiles and hand over several at once.
+        tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
+        refusal = WINDOWS if evaluations.windows or tiles else ""
+    if _is_compiled(call):
+        refusal = COMPILED
+    return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), window, refusal)
+
+
+def _is_compiled(call: ModelCall) -> bool:
+    from comfy.patcher_extension import WrappersMP
+
+    foreign = call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE)
+    return bool(foreign) or find(call.techniques, COMPILATION) is not None
+
+
+def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
+    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
+    for name, entries in conds.items():
+        for number, entry in enumerate(entries or ()):
+            start, end = entry.get("timestep_start"), entry.get("timestep_end")
+            if (start is not None and sigma > start) or (end is not None and sigma < end):
+                continue
+            yield (name, number)
+            control = entry.get("control")
+            while control is not None:
+                first, last = control.timestep_range or (float("inf"), 0.0)
+                yield (id(control), first >= sigma >= last)
+                control = control.previous_controlnet
+            for hook in getattr(entry.get("hooks"), "hooks", ()):
+                frames = getattr(hook.hook_keyframe, "keyframes", ())
+                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))

@@ -1,0 +1,192 @@
+"""Apply ToMe with ``residual``: the difference that reducing makes, kept in some steps and added in the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from distances import relative
+
+METHODS = {
+    "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},
+    "merge": {"method": "merge", "ratio": 0.5, "max_downsample": "2"},
+}
+KEYS = METHODS["kv_downsample"]
+STEPS = 8
+"""With these, steps 1, 2 and 5 are full."""
+
+
+def with_residual(studio, model=None, **settings):
+    return studio.tome(model or studio.model, residual="auto", **{**KEYS, **settings})
+
+
+def outcome(model):
+    return policy(model).residuals.outcome
+
+
+def policy(model):
+    (technique,) = model.get_attachment("paceline").techniques
+    return technique.policy
+
+
+@pytest.mark.parametrize(("sampler", "times"), [("euler", 5), ("heun", 5), ("dpm_2", 1.5)])
+@pytest.mark.parametrize("method", METHODS)
+def test_it_is_much_closer_than_reduced_attention_alone(studio, method, sampler, times):
+    plain = studio.sample(studio.model, steps=STEPS, sampler=sampler)
+    alone, model = (studio.tome(studio.model, residual=one, **METHODS[method]) for one in ("off", "auto"))
+    near, far = (relative(studio.sample(one, steps=STEPS, sampler=sampler), plain) for one in (model, alone))
+    assert near < far / times
+    twice = 2 if sampler in ("heun", "dpm_2") else 1
+    calls = STEPS * twice - (twice - 1)  # the last step of the solvers that evaluate twice is Euler's
+    assert (outcome(model).full, outcome(model).added) == (3, calls - 3)
+    report = studio.report(model)
+    assert f"residual: 3 of {calls} model calls computed attention both ways" in report
+    assert "fallbacks: 0" in report and "left out: " not in report
+
+
+def attention_calls(model, run):
+    """Return tokens of keys in the self-attentions at the latent's size, in their order."""
+    seen = []
+
+    def spy(func, q, k, v, *args, **kwargs):
+        seen.append(k.shape[1])
+        return func(q, k, v, *args, **kwargs)
+
+    clone = model.clone()
+    clone.model_options["transformer_options"]["optimized_attention_override"] = spy
+    run(clone)
+    return seen
+
+
+def test_attention_is_computed_both_ways_in_full_steps_only(studio):
+    """Another pack's override stays outside, and sees each attention once, as without it."""
+    model = studio.tome(studio.model, **{**KEYS, "max_downsample": "1"}, residual="auto")
+    seen = attention_calls(model, lambda one: studio.sample(one, steps=STEPS))
+    assert (seen.count(384), seen.count(117)) == (3 * 3, 5 * 3)  # blocks of that size times steps
+
+
+def test_without_the_input_it_is_off(studio):
+    """A workflow that was saved before there was one keeps its picture."""
+    before, off = studio.tome(studio.model, **KEYS), studio.tome(studio.model, residual="off", **KEYS)
+    pictures = [studio.sample(one, steps=STEPS) for one in (before, off, with_residual(studio))]
+    assert torch.equal(pictures[0], pictures[1]) and not torch.equal(pictures[0], pictures[2])
+    assert "residual" not in studio.report(off)
+
+
+def test_few_steps_cost_more_than_they_save_and_leave_it_out(studio):
+    model = with_residual(studio, ratio=0.5)
+    found = studio.sample(model, steps=4)
+    assert torch.equal(found, studio.sample(studio.tome(studio.model, **KEYS | {"ratio": 0.5}), steps=4))
+    assert "residual left out: in 4 steps, computing 2 of them both ways costs more than it saves" in studio.report(
+        model
+    )
+
+
+def test_passes_one_by_one_give_the_same_image_as_together(studio):
+    import comfy.samplers
+
+    def one_by_one(args):
+        run = comfy.samplers.calc_cond_batch
+        options = {k: v for k, v in args["model_options"].items() if k != "sampler_calc_cond_batch_function"}
+        return [run(args["model"], [cond], args["input"], args["sigma"], options)[0] for cond in args["conds"]]
+
+    together, apart = with_residual(studio), with_residual(studio)
+    apart.set_model_sampler_calc_cond_batch_function(one_by_one)
+    pictures = [studio.sample(one, steps=STEPS) for one in (together, apart)]
+    assert relative(*pictures) < 1e-5
+    assert (outcome(apart).full, outcome(apart).added) == (6, 10)
+
+
+def tiles(apply, given):
+    """A node that has the network look at the upper and the lower half by themselves."""
+    halves = [apply(half, given["timestep"], **given["c"]) for half in given["input"].chunk(2, dim=2)]
+    return torch.cat(halves, dim=2)
+
+
+def tiles_in_a_batch(apply, given):
+    c = given["c"] | {"c_crossattn": given["c"]["c_crossattn"].repeat(2, 1, 1)}
+    halves = torch.cat(given["input"].chunk(2, dim=2))
+    return torch.cat(apply(halves, given["timestep"].repeat(2), **c).chunk(2), dim=2)
+
+
+@pytest.mark.parametrize("wrapper", [tiles, tiles_in_a_batch])
+def test_tiles_are_reduced_without_it(studio, wrapper):
+    model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
+    for one in (model, alone):
+        one.set_model_unet_function_wrapper(wrapper)
+    pictures = [studio.sample(one, steps=STEPS) for one in (model, alone)]
+    assert pictures[0].isfinite().all() and relative(*pictures) < 0.5
+    assert "residual left out: several parts of the latent were computed one by one" in studio.report(model)
+    if wrapper is tiles_in_a_batch:
+        assert torch.equal(*pictures)
+
+
+def test_prompts_by_time_are_measured_anew_where_they_change(studio):
+    text = studio.positive[0]
+    halves = [
+        [text[0] + shift, text[1] | {"start_percent": start, "end_percent": end}]
+        for shift, start, end in ((0.0, 0.0, 0.6), (0.3, 0.6, 1.0))
+    ]
+    plain = studio.sample(studio.model, steps=STEPS, positive=halves)
+    model = with_residual(studio)
+    assert relative(studio.sample(model, steps=STEPS, positive=halves), plain) < 0.05
+    assert outcome(model).full == 4
+
+
+def test_regions_of_one_picture_each_have_their_own(studio):
+    text = studio.positive[0]
+    regions = [
+        [text[0] + 0.3 * number, text[1] | {"area": (12, 16, 12 * number, 0), "strength": 1.0}] for number in (0, 1)
+    ]
+    plain = studio.sample(studio.model, steps=STEPS, positive=regions)
+    model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
+    near, far = (relative(studio.sample(one, steps=STEPS, positive=regions), plain) for one in (model, alone))
+    assert near < far / 5 and "left out" not in studio.report(model)
+
+
+def test_runs_know_nothing_of_each_other(studio):
+    model = with_residual(studio)
+    first = studio.sample(model, steps=STEPS)
+    studio.sample(model, steps=5, size=(16, 24), batch=2)
+    assert torch.equal(studio.sample(model, steps=STEPS), first)
+    assert not policy(model).residuals._kept
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_an_error_in_the_middle_drops_what_was_kept(studio):
+    model, calls = with_residual(studio), []
+
+    def stop(apply, given):
+        calls.append(bool(policy(model).residuals._kept))
+        if len(calls) == 4:
+            raise Stopped
+        return apply(given["input"], given["timestep"], **given["c"])
+
+    failing = model.clone()
+    failing.set_model_unet_function_wrapper(stop)
+    with pytest.raises(Stopped):
+        studio.sample(failing, steps=STEPS)
+    assert calls == [False, True, True, True]
+    assert not policy(model).residuals._kept
+
+
+def test_running_out_of_memory_goes_on_without(studio, monkeypatch):
+    model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
+    from paceline.optimizers.token_merging.residual import Residuals
+
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Residuals, "measured", full)
+    assert relative(studio.sample(model, steps=STEPS), studio.sample(alone, steps=STEPS)) < 1e-5
+    assert "residual left out: memory ran out" in studio.report(model)
+
+
+def test_beside_reuse_steps(studio):
+    inputs = {"budget": 0.3, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
+    both = studio.run("PacelineReuseSteps", model=with_residual(studio), **inputs)
+    plain = studio.sample(studio.run("PacelineReuseSteps", model=studio.model, **inputs), steps=16)
+    assert relative(studio.sample(both, steps=16), plain) < 0.2
+    assert "residual: " in studio.report(both)
