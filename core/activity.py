@@ -6,7 +6,7 @@ A technique counts while the model runs; the host adds up all calls of a run and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 THIS_BLOCK = "this block"
 """The place of what happens in code that several blocks share; ``Activity.add`` is told which of them it was."""
@@ -18,7 +18,8 @@ class Activity:
 
     Plain dicts, because techniques count from inside of code that torch.compile traces. ``idle_calls`` are forward
     passes with the technique switched off, e.g. outside of its part of the schedule; ``fallbacks`` count by reason how
-    often it stepped aside; ``skipped`` has the reason for each place where it would not pay.
+    often it stepped aside; ``skipped`` has the reason for each place where it would not pay; ``faults`` what its
+    guard has found, in order.
     """
 
     model_calls: int = 0
@@ -27,6 +28,7 @@ class Activity:
     tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, None] = field(default_factory=dict)
 
     def use(self, place: str, tokens_before: int = 0, tokens_after: int = 0) -> None:
         self.used[place] = self.used.get(place, 0) + 1
@@ -41,6 +43,7 @@ class Activity:
 
     def add(self, other: Activity, block: str = THIS_BLOCK) -> None:
         names = {THIS_BLOCK: block}
+        self.faults.update(other.faults)
         self.model_calls += other.model_calls
         self.idle_calls += other.idle_calls
         for place, count in other.used.items():
@@ -103,6 +106,14 @@ class Summary:
     def lines(self) -> tuple[str, ...]:
         numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items()]
         return (", ".join(numbers), *self.details) if numbers else self.details
+
+
+def with_faults(summary: Summary, activity: Activity) -> Summary:
+    """Return ``summary`` with what the guard has found: the last of it is what a badge shows."""
+    if not activity.faults:
+        return summary
+    *before, last = activity.faults
+    return replace(summary, state="partly", headline=last, details=(*before, summary.headline, *summary.details))
 
 
 def _short(number: float) -> str:

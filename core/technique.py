@@ -47,6 +47,11 @@ class Policy(ABC):
     def summarize(self, activity: Activity) -> Summary:
         """Return the counts of ``activity`` as data and in words."""
 
+    @property
+    def approximation(self) -> str:
+        """What of it could go wrong in a way that only its numbers show, in a word or two; "" if nothing."""
+        return ""
+
     def began(self) -> None:  # noqa: B027 - most policies keep nothing
         """Get ready for a sampling run, before anything else of it. A host calls it once for each run."""
 

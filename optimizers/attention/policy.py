@@ -11,12 +11,14 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.devices import is_compiling, is_out_of_memory
 from ...core.errors import error_line
+from ...core.guard import Evaluation, rows_to_compare
 from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
 from .backend import AttentionCall, AttentionFunction, Mask
 from .probing import NO_MEMORY, probe
 from .quickest import OWN, QuickestKernel, rivals_for
 from .registry import choose, get, require
+from .scores import slice_mask
 
 AUTO = "auto"
 
@@ -26,6 +28,8 @@ TOOLTIP = (
     "says why and what to install."
 )
 """How the backend was chosen, in words."""
+
+FAR = "this layer was far from exact attention"
 
 FULL_PRECISION = "the model asks for full precision here"
 
@@ -86,6 +90,10 @@ class AttentionPolicy(Policy):
         failed = ((size, one.reason) for size, one in found.items() if not one.available and one.reason != NO_MEMORY)
         self.failing = {size: f"head size {size}: {why}" for size, why in failed}
 
+    @property
+    def approximation(self) -> str:
+        return "" if self.backend.exact else self.backend.name
+
     def attend(
         self,
         activity: Activity,
@@ -98,13 +106,19 @@ class AttentionPolicy(Policy):
         enable_gqa: bool,
         refusal: str | None = None,
         full_precision: bool = False,
+        evaluation: Evaluation | None = None,
     ) -> Tensor | None:
         """Compute one call with the backend; None where it must be left to the host, which is counted with the reason.
 
         ``refusal``: why the backend cannot take this call, where the host knows; ``full_precision``: the model asks for
-        a backend that quantises nothing. The rest as in ``AttentionFunction``.
+        a backend that quantises nothing; ``evaluation``: where the guard keeps how far it is from exact attention. The
+        rest as in ``AttentionFunction``.
         """
+        watched = None if self.backend.exact or is_compiling() else evaluation
+        layer = 0 if watched is None else watched.next_layer()
         reason = refusal or self.refusal(q, k, v, mask, full_precision)
+        if watched is not None and layer in watched.left:
+            reason = FAR
         if reason is None:
             function = self.function
             if self.quickest is not None:
@@ -114,13 +128,44 @@ class AttentionPolicy(Policy):
             try:
                 output = function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
-                reason = self.broken[kind_of(q, mask)] = limit_of(error, self.always_raised)
-                self._refusals = {}
+                reason = self.failed(error, kind_of(q, mask))
             else:
+                if watched is not None and watched.compares:
+                    self._compare(watched, layer, output, q, k, v, mask, scale, enable_gqa)
                 activity.use(place)
                 return output
         activity.fall_back(reason)
         return None
+
+    def failed(self, error: Exception, kind: tuple[object, ...]) -> str:
+        """Remember that the backend cannot take calls of a kind, and return why; raises as :func:`limit_of`."""
+        reason = self.broken[kind] = limit_of(error, self.always_raised)
+        self._refusals = {}
+        return reason
+
+    def _compare(
+        self,
+        evaluation: Evaluation,
+        layer: int,
+        output: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask,
+        scale: float | None,
+        enable_gqa: bool,
+    ) -> None:
+        """Compute some queries of a call exactly, for the guard. It may cost nobody a run: where it fails, it ends."""
+        rows = rows_to_compare(q.shape[2])
+        try:
+            exact = get(OWN).load()(
+                q[:, :, rows], k, v, mask=slice_mask(mask, rows), scale=scale, enable_gqa=enable_gqa
+            )
+            evaluation.compare(layer, output[:, :, rows], exact)
+        except Exception as error:
+            evaluation.compares = False
+            if not is_out_of_memory(error):
+                limit_of(error, self.always_raised)
 
     def refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None, full_precision: bool = False) -> str | None:
         """Return why the backend cannot take a call of these shapes, dtypes and device; None if it can."""

@@ -61,6 +61,10 @@ class CompilePolicy(Policy):
         self._narrower = narrower
         self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
 
+    @property
+    def approximation(self) -> str:
+        return "" if self.how.compilation.backend == "eager" else "compiled code"
+
     def clauses(self) -> tuple[str, ...]:
         how = self.how.compilation.describe()
         if self.how.channels_last:

@@ -86,6 +86,10 @@ class PrecisionPolicy(Policy):
             self._details.append(f"{kept} weights stay in fp32")
 
     @property
+    def approximation(self) -> str:
+        return dtype_name(self.dtype) if self.dtype == torch.float16 != self.previous else ""
+
+    @property
     def changes_weights(self) -> bool:
         """Whether the settings ask for other weights, or the same in another order in memory."""
         return self.dtype != self.previous or self.settings.channels_last

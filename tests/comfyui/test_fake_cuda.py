@@ -14,9 +14,10 @@ from comfy_host import checkpoints, fake_cuda, in_process
 from comfy_host.transformers import ALL, build, conditioning, latent
 from families import covering
 from paceline.core.errors import UnsupportedModel
+from paceline.core.guard import Guard
 from paceline.optimizers.hosts.comfyui.attention import SAME
 from paceline.optimizers.hosts.comfyui.schedule import STEPS, SamplingSteps
-from paceline.optimizers.hosts.comfyui.stack import RUN
+from paceline.optimizers.hosts.comfyui.stack import GUARD, RUN
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
@@ -186,3 +187,28 @@ def test_reading_a_number_and_mixing_devices_are_found(studio, call_of):
         with pytest.raises(Exception) as caught:
             step(model, call)
         assert type(caught.value).__name__ == error or error in repr(caught.value.__cause__), caught.value
+
+
+@pytest.mark.parametrize("name", often(["sd15", "flux"], ["sd15", "sdxl", *TRANSFORMERS]))
+def test_the_guard_does_not_wait_for_the_gpu(studio, call_of, name):
+    """In the first evaluation, with its comparisons, and in later ones."""
+    call, model = call_of(name), made(name, torch.float16)
+    plain, _ = step(made(name, torch.float16), call)
+    model = studio.attention(model, "sdpa_math")
+    policy = model.get_attachment("paceline").find("attention").policy
+    policy.backend = replace(policy.backend, exact=False)
+    guard = Guard(("sdpa_math",), can_begin_again=True)
+    watched = replace(call, options={**call.options, RUN: {GUARD: guard}})
+    mode = fake_cuda.fake_cuda()
+    fake_cuda.move_model(model, mode)
+    launched = []
+    for number in range(3):
+        found, launches = fake_cuda.run(model, watched, mode)
+        assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape)
+        launched.append(launches.total)
+        compared = guard._under_way[number].arriving._numbers.numel()
+        calls = model.get_attachment("paceline").find("attention").runs.latest.activity.use_count // (number + 1)
+        assert compared == (1 + 2 * calls if number == 0 else 1)
+    assert launched[1] == launched[2] < launched[0]
+    _, without = fake_cuda.run(model, call, mode)
+    assert launched[1] - without.total == 1  # one sum; on a real GPU a copy and an event as well

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ....core.activity import Activity
+from ....core.devices import is_compiling
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
 from ...attention.backend import Mask
-from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of, limit_of
+from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
 from ...attention.quickest import OWN, QuickestKernel
 from ...families import find_family
 from .attention_chain import Attend, add_layer
@@ -23,7 +24,7 @@ from .model import describe_model, inference_dtype, is_unet
 from .newer import checkpoint_attention_overrides, layers_with_a_preference
 from .paths import user_folder
 from .protocols import ModelPatcher, Options
-from .stack import KEY, ComfyTechnique, ModelCall
+from .stack import KEY, ComfyTechnique, LostInputs, ModelCall
 from .unet import AttentionBlock, attention_blocks
 
 SAME = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name="sdpa")
@@ -106,15 +107,14 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
 
         What is in a container that was emptied is lost if the kernel fails, so the first call of each kind keeps it.
         """
+        call: ModelCall = kwargs["transformer_options"][KEY]
         tensors = [box.peek() for box in args[:3]]
         q, k, v, mask, _ = _to_heads(*tensors, *args[3:], **kwargs)
         kind, place = kind_of(q, mask), _place(q, k)
-        empties = (
-            getattr(_function_of(self.policy.backend.name), "container_function", None)
-            if kind in self._worked
-            else None
-        )
-        if empties is None or self.policy.refusal(q, k, v, mask, _full_precision(kwargs)) is not None:
+        function = _function_of(self.policy.backend.name) if kind in self._worked else None
+        empties = getattr(function, "container_function", None)
+        watched = call.evaluation is not None and (call.evaluation.compares or call.evaluation.left)
+        if empties is None or watched or self.policy.refusal(q, k, v, mask, _full_precision(kwargs)) is not None:
             computed = self._computed(*tensors, *args[3:], **kwargs)
             del tensors, q, k, v
             if computed is None:
@@ -125,22 +125,23 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         try:
             output: Tensor = empties(*args, **kwargs)
         except Exception as error:
-            self.policy.broken[kind] = limit_of(error, self.policy.always_raised)
-            raise
-        kwargs["transformer_options"][KEY].activities[self.kind].use(place)
+            self.policy.failed(error, kind)
+            raise LostInputs from error
+        call.activities[self.kind].use(place)
         return output
 
     def _computed(self, *args: Any, **kwargs: Any) -> Tensor | None:
         """Compute a call with the backend, in the layout that ComfyUI asks for; None where it must not."""
-        activity = kwargs["transformer_options"][KEY].activities[self.kind]
+        call: ModelCall = kwargs["transformer_options"][KEY]
         q, k, v, mask, heads_first_out = _to_heads(*args, **kwargs)
         output = self.policy.attend(
-            activity,
+            call.activities[self.kind],
             _place(q, k),
             *(q, k, v, mask),
             scale=kwargs.get("scale"),
             enable_gqa=bool(kwargs.get("enable_gqa", False)),
             full_precision=_full_precision(kwargs),
+            evaluation=None if is_compiling() else call.evaluation,
         )
         if output is None or heads_first_out:
             return output

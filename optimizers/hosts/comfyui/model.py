@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ....core.calls import Function
 from ....core.errors import WrongObject, kind_of
+from .guarding import Guarding
 from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
@@ -35,12 +36,13 @@ class ModelTarget:
         patcher = self.patcher
         for technique in (*self.techniques, *techniques):
             patcher = technique.model_for(patcher, techniques)
-        clone, stack = patcher.clone(), Stack(techniques)
+        clone, stack, guarding = patcher.clone(), Stack(techniques), Guarding(techniques)
         clone.parent = first_of(patcher)
         wrappers: list[tuple[str, Function]] = [
             (WrappersMP.OUTER_SAMPLE, outer_sample),
             (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
             (WrappersMP.APPLY_MODEL, stack.apply_model),
+            *([(WrappersMP.SAMPLER_SAMPLE, guarding.sampler_sample)] if guarding else []),
             *(pair for technique in techniques for pair in technique.wrappers()),
         ]
         callbacks: dict[str, Function] = {

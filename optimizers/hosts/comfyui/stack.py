@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,9 +20,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.activity import Activity, Summary
+from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Function
+from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
+from .call_shapes import shapes_of
 from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce
 from .runs import RunLog
@@ -39,8 +41,15 @@ PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 RUN = "paceline_run"
 """Transformer option with the data that techniques keep for one sampling run, by their keys. No network sees it."""
 
+GUARD = "guard"
+"""Name of the run's guard among these data."""
+
 Call = TypeVar("Call")
 """A call into which a technique installs itself: a :class:`ModelCall`, or one of a VAE's or ControlNet's network."""
+
+
+class LostInputs(Exception):
+    """A kernel has failed after it took its inputs away to free memory: the evaluation has to be computed again."""
 
 
 class ModelCall:
@@ -58,6 +67,7 @@ class ModelCall:
             those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
         techniques: all that take part in the call.
         foreign_patches: whether other nodes' Python runs inside of the network.
+        evaluation: what its guard wants to know of it; None where nothing is approximate.
         in_block: whether this is the part of a call in one block, whose compiled code others share.
     """
 
@@ -82,6 +92,7 @@ class ModelCall:
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
         self.cleanup = ExitStack()
+        self.evaluation: Evaluation | None = None
 
     def part(self) -> ModelCall:
         """Return the call as one block sees it: with counts of its own, so that it looks alike in each block."""
@@ -124,6 +135,9 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def install(self, call: Call, activity: Activity) -> None:
         """Put the technique's hooks into one call."""
 
+    def install_exactly(self, call: Call, activity: Activity) -> None:  # noqa: B027 - most leave all of it out
+        """Put into one call what is left of a technique that approximates where nothing may be approximate."""
+
     def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:
         """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
         return patcher
@@ -144,7 +158,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         if run is None:
             return Summary("waiting", self.not_run)
         if run.activity.model_calls:
-            return self.policy.summarize(run.activity)
+            return with_faults(self.policy.summarize(run.activity), run.activity)
         if run.seconds is None:
             return Summary("working", self.under_way, details=(self.policy.describe(),))
         why = (
@@ -177,12 +191,40 @@ class Stack:
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
-        call = ModelCall(executor.class_obj, arguments[1], options, _shapes(args, kwargs), techniques)
+        guard: Guard | None = options.get(RUN, {}).get(GUARD)
+        evaluation = None if guard is None else guard.evaluation(executor.class_obj, arguments[0].shape)
+        while True:
+            try:
+                result = self._evaluate(executor, arguments, kwargs, techniques, evaluation)
+            except LostInputs:  # the kernel that has lost them is not asked again
+                continue
+            if guard is None or evaluation is None or not guard.closed(evaluation, result):
+                return result
+            evaluation = guard.again(evaluation)
+
+    def _evaluate(
+        self,
+        executor: Executor,
+        arguments: Sequence[Any],
+        kwargs: Options,
+        techniques: tuple[AnyTechnique, ...],
+        evaluation: Evaluation | None,
+    ) -> Any:
+        arguments = list(arguments)
+        options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
+        call = ModelCall(executor.class_obj, arguments[1], options, shapes_of(arguments, kwargs), techniques)
+        call.evaluation = evaluation
+        exactly = evaluation is not None and evaluation.known.exact
+        if evaluation is not None and len(arguments) > 4 and arguments[4]:
+            arguments[4] = {place: list(each) for place, each in arguments[4].items()}  # networks empty these lists
         try:
             with call.cleanup:
                 for technique in techniques:
                     activity = call.activities.setdefault(technique.kind, Activity(model_calls=1))
-                    technique.install(call, activity)
+                    if exactly and technique.policy.approximation:
+                        technique.install_exactly(call, activity)
+                    else:
+                        technique.install(call, activity)
                 if len(arguments) > 5:
                     arguments[5] = call.transformer_options
                 else:
@@ -237,25 +279,3 @@ def loading(stack: Stack) -> Iterator[None]:
 def _report(techniques: list[AnyTechnique]) -> None:
     for report in dict.fromkeys(technique.report for technique in techniques):
         report()
-
-
-def _shapes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return sizes of the arguments of ``BaseModel.apply_model`` by name, see ``ModelCall.shapes``."""
-    named = [*zip(("x", "t", "c_concat", "c_crossattn"), args, strict=False), *kwargs.items()]
-    shapes = {place: size for name, value in named for place, size in _sizes(name, value)}
-    streams = kwargs.get("latent_shapes") or ()
-    if len(streams) > 1:  # packed; the network gets them one by one
-        for index, stream in enumerate(streams):
-            shapes[f"x[{index}]" if index else "x"] = (args[0].shape[0], *stream[1:])
-    return shapes
-
-
-def _sizes(name: str, value: object) -> Iterator[tuple[str, tuple[int, ...]]]:
-    if hasattr(value, "shape"):
-        yield name, tuple(value.shape)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _sizes(f"{name}[{index}]", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _sizes(f"{name}.{key}", item)

@@ -10,6 +10,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
+from .....core.shadow import Shadows
 from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
@@ -73,6 +74,15 @@ class ModelPrecision(WeightTechnique):
         network[f"{KEY}_{self.kind}"] = [first_channels_last]
         wrappers[WrappersMP.DIFFUSION_MODEL] = network
         call.transformer_options["wrappers"] = wrappers
+
+    def install_exactly(self, call: ModelCall, activity: Activity) -> None:
+        """Compute in the dtype of before, whose numbers do not overflow: ComfyUI's layers cast their weights to it."""
+        self.install(call, activity)
+        shadows = call.cleanup.enter_context(Shadows())
+        shadows.put(call.model, "manual_cast_dtype", self.policy.previous)
+        for module in call.model.diffusion_model.modules():
+            if hasattr(module, "comfy_cast_weights"):
+                shadows.put(module, "comfy_cast_weights", True)
 
 
 def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> ModelPrecision:

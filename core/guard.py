@@ -1,0 +1,243 @@
+"""Watches what is computed approximately for numbers that are wrong, without waiting for the device.
+
+Kernels that quantise, half precision and generated code can go wrong on one model, size or GPU only, after a test call
+was right: a black picture, or one that morphs. So for each evaluation of a network a few numbers are kept, and read
+when they have arrived:
+
+- every evaluation: whether its output is finite;
+- the first one of a run: how far each attention layer is from exact attention, at ``QUERIES`` of its queries. That
+  finds a single wrong layer, and costs less than two layers of exact attention in all.
+
+A wrong layer is computed exactly from then on; with numbers that are not finite, or more wrong layers in the next
+attempt, all that is approximate is left out. On a processor the numbers are there at once, so the spoiled evaluation is
+computed again and the run goes on. On a GPU they arrive while the next evaluation begins, when the sampler has made use
+of the spoiled one: then the sampler begins again with the same noise, and gives what a run without the approximation
+would have given. At the end of a run, where hosts wait for the device anyway, the last numbers are waited for.
+
+Not found: wrong but finite numbers after the first evaluation, and wrong layers inside of compiled code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from .devices import Arriving
+from .phrases import Phrase, phrase
+
+QUERIES = 64
+"""Queries of each layer for which exact attention is computed, evenly spread."""
+
+TOLERANCE = 0.2
+"""Relative L2 distance from exact attention that counts as wrong: kernels in 8 bits stay below 0.1."""
+
+
+class Spoiled(Exception):
+    """An earlier evaluation was wrong: the sampler has to begin again."""
+
+
+@dataclass
+class Known:
+    """What is not used with one model and size: some layers, by their place among the attention calls, or anything."""
+
+    layers: frozenset[int] = frozenset()
+    exact: bool = False
+
+
+_known: WeakKeyDictionary[object, dict[Hashable, Known]] = WeakKeyDictionary()
+"""What went wrong until now, by the model; it goes with the model, or when the program ends."""
+
+
+class Evaluation:
+    """The numbers of one evaluation that tell whether it is right; ``number`` counts from 1.
+
+    Attributes:
+        compares: whether its attention layers are compared with exact attention.
+        left: layers that are to be computed exactly.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        known: Known,
+        compares: bool,
+        keeping: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.number, self.known, self.left = number, known, known.layers
+        self.compares = compares and not known.exact
+        self._keeping = keeping
+        self._layers: list[int] = []
+        self._norms: list[Tensor] = []
+        self._calls = 0
+        self.arriving: Arriving  # from ``close`` on
+
+    def next_layer(self) -> int:
+        """Return the place of an attention call among those of this evaluation."""
+        self._calls += 1
+        return self._calls - 1
+
+    def compare(self, layer: int, found: Tensor, exact: Tensor) -> None:
+        """Keep how far some rows of a layer's output are from exact ones of the same shape."""
+        with self._keeping():
+            exact = exact.float()
+            self._norms += [torch.linalg.vector_norm(found.float() - exact), torch.linalg.vector_norm(exact)]
+        self._layers.append(layer)
+
+    def close(self, output: Tensor) -> Arriving:
+        """Let the numbers of this evaluation travel to the processor; ``output`` is what the network has answered."""
+        # Not finite in any place, not finite in the sum; one kernel, and one number to copy.
+        total = output.sum(dtype=torch.float32)
+        self.arriving = Arriving(torch.stack([total, *self._norms]) if self._norms else total.reshape(1))
+        self._norms = []
+        return self.arriving
+
+    def verdict(self, numbers: Sequence[float]) -> tuple[bool, frozenset[int]]:
+        """Return whether the output was finite, and which layers were wrong."""
+        pairs = zip(self._layers, numbers[1::2], numbers[2::2], strict=True)
+        # Where exact attention is not finite either, the layer was given such numbers.
+        wrong = {layer for layer, far, size in pairs if math.isfinite(size) and not far <= TOLERANCE * size}
+        return math.isfinite(numbers[0]), frozenset(wrong)
+
+
+@dataclass
+class Guard:
+    """The guard of one sampling run.
+
+    Attributes:
+        what: what is approximate, in words, e.g. ``("sage",)``.
+        faults: what has happened, as phrases.
+        can_begin_again: whether somebody catches ``Spoiled``.
+    """
+
+    what: tuple[str, ...]
+    keeping: Callable[[], AbstractContextManager[object]] = nullcontext
+    faults: dict[str, None] = field(default_factory=dict)
+    can_begin_again: bool = False
+    _under_way: deque[Evaluation] = field(default_factory=deque)
+    _evaluations: int = 0
+    _compares: bool = True
+    _given_up: bool = False
+    _spoiled: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    def evaluation(self, model: object, size: Hashable) -> Evaluation | None:
+        """Begin an evaluation; None where nothing is watched any more, because it is wrong without our doing.
+
+        Raises `Spoiled` if an earlier one is known to be wrong by now.
+        """
+        self._read(waiting=False)
+        if self._given_up:
+            return None
+        known = _known.setdefault(model, {}).setdefault((self.what, size), Known())
+        if not self._evaluations and not self.faults and (known.exact or known.layers):
+            self._say(
+                phrase("{what} is not used with this model and size, where it went wrong before", what=self._words)
+                if known.exact
+                else phrase(
+                    "{what} is not used in {count} {count|layer|layers}, where it went wrong before",
+                    what=self._words,
+                    count=len(known.layers),
+                )
+            )
+        self._evaluations += 1
+        compares, self._compares = self._compares, False
+        return Evaluation(self._evaluations, known, compares, self.keeping)
+
+    def again(self, evaluation: Evaluation) -> Evaluation | None:
+        """Begin the same evaluation once more."""
+        if self._given_up:
+            return None
+        compares, self._compares = self._compares, False
+        return Evaluation(evaluation.number, evaluation.known, compares, self.keeping)
+
+    def closed(self, evaluation: Evaluation, output: Tensor) -> bool:
+        """End an evaluation; return whether it is known to be wrong already, and is to be computed again."""
+        numbers = evaluation.close(output).ready()
+        with self._lock:
+            if numbers is not None:
+                return self._judge(evaluation, numbers, begins_again=False)
+            self._under_way.append(evaluation)
+        return False
+
+    def settle(self) -> None:
+        """Wait for what has not arrived yet, at the end of a run; raises `Spoiled` as ``evaluation``."""
+        self._read(waiting=True)
+
+    def begin_again(self) -> None:
+        """Forget the attempt that was spoiled."""
+        self._under_way.clear()
+        self._spoiled = False
+        self._evaluations, self._compares = 0, True
+
+    def _read(self, waiting: bool) -> None:
+        with self._lock:  # the clones for several GPUs run in threads of their own
+            while self._under_way:
+                first = self._under_way[0]
+                numbers = first.arriving.wait() if waiting else first.arriving.ready()
+                if numbers is None:
+                    return
+                self._under_way.popleft()
+                if self._judge(first, numbers, begins_again=self.can_begin_again) and self.can_begin_again:
+                    self._under_way.clear()
+                    self._spoiled = True
+        if self._spoiled:  # also if another pack has swallowed it before
+            raise Spoiled
+
+    def _judge(self, evaluation: Evaluation, numbers: Sequence[float], begins_again: bool) -> bool:
+        finite, wrong = evaluation.verdict(numbers)
+        known = evaluation.known
+        if finite and not wrong:
+            return False
+        if known.exact:
+            self._given_up = True
+            known.exact, known.layers = False, frozenset()
+            self._say(phrase("numbers that are not finite, also without {what}", what=self._words))
+            return False
+        if wrong and not known.layers:
+            known.layers = wrong
+            self._compares = True
+            text = phrase(
+                "{what} was far from exact attention in {count} {count|layer|layers}, now computed exactly",
+                what=self._words,
+                count=len(wrong),
+            )
+        elif wrong:
+            known.exact = True
+            text = phrase("{what} was far from exact attention again, so it is not used", what=self._words)
+        elif begins_again:
+            known.exact = True
+            text = phrase(
+                "{what} gave numbers that are not finite in evaluation {number}: the run began again without it",
+                what=self._words,
+                number=evaluation.number,
+            )
+        else:
+            known.exact = True
+            text = phrase(
+                "{what} gave numbers that are not finite in evaluation {number}: from there on the run is without it",
+                what=self._words,
+                number=evaluation.number,
+            )
+        self._say(text)
+        return True
+
+    @property
+    def _words(self) -> str:
+        return " or ".join(self.what)
+
+    def _say(self, text: Phrase) -> None:
+        self.faults[text] = None
+
+
+def rows_to_compare(tokens: int) -> slice:
+    """Return the queries for which exact attention is computed, of ``tokens``."""
+    step = -(-tokens // QUERIES)
+    return slice(None, None, step)

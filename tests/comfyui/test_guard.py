@@ -1,0 +1,240 @@
+"""Faults planted into approximate kernels and half precision: the picture is right, and the sentence true.
+
+On a processor the guard's numbers are there at once; ``late`` lets them arrive as they do from a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from distances import relative
+from paceline.core import guard as guards
+from paceline.core.devices import Arriving
+from paceline.optimizers.attention.registry import get
+
+EXACT = get("sdpa_math").load()
+CALLS = 14
+"""Attention calls in one evaluation of the studio's network: 7 blocks, self- and cross-attention."""
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """Let numbers arrive when the next evaluation begins."""
+    asked = []
+
+    class Late(Arriving):
+        def __init__(self, numbers):
+            super().__init__(numbers)
+            self.looks = 0
+
+        def ready(self):
+            self.looks += 1
+            return super().ready() if self.looks > 1 else None
+
+        def wait(self):
+            asked.append("waited")
+            return super().wait()
+
+    monkeypatch.setattr(guards, "Arriving", Late)
+    return asked
+
+
+def approximate(studio, function, model=None):
+    """Return a MODEL with an approximate backend that computes by ``function``."""
+    made = studio.attention(model or studio.model, "sdpa_math")
+    policy = made.get_attachment("paceline").find("attention").policy
+    policy.backend = dataclasses.replace(policy.backend, name="planted", exact=False)
+    policy.function = function
+    from paceline.optimizers.hosts.comfyui.model import ModelTarget
+
+    return ModelTarget(made).with_techniques(ModelTarget(made).techniques)
+
+
+def counting(fault):
+    """Return an attention function that hands its call's number and its output to ``fault``."""
+
+    def function(q, k, v, **options):
+        function.calls += 1
+        return fault(function.calls - 1, EXACT(q, k, v, **options))
+
+    function.calls = 0
+    return function
+
+
+def drawn(studio, model, **options):
+    guards._known.clear()
+    return studio.sample(model, steps=8, **options)
+
+
+@pytest.fixture(scope="module")
+def expected(studio):
+    return studio.sample(studio.attention(studio.model, "sdpa_math"), steps=8)
+
+
+def summary(model):
+    return model.get_attachment("paceline").find("attention").last_summary()
+
+
+def test_without_faults_no_bit_changes(studio, expected):
+    function = counting(lambda number, output: output)
+    model = approximate(studio, function)
+    assert torch.equal(drawn(studio, model), expected)
+    assert function.calls == 8 * CALLS
+    assert summary(model).headline == f"planted in {8 * CALLS} attention calls"
+
+
+def test_without_faults_nothing_waits_before_the_end_of_the_run(studio, expected, late):
+    model = approximate(studio, counting(lambda number, output: output))
+    assert torch.equal(drawn(studio, model), expected)
+    assert late == ["waited"]
+
+
+def nan_from(evaluation):
+    def fault(number, output):
+        return output * float("nan") if number // CALLS == evaluation else output
+
+    return fault
+
+
+def test_an_evaluation_of_nans_is_computed_again_exactly(studio, expected):
+    function = counting(nan_from(4))
+    model = approximate(studio, function)
+    assert relative(drawn(studio, model), expected) < 1e-4
+    assert function.calls == 5 * CALLS
+    found = summary(model)
+    assert found.state == "partly"
+    assert (
+        found.headline
+        == "planted gave numbers that are not finite in evaluation 5: from there on the run is without it"
+    )
+    assert f"planted in {5 * CALLS} attention calls" in found.details
+
+
+def test_where_the_numbers_arrive_late_the_sampler_begins_again(studio, expected, late):
+    function = counting(nan_from(4))
+    model = approximate(studio, function)
+    assert relative(drawn(studio, model), expected) < 1e-4
+    assert function.calls == 5 * CALLS
+    again = "planted gave numbers that are not finite in evaluation 5: the run began again without it"
+    assert summary(model).headline == again
+
+
+def test_what_is_wrong_in_the_last_evaluation_is_found_at_the_end(studio, expected, late):
+    model = approximate(studio, counting(nan_from(7)))
+    assert relative(drawn(studio, model), expected) < 1e-4
+    assert "in evaluation 8: the run began again" in summary(model).headline
+
+
+@pytest.fixture
+def inside_one_block(studio):
+    """Tells whether the self-attention of one block is being computed."""
+    layer = studio.model.model.diffusion_model.middle_block[1].transformer_blocks[0].attn1
+    inside = []
+    hooks = (
+        layer.register_forward_pre_hook(lambda *_: inside.append(True)),
+        layer.register_forward_hook(lambda *_: inside.pop() and None),
+    )
+    yield inside
+    for hook in hooks:
+        hook.remove()
+
+
+@pytest.mark.parametrize("when", ["at once", "late"])
+def test_one_layer_that_is_off_by_30_percent_is_computed_by_comfyui(studio, expected, when, request, inside_one_block):
+    if when == "late":
+        request.getfixturevalue("late")
+    function = counting(lambda number, output: output * 1.3 if inside_one_block else output)
+    model = approximate(studio, function)
+    assert relative(drawn(studio, model), expected) < 1e-4
+    found = summary(model)
+    assert found.state == "partly"
+    assert found.headline == "planted was far from exact attention in 1 layer, now computed exactly"
+    assert "8 x fallback: this layer was far from exact attention" in found.details
+
+
+def test_a_backend_that_goes_wrong_after_ten_calls_is_not_used(studio, expected):
+    function = counting(lambda number, output: output * 1.3 if number >= 10 else output)
+    model = approximate(studio, function)
+    assert relative(drawn(studio, model), expected) < 1e-4
+    found = summary(model)
+    assert found.headline == "planted was far from exact attention again, so it is not used"
+    assert "planted was far from exact attention in 4 layers, now computed exactly" in found.details
+
+
+def test_a_backend_that_raises_after_ten_calls_is_not_used(studio, expected):
+    def fault(number, output):
+        if number >= 10:
+            raise RuntimeError("illegal instruction")
+        return output
+
+    model = approximate(studio, counting(fault))
+    assert relative(drawn(studio, model), expected) < 1e-4
+    assert any("fallback: RuntimeError: illegal instruction" in line for line in summary(model).details)
+
+
+def test_it_is_remembered_for_this_model_and_size(studio, expected):
+    function = counting(nan_from(4))
+    model = approximate(studio, function)
+    drawn(studio, model)
+    function.calls = 0
+    assert relative(studio.sample(model, steps=8), expected) < 1e-4
+    assert function.calls == 0
+    assert summary(model).headline == "planted is not used with this model and size, where it went wrong before"
+    studio.sample(model, steps=1, size=(16, 16))
+    assert function.calls == CALLS
+
+
+def test_nans_that_are_not_its_own_are_said_and_change_nothing(studio, late):
+    function = counting(lambda number, output: output)
+    model = approximate(studio, function)
+    latent = torch.full((1, 4, 24, 16), float("nan"))
+    guards._known.clear()
+    assert studio.sample(model, steps=2, latent=latent).isnan().all()
+    assert summary(model).headline == "numbers that are not finite, also without planted"
+    function.calls = 0
+    studio.sample(model, steps=1)
+    assert function.calls == CALLS
+
+
+def overflowing(layer):
+    """Let a layer compute with numbers that fit into fp32 and not into fp16; return what takes that off again."""
+    return layer.register_forward_hook(lambda module, args, output: output * 1e6 / 1e6)
+
+
+def test_half_precision_that_overflows_is_computed_in_the_dtype_of_before(studio):
+    model = studio.run("PacelineModelPrecision", model=studio.model, dtype="fp16")
+    hook = overflowing(model.model.diffusion_model.middle_block[1].proj_in)
+    try:
+        guards._known.clear()
+        found = studio.sample(model, steps=2)
+        again = studio.sample(model, steps=2)
+    finally:
+        hook.remove()
+    assert relative(found, studio.sample(studio.model, steps=2)) < 0.02
+    assert torch.equal(again, found)
+    assert model.model.manual_cast_dtype is None
+    technique = model.get_attachment("paceline").find("precision")
+    assert technique.last_summary().headline == "fp16 is not used with this model and size, where it went wrong before"
+
+
+def test_generated_code_that_goes_wrong_is_left_out(small):
+    ran = []
+
+    @torch._dynamo.register_backend(name="paceline_planted")
+    def planted(graph, example_inputs):
+        def run(*inputs):
+            ran.append(1)
+            return [output * float("nan") for output in graph(*inputs)] if len(ran) == 3 else graph(*inputs)
+
+        return run
+
+    model = small.run("PacelineCompileUNet", model=small.model, backend="paceline_planted", scope="whole_model")
+    guards._known.clear()
+    found = small.sample(model, steps=5)
+    assert relative(found, small.sample(small.model, steps=5)) < 1e-4
+    assert len(ran) == 3
+    technique = model.get_attachment("paceline").find("compilation")
+    expected = "compiled code gave numbers that are not finite in evaluation 3: from there on the run is without it"
+    assert technique.last_summary().headline == expected
