@@ -88,6 +88,7 @@ def shown_profile(found: Profile, remedies: Sequence[Remedy], around: dict[str, 
         "decoding": found.decoding,
         "step": found.step,
         "slices": found.slices,
+        "weights": list(found.weights.lines(found.seconds)),
         "remedies": [
             {"part": one.part, "title": one.title, "at_most": one.at_most, "steps": shown_steps([one.step])}
             for one in remedies
@@ -108,5 +109,6 @@ def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
         phrase("one step {seconds:.3g} s: {parts}", seconds=found.step, parts=", ".join(shares[:2])),
         ", ".join(times),
         f"one step: {', '.join(shares)}",
+        *found.weights.lines(found.seconds),
         *(f"{one.title}: at most {one.at_most:.0%} less" for one in remedies),
     ]

@@ -145,12 +145,14 @@ test("a choice made while a search goes on stays", () => {
 test("a profile shows the run, one step of it and what helps", () => {
   const profile = {
     loading: 1, steps: [1, 1], decoding: null, step: 1, slices: { attention: 0.25, linear: 0.75 }, about: {},
+    weights: ["loading weights took 1 s"],
     remedies: [{ part: "attention", title: "Apply ToMe", at_most: 0.2, steps: [] }],
   }; // prettier-ignore
   const { all, text } = shown(profileParts(profile, new Node(1, "PacelineProfile")));
   const kinds = all(".paceline-bar").map((bar) => [...bar.querySelectorAll("li")].map(({ dataset }) => dataset.kind));
   assert.deepEqual(kinds, [["loading", "samplingRun"], ["linear", "attention"]]);
   assert.equal(all("[data-kind=samplingRun] i").length, 1); // where the first step ended
+  assert.equal(text(".paceline-remedies li"), "loading weights took 1 s");
   assert.equal(text(".paceline-remedies span"), "attention 25 %: Apply ToMe, saves at most 20 %");
 });
 

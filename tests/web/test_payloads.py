@@ -155,11 +155,14 @@ def profiled() -> dict[str, Any]:
     from paceline.nodes.profile import shown_profile
     from paceline.server.remedies import Remedy
     from paceline.workbench.comfyui.profiling import Profile
+    from paceline.workbench.measurement.weights import WeightMoves
     from paceline.workbench.recipe import Step
 
     remedy = Remedy("attention", Step("PacelineApplyToMe"), "Apply ToMe", 0.2)
     around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
-    return shown_profile(Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}), [remedy], around)
+    return shown_profile(
+        Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}, WeightMoves(0.0, 0.0, 1, 1)), [remedy], around
+    )
 
 
 def swept() -> dict[str, Any]:

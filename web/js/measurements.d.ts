@@ -89,6 +89,8 @@ export interface Profile {
   step: number;
   /** By what is done in them. */
   slices: Record<string, number>;
+  /** Sentences about weights that were moved, why, and what helps. */
+  weights: string[];
   remedies: Remedy[];
   /** What it was measured on, by name. */
   about: Record<string, string>;

@@ -9,7 +9,7 @@ import { words, wordsOf } from "./words.js";
  * @param {Profile} profile
  * @param {LGraphNode} node that has measured it
  */
-export function profileParts({ loading, steps, decoding, step, slices, remedies, about }, node) {
+export function profileParts({ loading, steps, decoding, step, slices, weights, remedies, about }, node) {
   const sampling = steps.reduce((sum, seconds) => sum + seconds, 0);
   let at = 0;
   const marks = steps.slice(0, -1).map((seconds) => (at += seconds) / sampling);
@@ -21,6 +21,7 @@ export function profileParts({ loading, steps, decoding, step, slices, remedies,
   const parts = Object.entries(slices).map(([kind, seconds]) => ({ kind, seconds }));
   parts.sort((a, b) => b.seconds - a.seconds);
   const list = createElement("ul", { className: "paceline-remedies" });
+  for (const sentence of weights) list.append(createElement("li", {}, sentence));
   for (const { part, title, at_most, steps: made } of remedies) {
     const share = Math.round((100 * slices[part]) / step);
     const text = `${wordsOf(part)} ${share} %: ${title}, ${words("atMost")} ${Math.round(100 * at_most)} %`;

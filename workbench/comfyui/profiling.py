@@ -15,9 +15,11 @@ from ...core.errors import InvalidSetting
 from ...core.phrases import phrase
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.profile import Operation, operations_of, slices_of
+from ..measurement.weights import WeightMoves
 from .latents import decode
 from .long_running import stop_if_cancelled
 from .sampling import SamplingJob, sample
+from .weights import WeightWatch
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Profile:
     """Where the time went, in seconds.
 
     ``loading`` is all before the first step, also compiling and first allocations; ``step`` is the median step, which
-    ``slices`` are parts of: see :data:`..measurement.profile.SLICES`.
+    ``slices`` are parts of: see :data:`..measurement.profile.SLICES`; ``weights`` is how they were moved.
     """
 
     loading: float
@@ -33,6 +35,11 @@ class Profile:
     decoding: float | None
     step: float
     slices: dict[str, float]
+    weights: WeightMoves
+
+    @property
+    def seconds(self) -> float:
+        return self.loading + sum(self.steps) + (self.decoding or 0.0)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -56,6 +63,8 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
         synchronize(device)  # each step for itself, as the profiled one is
         ends.append(clock())
 
+    watch = WeightWatch(model)
+    model = watch.model
     say(phrase("every step on the clock"))
     synchronize(device)
     started = clock()
@@ -69,7 +78,8 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     say(phrase("one step under the profiler"))
     operations, kernels = _profiled(model, job, device)
     slices = slices_of(operations, kernels, typical)
-    return Profile(loading, (ends[0] - started - loading, *steps[: len(ends) - 1]), decoding, typical, slices)
+    clocked = (ends[0] - started - loading, *steps[: len(ends) - 1])
+    return Profile(loading, clocked, decoding, typical, slices, watch.found())
 
 
 def _decoding(vae: VAE, latent: torch.Tensor, device: torch.device) -> float:

@@ -22,7 +22,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.patcher_extension": (
             "CallbacksMP.ON_CLEANUP CallbacksMP.ON_DETACH CallbacksMP.ON_PRE_RUN WrappersMP.APPLY_MODEL "
             "WrappersMP.CALC_COND_BATCH WrappersMP.DIFFUSION_MODEL WrappersMP.OUTER_SAMPLE "
-            "WrappersMP.PREDICT_NOISE WrappersMP.SAMPLER_SAMPLE"
+            "WrappersMP.PREDICT_NOISE WrappersMP.PREPARE_SAMPLING WrappersMP.SAMPLER_SAMPLE"
         )
     },
     "attention": {

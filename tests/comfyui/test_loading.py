@@ -1,0 +1,106 @@
+"""No node of ours makes ComfyUI move weights that it would not move without the node, over many runs.
+
+Counted in ComfyUI's own model manager: each time it loads a model's weights, and each time it takes them off again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from comfy_host import checkpoints
+from model_changes import lora_for
+
+RUNS = 10
+REUSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
+NODES = {
+    "attention": lambda studio, model: studio.attention(model, "sdpa_math"),
+    "tome": lambda studio, model: studio.tome(model),
+    "fuse": lambda studio, model: studio.run("PacelineFuseQKV", model=model),
+    "reuse": lambda studio, model: studio.run("PacelineReuseSteps", model=model, **REUSE),
+    "compile": lambda studio, model: studio.run("PacelineCompileUNet", model=model, backend="eager"),
+    "precision": lambda studio, model: studio.run("PacelineModelPrecision", model=model, dtype="bf16"),
+    "int8": lambda studio, model: studio.run("PacelineQuantizeInt8", model=model, include="attn, ff"),
+    "all": lambda studio, model: with_all(studio, model),
+}
+OTHER_WEIGHTS = {"precision", "int8", "all"}
+"""With these the network is a second one, which is loaded beside the first, once."""
+
+
+def with_all(studio, model):
+    for name in ("int8", "precision", "fuse", "attention", "tome", "reuse"):
+        model = NODES[name](studio, model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(studio):
+    return checkpoints.smallest_unet(width=64, context=48)
+
+
+@pytest.fixture
+def moved(monkeypatch):
+    """Counts what ComfyUI's model manager does with weights, by what it is."""
+    import comfy.model_patcher
+
+    counts: Counter[str] = Counter()
+    patcher = comfy.model_patcher.ModelPatcher
+    load, unpatch, weight = patcher.load, patcher.unpatch_model, patcher.patch_weight_to_device
+
+    def counted_load(self, *args, **kwargs):
+        counts["loads"] += 1
+        return load(self, *args, **kwargs)
+
+    def counted_unpatch(self, device_to=None, unpatch_weights=True):
+        counts["weights put back"] += bool(unpatch_weights)
+        return unpatch(self, device_to, unpatch_weights)
+
+    def counted_weight(self, key, *args, **kwargs):
+        counts["weights patched"] += not kwargs.get("return_weight")
+        return weight(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(patcher, "load", counted_load)
+    monkeypatch.setattr(patcher, "unpatch_model", counted_unpatch)
+    monkeypatch.setattr(patcher, "patch_weight_to_device", counted_weight)
+    return counts
+
+
+def counts_of(studio, moved, *models):
+    """Return what is moved while these models are sampled with in turn, ten times in all."""
+    import comfy.model_management
+
+    comfy.model_management.unload_all_models()
+    moved.clear()
+    for run in range(RUNS):
+        studio.sample(models[run % len(models)], steps=1)
+    return Counter(moved)
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["plain", "with a LoRA"])
+@pytest.mark.parametrize("name", NODES)
+def test_ten_runs_load_as_often_as_without_the_node(studio, model, moved, name, lora):
+    base = lora_for(model) if lora else model
+    changed = NODES[name](studio, base)
+    without, found = counts_of(studio, moved, base), counts_of(studio, moved, changed)
+    assert without["loads"] == 1
+    assert found <= without, (found, without)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_alternating_workflows_load_as_often_as_without_the_node(studio, model, moved, name):
+    """One workflow with the node, the other without it: as two workflows that share a model, or have two."""
+    changed = NODES[name](studio, model)
+    other = checkpoints.smallest_unet(width=64, context=48) if name in OTHER_WEIGHTS else model.clone()
+    without, found = counts_of(studio, moved, model, other), counts_of(studio, moved, model, changed)
+    assert found <= without, (found, without)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_whose_setting_changes_from_run_to_run_loads_nothing_again(studio, model, moved, name):
+    """ComfyUI runs such a node anew, and keeps what the nodes before it have given."""
+    changed = NODES[name](studio, model)
+    variants = [studio.tome(changed, ratio=0.1 * (run + 1)) for run in range(RUNS - 1)]
+    without = counts_of(studio, moved, *(changed.clone() for _ in variants))
+    found = counts_of(studio, moved, *variants)
+    assert found["loads"] == without["loads"] == 1
+    assert found <= without, (found, without)
