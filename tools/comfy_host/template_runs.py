@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from . import templates
 from .client import ComfyClient, Prompt, Result
 from .server import ComfyServer
-from .workflow import to_api, with_defaults
+from .workflow import WorkflowError, to_api, with_defaults
 
 _WATCH = "watch "
 
@@ -40,6 +41,16 @@ class Host:
         for folder, name in templates.files_of(workflow):
             templates.write_file(self.server.base_directory / "models" / folder / name)
         return templates.small(to_api(workflow, self.object_info), self.object_info)
+
+    def why_not(self, template: templates.Template) -> str:
+        """Return what is missing to draw a template, in a clause; nothing if it can be drawn."""
+        try:
+            to_api(template.workflow(), self.object_info)
+        except WorkflowError as error:
+            unknown = re.search(r"type '(\w+)', which this ComfyUI does not know", str(error))
+            return f"this ComfyUI has no {unknown[1]}" if unknown else str(error)
+        files = templates.without_network(template)
+        return f"no small network stands for {', '.join(files)}" if files else ""
 
     def draw(self, prompt: Prompt, number: int = 0) -> Result:
         """Run a prompt so that `latents` can be compared; with another ``number`` its samplers run again."""

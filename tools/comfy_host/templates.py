@@ -18,6 +18,7 @@ from typing import Any
 
 from .client import Prompt
 from .random_files.table import MARK, NETWORKS, RATE
+from .transformers import lacking
 from .workflow import Json
 
 _PACKAGE = "comfyui_workflow_templates_json"
@@ -32,6 +33,7 @@ SMALL: Mapping[str, Any] = {
     "megapixels": 0.02,
     "longer_edge": 128,
     "max_length": 8,
+    "frame_idx": 0,
 }
 """What an input of this name becomes."""
 
@@ -45,12 +47,13 @@ INPUTS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Template:
-    """One of ComfyUI's templates: its name, how often it was opened, which models it is of, and what it is for."""
+    """One of ComfyUI's templates: its name, how often it was opened, which models it is of, and what it makes."""
 
     name: str
     usage: int
     models: tuple[str, ...]
     tags: tuple[str, ...]
+    kind: str
 
     def workflow(self) -> Json:
         """Return the workflow as the frontend saves it."""
@@ -70,10 +73,10 @@ def _folder() -> Path:
 def open_weight() -> tuple[Template, ...]:
     """Return the templates of models that people can run themselves, the most used first."""
     index = json.loads((_folder() / "index.json").read_text(encoding="utf-8"))
-    entries = {entry["name"]: entry for group in index for entry in group["templates"]}
+    entries = {entry["name"]: (group["type"], entry) for group in index for entry in group["templates"]}
     found = [
-        Template(name, entry.get("usage", 0), tuple(entry.get("models", ())), tuple(entry.get("tags", ())))
-        for name, entry in entries.items()
+        Template(name, entry.get("usage", 0), tuple(entry.get("models", ())), tuple(entry.get("tags", ())), kind)
+        for name, (kind, entry) in entries.items()
         if entry.get("openSource", True)
     ]
     return tuple(sorted(found, key=lambda template: (-template.usage, template.name)))
@@ -90,8 +93,10 @@ def drawing() -> Iterator[Template]:
 
 
 def _draws(template: Template) -> bool:
+    if template.kind not in ("image", "video") or {"3D", "Audio"} & {*template.tags}:
+        return False
     slots = [slot for node in nodes_of(template.workflow()) for slot in node.get("inputs") or []]
-    return not {"3D", "Audio"} & {*template.tags} and any(slot["type"] == "MODEL" for slot in slots)
+    return {"MODEL", "LATENT"} <= {str(slot["type"]) for slot in slots}
 
 
 def nodes_of(workflow: Json) -> Iterator[Json]:
@@ -150,10 +155,11 @@ def diffusion_models(template: Template) -> list[str]:
 
 
 def without_network(template: Template) -> list[str]:
-    """Return those for which ``random_files.table`` has nothing, and patches of models, which it knows none of."""
+    """Return those of which this ComfyUI has no small network, and patches of models, of which there are none."""
     patches = sorted(name for folder, name in files_of(template.workflow()) if folder == "model_patches")
+    known = [pattern for pattern, (name, _) in NETWORKS if name not in lacking()]
     models = diffusion_models(template)
-    return [name for name in models if not any(re.search(p, name, re.I) for p, _ in NETWORKS)] + patches
+    return [name for name in models if not any(re.search(pattern, name, re.I) for pattern in known)] + patches
 
 
 def write_file(path: Path) -> Path:

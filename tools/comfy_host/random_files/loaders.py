@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from .. import checkpoints, transformers
-from ..transformer_settings import POOLED_CHANNELS, TEXT_CHANNELS
-from ..weights import random_state_dict
+from ..transformer_settings import POOLED_CHANNELS, QWEN, TEXT_CHANNELS
+from ..weights import fill, random_state_dict
 from . import codecs
 from .table import CODECS, MARK, NETWORKS, found
 
@@ -23,12 +23,14 @@ _TOKENS = 20
 def install() -> None:
     """Let ComfyUI's loaders know such files. All others are loaded as before."""
     import comfy.clip_vision
+    import comfy.controlnet
     import comfy.sd
     import comfy.utils
 
     comfy.sd.load_diffusion_model = _or_else(comfy.sd.load_diffusion_model, _diffusion_model)
     comfy.sd.load_checkpoint_guess_config = _or_else(comfy.sd.load_checkpoint_guess_config, _checkpoint)
     comfy.sd.load_clip = _or_else(comfy.sd.load_clip, _clip)
+    comfy.controlnet.load_controlnet = _or_else(comfy.controlnet.load_controlnet, _controlnet)
     comfy.clip_vision.load = _or_else(comfy.clip_vision.load, _vision)
     _install_upscaler(comfy.utils)
     _install_vae(comfy.sd.VAE)
@@ -76,6 +78,24 @@ def _checkpoint(path: str, **_: Any) -> tuple[Any, Any, Any, Any]:
 
     vae = comfy.sd.VAE(sd={MARK: torch.zeros(1)}, metadata={MARK: name_in(path)})
     return _diffusion_model(path), _text_encoder(found(str(name_in(path)), NETWORKS)[0]), vae, _vision(path)
+
+
+def _controlnet(path: str, **_: Any) -> Any:
+    """Return a small ControlNet of Qwen-Image; for inpainting it is given a mask too."""
+    import comfy.controlnet
+    import comfy.latent_formats
+    import comfy.ops
+    from comfy.ldm.qwen_image.controlnet import QwenImageControlNetModel
+
+    file = str(name_in(path))
+    name, _settings = found(file, NETWORKS)
+    if name != "qwen_image":
+        raise LookupError(f"No small ControlNet stands for {file}: add it to {__file__}.")
+    inpaints = "inpaint" in file.lower()
+    network = QwenImageControlNetModel(4 if inpaints else 0, operations=comfy.ops.manual_cast, **QWEN)
+    fill(network, seed=1)
+    latents = comfy.latent_formats.Wan21()
+    return comfy.controlnet.ControlNet(network, compression_ratio=1, latent_format=latents, concat_mask=inpaints)
 
 
 def _digest(text: Any) -> str:

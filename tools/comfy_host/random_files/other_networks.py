@@ -21,7 +21,11 @@ def install() -> None:
 def _executed(instead: Any) -> Any:
     from comfy_api.latest import io
 
-    return lambda cls, **inputs: io.NodeOutput(instead(**inputs))
+    def execute(cls: Any, **inputs: Any) -> Any:
+        given = instead(**inputs)
+        return io.NodeOutput(*given) if isinstance(given, tuple) else io.NodeOutput(given)
+
+    return execute
 
 
 def _upscaled(image: torch.Tensor, **_: Any) -> torch.Tensor:
@@ -35,13 +39,23 @@ def _tracked(images: torch.Tensor, **_: Any) -> dict[str, Any]:
     return {"packed_masks": packed, "orig_size": (height, width)}
 
 
+def _warped(width: int, height: int, length: int, batch_size: int, **_: Any) -> dict[str, torch.Tensor]:
+    """Return noise for a latent of VOID, whose frames come in pairs."""
+    frames = ((length - 1) // 4 + 1) // 2 * 2
+    size = (batch_size, 16, frames, height // 8, width // 8)
+    return {"samples": torch.randn(size, generator=torch.Generator().manual_seed(4))}
+
+
 _INSTEAD = {
     "LoadBackgroundRemovalModel": lambda **_: None,
     "LoadMoGeModel": lambda **_: None,
     "MoGeInference": lambda image, **_: image,
     "MoGeRender": lambda moge_geometry, **_: moge_geometry,
+    "OpticalFlowLoader": lambda **_: None,
     "RemoveBackground": lambda image, **_: torch.ones(image.shape[:3]),
+    "SAM3_Detect": lambda image, **_: (torch.ones(image.shape[:3]), [[] for _ in image]),
     "SAM3_VideoTrack": _tracked,
+    "VOIDWarpedNoise": _warped,
     "UpscaleModelLoader": lambda **_: None,
     "ImageUpscaleWithModel": _upscaled,
 }
