@@ -83,6 +83,7 @@ Z_IMAGE = {
 }  # fmt: skip
 HEADS_OF_120 = {"n_heads": 8, "n_kv_heads": 8, "axes_dims": [24, 48, 48]}
 QWEN = {"num_attention_heads": 24, "attention_head_dim": 128, "axes_dims_rope": (16, 56, 56), "num_layers": 1}
+QWEN21 = QWEN | {"num_attention_heads": 32}
 HUNYUAN = {"hidden_size": 3072, "num_heads": 24, "mlp_ratio": 4.0, "axes_dim": [16, 56, 56]}
 HUNYUAN |= {"depth": 1, "depth_single_blocks": 1}
 HUNYUAN_15 = HUNYUAN | {"hidden_size": 2048, "num_heads": 16, "depth_single_blocks": 0}
@@ -105,6 +106,8 @@ MODELS = {
                     WAN | {"dim": 3072, "ffn_dim": 14336, "num_heads": 24}),
     "z_image": Model("Z-Image, 1024 x 1024", "z_image", SQUARE, {"layers": 30}, Z_IMAGE, HEADS_OF_120),
     "qwen_image": Model("Qwen-Image, 1328 x 1328", "qwen_image", (1, 83, 83), {LAYERS: 60}, QWEN),
+    "qwen_image21": Model("Qwen-Image 2.1, 1328 x 1328", "qwen_image21", (1, 83, 83), {LAYERS: 32}, QWEN21),
+    "qwen_image21_2048": Model("Qwen-Image 2.1, 2048 x 2048", "qwen_image21", (1, 128, 128), {LAYERS: 32}, QWEN21),
     "flux2": Model("Flux.2 dev, 1024 x 1024", "flux2", SQUARE, dict(zip(JOINT, (8, 48), strict=True)), FLUX2),
     "hunyuan_video": Model("HunyuanVideo, 848 x 480, 73 frames", "hunyuan_video", (19, 30, 53),
                            dict(zip(JOINT, (20, 40), strict=True)), HUNYUAN),
@@ -214,7 +217,8 @@ def main() -> None:
     speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
     with torch.inference_mode():
-        for name in options.only or MODELS:
+        lacking = transformers.lacking()
+        for name in options.only or [name for name, model in MODELS.items() if model.kind not in lacking]:
             rows += measured(MODELS[name], part, dtype, 1 if options.quick else options.rounds, speed)
             print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
     report(rows, PLAIN, options.json, NOTES | speed_note({dtype: speed}))
