@@ -128,13 +128,15 @@ def small(prompt: Prompt, object_info: Mapping[str, Any]) -> Prompt:
 
 
 def write_inputs(folder: Path) -> None:
-    """Write a picture, a sound and a video into ComfyUI's folder of inputs."""
+    """Write a picture, whose left half is a mask, a sound and a video into ComfyUI's folder of inputs."""
     import av
     import numpy as np
     from PIL import Image
 
     frames = np.random.default_rng(0).integers(0, 256, (9, 128, 128, 3), np.uint8)
-    Image.fromarray(frames[0]).save(folder / INPUTS["LoadImage"][1])
+    picture = Image.fromarray(frames[0])
+    picture.putalpha(Image.fromarray(np.repeat([[0] * 64 + [255] * 64], 128, axis=0).astype(np.uint8)))
+    picture.save(folder / INPUTS["LoadImage"][1])
     with wave.open(str(folder / INPUTS["LoadAudio"][1]), "wb") as sound:
         sound.setnchannels(2)
         sound.setsampwidth(2)
