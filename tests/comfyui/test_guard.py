@@ -238,3 +238,18 @@ def test_generated_code_that_goes_wrong_is_left_out(small):
     technique = model.get_attachment("paceline").find("compilation")
     expected = "compiled code gave numbers that are not finite in evaluation 3: from there on the run is without it"
     assert technique.last_summary().headline == expected
+
+
+def test_reuse_steps_begins_again_with_the_sampler(studio, late):
+    """Forecasts of the attempt that was spoiled are not used in the next."""
+    settings = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
+
+    def drawn_with(function):
+        model = studio.run("PacelineReuseSteps", model=studio.model, **settings)
+        model = approximate(studio, function, model)
+        return model, drawn(studio, model)
+
+    _, expected = drawn_with(counting(lambda number, output: output))
+    model, found = drawn_with(counting(nan_from(3)))
+    assert relative(found, expected) < 1e-4
+    assert "the run began again without it" in summary(model).headline
