@@ -5,6 +5,7 @@ Counted in ComfyUI's own model manager: each time it loads a model's weights, an
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -104,3 +105,32 @@ def test_a_node_whose_setting_changes_from_run_to_run_loads_nothing_again(studio
     found = counts_of(studio, moved, *variants)
     assert found["loads"] == without["loads"] == 1
     assert found <= without, (found, without)
+
+
+def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(studio, model, monkeypatch):
+    import comfy.model_management
+    import comfy.model_patcher
+    from paceline.optimizers.hosts.comfyui import weights
+
+    told = []
+    load = comfy.model_patcher.ModelPatcher.load
+
+    def slow(self, *args, **kwargs):
+        time.sleep(0.2)
+        return load(self, *args, **kwargs)
+
+    monkeypatch.setattr(weights, "send", lambda event, node, payload: told.append((event, node, payload)))
+    monkeypatch.setattr(comfy.model_patcher.ModelPatcher, "load", slow)
+    changed = studio.attention(model, "sdpa_math")
+    changed.get_attachment("paceline").find("attention").node_id = "7"
+    comfy.model_management.unload_all_models()
+    for _ in range(2):  # the second has it there
+        studio.sample(changed, steps=1)
+    comfy.model_management.unload_all_models()
+    comfy.model_management.load_models_gpu([studio.model])
+    studio.sample(changed, steps=1)
+    (event, node, first), (_, _, again) = told
+    assert (event, node, first["why"]) == ("paceline.loading", "7", "")
+    assert first["seconds"] >= 0.2 and again["seconds"] >= 0.2
+    assert again["why"].startswith("loading weights again took 0.2")
+    assert f"{type(studio.model.model).__name__} took their place on the device" in again["why"]

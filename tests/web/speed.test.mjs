@@ -70,6 +70,20 @@ test("a run has a part for each node, by what it is for, and a sampler's has its
   assert.deepEqual(again.runs, timeline.runs); // after a reload
 });
 
+test("weights that a sampler loads again have a part of their own, and a sentence with the cause", async () => {
+  prompt = picture(64, 1, false);
+  await draw("a", 2, () => {
+    now += 4000;
+    api.tell("paceline.loading", { node: "2", prompt_id: "a", seconds: 3, why: "loading weights again took 3 s: no room" });
+  });
+  const parts = timeline.current.parts.map(({ kind, start, end, again }) => [kind, start, end, again]);
+  assert.deepEqual(parts.slice(1, 4), [
+    ["samplingRun", 1, 2, undefined],
+    ["loading", 2, 5, "loading weights again took 3 s: no room"],
+    ["samplingRun", 5, 15, undefined],
+  ]);
+});
+
 test("both halves of a run tell how fast a step is, a short run only once", () => {
   const halves = [[5, 6, 7, 9, 11], [5, 6, 8], [5, 6], [5]].map((steps) => secondsPerStepOfHalves({ steps }));
   assert.deepEqual(halves, [[1, 2], [1, 2], [1], []]);

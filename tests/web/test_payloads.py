@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import sys
+import time
 from contextlib import nullcontext
 from dataclasses import asdict
 from importlib import import_module
@@ -59,6 +60,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.optimizers.compilation.progress import Progress
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
+    from paceline.optimizers.hosts.comfyui.weights import LOADING_EVENT
     from paceline.server import routes
     from paceline.server.foreign import conversions_payload
     from paceline.server.recipes import shown_steps
@@ -70,7 +72,9 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
     NodeObserver("7").progress(Progress("the model", "tracing", 1.0, 1))
     sweep, profile = swept(), profiled()
-    assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT]
+    loaded()
+    events = [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT, LOADING_EVENT]
+    assert [event for event, _, _ in server.sent] == events
     distance = asdict(Distance(0.1, 20.0, None))
     files = {"baseline": [], "optimized": [], "comparison": {}, "sounds": {}}
     verdict = SimpleNamespace(text="", quality="visible")
@@ -88,6 +92,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "FewerSteps": set(comparison["fewer_steps"]),
         "Distance": set(comparison["distances"]["fp32"]),
         "SweepPayload": set(server.sent[2][1]),
+        "LoadingPayload": set(server.sent[3][1]),
         "Sweep": set(sweep),
         "SweepCell": set(sweep["cells"][0]),
         "Profile": set(profile),
@@ -150,12 +155,23 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def loaded() -> None:
+    """Tell the page of weights that took a while to load."""
+    from paceline.optimizers.hosts.comfyui.weights import RunLoads
+
+    technique = SimpleNamespace(node_id="7", kind="attention", runs=SimpleNamespace(latest=object()))
+    patcher = SimpleNamespace(
+        model=None, load_device=None, model_size=lambda: 1, loaded_size=lambda: 1, is_dynamic=lambda: False
+    )
+    RunLoads([technique]).prepare_sampling(lambda patcher: time.sleep(0.11), patcher)
+
+
 def profiled() -> dict[str, Any]:
     """Return what the page is shown of a profile."""
     from paceline.nodes.profile import shown_profile
+    from paceline.optimizers.hosts.comfyui.weight_moves import WeightMoves
     from paceline.server.remedies import Remedy
     from paceline.workbench.comfyui.profiling import Profile
-    from paceline.workbench.measurement.weights import WeightMoves
     from paceline.workbench.recipe import Step
 
     remedy = Remedy("attention", Step("PacelineApplyToMe"), "Apply ToMe", 0.2)

@@ -26,6 +26,16 @@ export interface ActivityPayload {
   phrase: Phrase;
 }
 
+/** Websocket event `paceline.loading`, from `RunLoads` in optimizers/hosts/comfyui/weights.py: weights were loaded. */
+export interface LoadingPayload {
+  /** Execution id of a node of ours on that model. */
+  node: string;
+  prompt_id: string;
+  seconds: number;
+  /** Why it was done again, and what helps; empty if it was not. */
+  why: string;
+}
+
 /** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/hosts/comfyui/compilation/comfy_env.py. */
 export interface CompilePayload {
   /** Execution id. */

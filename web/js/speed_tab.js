@@ -45,8 +45,13 @@ function content(timeline, store) {
   const profiled = store.entries(openWorkflow()).filter((entry) => entry.profile).at(-1);
   const node = profiled && findNode(profiled.node);
   if (!runs.length && !node) return [createElement("p", { textContent: words("speedEmpty") })];
-  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run), run.parts.flatMap(({ wonBack }) => wonBack || [])));
+  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run), notesOf(run)));
   return [...(profiled?.profile && node ? profileParts(profiled.profile, node) : []), ...bars];
+}
+
+/** @param {TimedRun} run */
+function notesOf({ parts }) {
+  return parts.flatMap(({ again, wonBack }) => [again || [], wonBack || []].flat());
 }
 
 /** @param {TimedRun} run */

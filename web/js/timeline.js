@@ -48,6 +48,7 @@ export class Timeline extends EventTarget {
     on("executing", (node) => node != null && this.#begin(String(node)));
     on("progress", ({ node, value, max, prompt_id }) => this.#step(String(node), value, max, prompt_id));
     on("paceline.compile", ({ node }) => this.#compile(String(node)));
+    on("paceline.loading", (loaded) => this.#load(loaded));
     for (const end of ["execution_success", "execution_error", "execution_interrupted"]) on(end, () => this.#end());
   }
 
@@ -111,6 +112,21 @@ export class Timeline extends EventTarget {
       const before = this.current?.parts.at(-2);
       if (before?.kind === "compiling" && !part.steps.length) before.end = part.start = part.end = now;
     }
+  }
+
+  /**
+   * Weights are loaded inside of a sampler, before its first step: their time is told apart there.
+   * @param {LoadingPayload} loaded
+   */
+  #load({ node, prompt_id, seconds, why }) {
+    const { current } = this;
+    const part = current?.parts.at(-1);
+    if (!current || !part || current.promptId !== prompt_id || part.kind !== "samplingRun" || part.steps.length) return;
+    const now = this.#now();
+    const start = Math.max(part.start, now - seconds);
+    const loading = { kind: "loading", node, type: typeOf(node), start, end: now, steps: [], total: 0, again: why };
+    current.parts.splice(-1, 1, { ...part, end: start }, loading, { ...part, start: now, end: now });
+    this.changed();
   }
 
   #end() {

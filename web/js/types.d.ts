@@ -14,6 +14,7 @@ declare global {
   type Comparison = payloads.Comparison;
   type CompilePayload = payloads.CompilePayload;
   type Judged = payloads.Judged;
+  type LoadingPayload = payloads.LoadingPayload;
   type NodeOutput = payloads.NodeOutput;
   type Profile = payloads.Profile;
   type RunPayload = payloads.RunPayload;
@@ -138,6 +139,8 @@ declare global {
     chip?: string;
     /** When compiling for this sampler pays. */
     wonBack?: string;
+    /** Why weights were loaded again. */
+    again?: string;
   }
 
   interface TimedRun {

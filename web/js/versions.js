@@ -47,7 +47,7 @@ export function rememberWidgetNames(nodeType, name) {
     const before = Object.entries(BEFORE[name] ?? {});
     const then = saved.properties?.[PROPERTY] ?? (before.length && savedWidgets(this).map((widget) => widget.name));
     if (!Array.isArray(then)) return configure.call(this, saved);
-    const known = new Map([...before, ...values.map((value, index) => [then[index], value])]);
+    const known = new Map(/** @type {[string, unknown][]} */ ([...before, ...values.map((value, index) => [then[index], value])]));
     const widgets_values = savedWidgets(this).map(({ name, value }) => (known.has(name) ? known.get(name) : value));
     configure.call(this, { ...saved, widgets_values });
   };

@@ -14,12 +14,12 @@ from ...core.devices import synchronize
 from ...core.errors import InvalidSetting
 from ...core.phrases import phrase
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ...optimizers.hosts.comfyui.weight_moves import WeightMoves
+from ...optimizers.hosts.comfyui.weights import WeightWatch
 from ..measurement.profile import Operation, operations_of, slices_of
-from ..measurement.weights import WeightMoves
 from .latents import decode
 from .long_running import stop_if_cancelled
 from .sampling import SamplingJob, sample
-from .weights import WeightWatch
 
 
 @dataclass(frozen=True)

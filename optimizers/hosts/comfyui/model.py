@@ -12,6 +12,7 @@ from ....core.errors import WrongObject, kind_of
 from .guarding import Guarding
 from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
+from .weights import RunLoads
 
 _GUIDER = "paceline_guider"
 
@@ -37,9 +38,11 @@ class ModelTarget:
         for technique in (*self.techniques, *techniques):
             patcher = technique.model_for(patcher, techniques)
         clone, stack, guarding = patcher.clone(), Stack(techniques), Guarding(techniques)
+        loads = RunLoads(techniques)
         clone.parent = first_of(patcher)
         wrappers: list[tuple[str, Function]] = [
             (WrappersMP.OUTER_SAMPLE, outer_sample),
+            (WrappersMP.PREPARE_SAMPLING, loads.prepare_sampling),
             (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
             (WrappersMP.APPLY_MODEL, stack.apply_model),
             *([(WrappersMP.SAMPLER_SAMPLE, guarding.sampler_sample)] if guarding else []),

@@ -9,9 +9,9 @@ from ....compilation.settings import NetworkSettings
 from .. import protocols
 from ..controlnet import moved_to, require_controlnet
 from ..weight_clone import second_module
+from ..weight_moves import SECOND_COPY
 from ..weight_swap import unload
 from .methods import CompileMethods
-from .refusals import SECOND_COPY
 
 
 def compilable(control_net: protocols.ControlNet) -> tuple[protocols.ControlNet, tuple[str, ...]]:

@@ -14,12 +14,6 @@ from ..protocols import ModelPatcher, NetworkPatcher, Patcher
 FOREIGN_COMPILE = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
 
-SECOND_COPY = (
-    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
-    "--disable-dynamic-vram)"
-)
-"""Said of everything that :func:`without_dynamic_vram` has loaded."""
-
 _NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
 _DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
 _REPLACED = "another node has replaced this method of the network itself"

@@ -33,9 +33,10 @@ from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..protocols import BaseModel, ModelPatcher
 from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall, Stack
+from ..weight_moves import SECOND_COPY
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .parts import with_parts_as_numbers, with_parts_as_text
-from .refusals import FOREIGN_COMPILE, SECOND_COPY, refusal, without_dynamic_vram
+from .refusals import FOREIGN_COMPILE, refusal, without_dynamic_vram
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"

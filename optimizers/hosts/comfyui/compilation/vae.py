@@ -7,8 +7,9 @@ from ....compilation.compiler import Compiler
 from ....compilation.settings import NetworkSettings
 from ..protocols import VAE
 from ..vae import describe_vae, moved_to, require_vae
+from ..weight_moves import SECOND_COPY
 from .methods import CompileMethods
-from .refusals import SECOND_COPY, without_dynamic_vram
+from .refusals import without_dynamic_vram
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"

@@ -1,4 +1,4 @@
-"""What moving a model's weights costs a run, why they are moved again, and what helps. Knows no host."""
+"""What moving a model's weights costs a run, why they are moved again, and what helps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 GIB = 2**30
+
+SECOND_COPY = (
+    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
+    "--disable-dynamic-vram)"
+)
+"""Said of everything that was loaded once more to be compiled."""
 
 _LEAST_SECONDS, _LEAST_SHARE = 0.1, 0.02
 """Shorter times, and smaller shares of a run, are not worth a sentence."""
@@ -41,7 +47,7 @@ class WeightMoves:
         if self._matters(self.first, run_seconds):
             yield f"loading weights before the first step took {self.first:.3g} s of {run_seconds:.3g} s"
         if self._matters(self.again, run_seconds):
-            yield f"the next run loaded weights again, for {self.again:.3g} s: {self._why()}"
+            yield f"the next run loaded weights again, for {self.again:.3g} s: {self.why()}"
         missing = self.total - self.resident
         if missing > _LEAST_MISSING * self.total:
             how = "dynamic VRAM moves them" if self.dynamic else "they are moved"
@@ -50,7 +56,8 @@ class WeightMoves:
                 f"and {how} again in each step: {_SMALLER}"
             )
 
-    def _why(self) -> str:
+    def why(self) -> str:
+        """Return why they are loaded again, and what helps."""
         if self.second_copy:
             return (
                 "Compile UNet has made a second copy of them, and both do not fit. Start ComfyUI with "
