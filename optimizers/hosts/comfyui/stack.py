@@ -198,7 +198,9 @@ class Stack:
                 result = self._evaluate(executor, arguments, kwargs, techniques, evaluation)
             except LostInputs:  # the kernel that has lost them is not asked again
                 continue
-            if guard is None or evaluation is None or not guard.closed(evaluation, result):
+            if guard is None or evaluation is None or not isinstance(result, Tensor):
+                return result
+            if not guard.closed(evaluation, result):
                 return result
             evaluation = guard.again(evaluation)
 
