@@ -48,7 +48,7 @@ class ComfyStepReuse(Scheduled):
 
     def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings) -> None:
         require_model(patcher)
-        other = _other_cache(patcher.model_options)
+        other = other_cache(patcher.model_options)
         if other is not None:
             raise UnsupportedModel(
                 f"{other} is on this MODEL already, and also leaves out steps.",
@@ -86,15 +86,8 @@ class ComfyStepReuse(Scheduled):
             rule.read()
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
-        name, other = sampler_name(sampler), _other_cache(options)
-        refusals = [f"{other} is on the model too, and this node steps aside"] if other else []
-        if name == "dpm_adaptive":
-            refusals.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
-        if "context_handler" in options:
-            refusals.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
-        compiled = stack_of(guider.model_patcher).find(COMPILATION) is not None
-        negative_needed = "without it, Compile UNet would need one more graph" if compiled else ""
-        return self.policy.rule_for(levels, name, is_unet(guider.model_patcher), refusals, negative_needed, split)
+        model, why = guider.model_patcher, refusals(sampler, options)
+        return self.policy.rule_for(levels, sampler_name(sampler), is_unet(model), why, negative_needed(model), split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
         """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""
@@ -106,10 +99,9 @@ class ComfyStepReuse(Scheduled):
         steps: SamplingSteps | None = kept.get(STEPS)
         sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
         guider = executor.class_obj
-        guidance = getattr(guider, "cfg", None)
-        if run.rule.reuses_guidance and any(options.get(name) for name in LOOK_AT_PASSES):
+        guidance = guidance_of(guider, options)
+        if run.rule.reuses_guidance and guidance is None and _looks_at_passes(options):
             run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, uses it")
-            guidance = None
         run.begin(sigma, x, getattr(guider, "conds", {}), guidance)
         return run.end(executor(x, timestep, *args, **kwargs))
 
@@ -133,6 +125,32 @@ class ComfyStepReuse(Scheduled):
         return outputs
 
 
+def refusals(sampler: object, options: Options) -> list[str]:
+    """Return why no step of a run may be left out, as clauses; none where that is possible."""
+    name, other = sampler_name(sampler), other_cache(options)
+    found = [f"{other} is on the model too, and this node steps aside"] if other else []
+    if name == "dpm_adaptive":
+        found.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
+    if "context_handler" in options:
+        found.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
+    return found
+
+
+def negative_needed(patcher: ModelPatcher) -> str:
+    """Return why the negative pass of a MODEL must always be computed; empty where it need not."""
+    compiled = stack_of(patcher).find(COMPILATION) is not None
+    return "without it, Compile UNet would need one more graph" if compiled else ""
+
+
+def guidance_of(guider: object, options: Options) -> float | None:
+    """Return the scale of a guider's guidance; None where that is not all that becomes of the passes."""
+    return None if _looks_at_passes(options) else getattr(guider, "cfg", None)
+
+
+def _looks_at_passes(options: Options) -> bool:
+    return any(options.get(name) for name in LOOK_AT_PASSES)
+
+
 def sampler_name(sampler: object) -> str:
     """Return ComfyUI's name of a sampler, or its class's; ``ddim`` is ``euler``, the same function in ComfyUI."""
     function = getattr(sampler, "sampler_function", None)
@@ -140,7 +158,7 @@ def sampler_name(sampler: object) -> str:
     return name.removeprefix("sample_").removesuffix("_function").replace("unipc", "uni_pc")
 
 
-def _other_cache(options: Options) -> str | None:
+def other_cache(options: Options) -> str | None:
     """Return the name of a node that also skips steps, if one has left its mark in the options."""
     transformer_options = options.get("transformer_options", {})
     return next((title for key, title in OTHER_CACHES.items() if key in transformer_options), None)

@@ -1,0 +1,241 @@
+"""How well does one ordinary run foretell what other settings do to the pictures after it?
+
+    python benchmarks/one_run.py [--quick] [--json PATH] [--threads N] [--jobs N]
+
+Eight workflows with the icon model that no constant was chosen by, two at 64 x 64, and two transformers with random
+weights. In each, one picture is drawn and observed; its replay and its probe say what to expect. Then pictures of other
+prompts from other seeds are drawn with the same settings. Nothing is timed: work is counted in evaluations of the
+network, of which one without its negative pass counts half. A distance is the root mean square of the difference of two
+latents, as a share of what another seed changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+from shared.measuring import arguments
+from shared.record import ROOT, Row, table, write
+from shared.trained import ICONS, ICONS_64, Apply, Bench, Solver, Witness, about_weights, reused
+from torch import Tensor
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host import in_process, transformers  # noqa: E402
+from comfy_host.pack import load_nodes  # noqa: E402
+from paceline.workbench.comfyui.observer import Observer  # noqa: E402
+from paceline.workbench.comfyui.probe import probe  # noqa: E402
+from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
+from paceline.workbench.expectation.expect import Expected, expect, propose  # noqa: E402
+from paceline.workbench.expectation.replay import replay  # noqa: E402
+from paceline.workbench.expectation.sampling import Sampling  # noqa: E402
+
+LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
+PRESETS = ("quality", "fast")
+NEAR = 0.1
+"""Within this part of what was measured, an expected number of evaluations is right."""
+
+OTHER_SEEDS = 2
+FEW = 10
+"""Steps do for another seed's picture."""
+
+NOTES = {
+    "less_work": "how many times fewer evaluations, mean of the pictures drawn afterwards; *expected_less_work* before",
+    "near": "share of those pictures whose evaluations are within a tenth of what was expected",
+    "low": "from there to *high* a picture is expected to move, *likely* in between; shares of a seed change",
+    "moved": "how far the pictures drawn afterwards have moved, on average; *worst* is the farthest",
+    "inside": "share of those pictures between *low* and *high*; *below_high* of those not beyond",
+    "kept": "share of those pictures that stayed inside of the choice",
+}
+
+
+@dataclass
+class JudgedRow(Row):
+    """A row with what was chosen, and with each picture's numbers."""
+
+    choice: str = ""
+    drawn: str = ""
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """How a person samples what."""
+
+    sampler: str
+    scheduler: str
+    steps: int
+    guidance: float
+    model: str = "icons"
+
+    @property
+    def name(self) -> str:
+        """The words that its rows have in common."""
+        return f"{self.model}, {self.sampler}, {self.scheduler}, {self.steps} steps, guidance {self.guidance:g}"
+
+
+WORKFLOWS = (
+    Workflow("euler", "normal", 30, 3.0),
+    Workflow("euler", "karras", 20, 5.0),
+    Workflow("dpmpp_2m", "karras", 20, 3.0),
+    Workflow("uni_pc", "normal", 25, 2.0),
+    Workflow("ddim", "ddim_uniform", 30, 1.0),
+    Workflow("euler", "simple", 50, 7.0),
+    Workflow("res_multistep", "simple", 20, 4.0),
+    Workflow("dpmpp_2m", "karras", 30, 6.0),
+)
+OTHER_MODELS = (
+    Workflow("euler", "simple", 20, 3.0, "flux"),
+    Workflow("euler", "simple", 20, 3.0, "wan"),
+    Workflow("dpmpp_2m", "karras", 20, 3.0, "icons, 64 x 64"),
+    Workflow("euler", "normal", 25, 4.0, "icons, 64 x 64"),
+)
+"""The transformers are small ones with random weights: their pictures mean nothing, but the path to them is real."""
+
+
+class Subject:
+    """One workflow: draws pictures by their numbers. 0 is the one that is observed, another number another prompt."""
+
+    def __init__(self, workflow: Workflow, number: int) -> None:
+        self.workflow = workflow
+        trained = {one.name: one for one in (ICONS, ICONS_64)}
+        self._draw = self._icons(trained[workflow.model], number) if workflow.model in trained else self._random(number)
+
+    def draw(self, apply: Apply, number: int, seed: int = 0, steps: int | None = None) -> tuple[Tensor, float]:
+        """Return a picture's latent, and how many passes of the network it took; ``seed``: another one of it."""
+        counted = Observer(keep=False)
+        latent = self._draw(counted.on(apply(self.model)), number, 60_000 + 10 * number + seed, steps)
+        return latent, float(counted.samplings[0].computed)
+
+    def observed(self) -> Sampling:
+        """Return what an ordinary run has shown."""
+        observer = Observer()
+        self._draw(observer.on(self.model), 0, 60_000, None)
+        return observer.samplings[0]
+
+    def _icons(self, witness: Witness, first: int) -> Callable[..., Tensor]:
+        one = self.workflow
+        bench = Bench(replace(witness, guidance=one.guidance), Solver(one.sampler, one.scheduler, one.steps), 1)
+        self.model = bench.patcher
+        prompts = witness.prompts
+        return lambda model, number, seed, steps: bench.sample(
+            model, prompts[(3 * first + number) % len(prompts)], seed, steps or one.steps
+        )
+
+    def _random(self, first: int) -> Callable[..., Tensor]:
+        in_process.bootstrap()
+        one = self.workflow
+        self.model, empty = transformers.build(one.model), transformers.latent(one.model)
+        return lambda model, number, seed, steps: in_process.sample(
+            model,
+            transformers.conditioning(one.model, seed=100 * first + number),
+            transformers.conditioning(one.model, seed=99_999),
+            empty,
+            seed,
+            steps or one.steps,
+            one.guidance,
+            one.sampler,
+            one.scheduler,
+        )
+
+
+def merged(preset: str) -> Apply:
+    """Return what puts Apply ToMe on a model."""
+    given = {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
+    return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **given).args[0]
+
+
+def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
+    """Return the rows of one workflow: what was expected of each setting, and what became of the later pictures."""
+    torch.set_num_threads(1)
+    subject = Subject(workflow, number)
+    sampling = subject.observed()
+    with torch.inference_mode():
+        found = {one.name: one for one in probe(sampling, {preset: merged(preset) for preset in PRESETS})}
+    settings = {name: propose(sampling, [], limit) or expect(sampling) for name, limit in LIMITS.items()}
+    merging = {f"Apply ToMe {name}": [one] for name, one in found.items() if one.error}
+    settings |= {name: expect(sampling, probed) for name, probed in merging.items()}
+    careful = settings["hardly visible"].budget
+    settings |= {f"{name} + Reuse Steps": expect(sampling, one, careful) for name, one in merging.items() if careful}
+    pictures: dict[str, list[tuple[float, float]]] = {name: [] for name in settings}
+    for picture in range(1, later + 1):
+        plain, whole = subject.draw(lambda model: model, picture)
+        others = [subject.draw(lambda model: model, picture, seed, FEW)[0] for seed in range(1, OTHER_SEEDS + 1)]
+        apart = seed_distance([plain, *others])
+        for name, one in settings.items():
+            latent, work = subject.draw(_applied(one), picture)
+            pictures[name].append((whole / work, distance(latent, plain)[0] / apart))
+    return [_row(workflow, sampling, name, one, pictures[name]) for name, one in settings.items()]
+
+
+def _row(
+    workflow: Workflow, sampling: Sampling, name: str, one: Expected, drawn: list[tuple[float, float]]
+) -> JudgedRow:
+    work, moved = zip(*drawn, strict=True)
+    far, expected = one.distance, 1.0 if one.budget is None else 1 / replay(sampling, one.budget).work
+    numbers = {"expected_less_work": expected, "less_work": statistics.fmean(work)}
+    numbers["near"] = statistics.fmean(abs(each / expected - 1) <= NEAR for each in work)
+    numbers |= {"low": far.low, "likely": far.likely, "high": far.high}
+    numbers |= {"moved": statistics.fmean(moved), "worst": max(moved)}
+    numbers["inside"] = statistics.fmean(far.low <= each <= far.high for each in moved)
+    numbers["below_high"] = statistics.fmean(each <= far.high for each in moved)
+    if name in LIMITS:
+        numbers["kept"] = statistics.fmean(each <= LIMITS[name] for each in moved)
+    each = " ".join(f"{gain:.4g}:{share:.4g}" for gain, share in drawn)
+    chosen = " + ".join([*one.names, *([] if one.budget is None else [f"Reuse Steps {one.budget:g}"])])
+    return JudgedRow(name, workflow.name, quality=numbers, choice=chosen or "nothing", drawn=each)
+
+
+def _applied(one: Expected) -> Apply:
+    def apply(patcher: Any) -> Any:
+        for preset in one.names:
+            patcher = merged(preset)(patcher)
+        return patcher if one.budget is None else reused(one.budget)(patcher)
+
+    return apply
+
+
+def together(rows: list[JudgedRow]) -> Iterator[JudgedRow]:
+    """Yield what the workflows of each kind of model have in common."""
+    trained = [row for row in rows if row.work.startswith("icons")]
+    for words, some in (("trained", trained), ("random weights", [row for row in rows if row not in trained])):
+        for name in dict.fromkeys(row.name for row in some):
+            found = [row.quality for row in some if row.name == name]
+            numbers = {key: statistics.median(one[key] for one in found) for key in ("expected_less_work", "less_work")}
+            numbers |= {key: statistics.fmean(one[key] for one in found) for key in ("near", "inside", "below_high")}
+            numbers["worst"] = max(one["worst"] for one in found)
+            if name in LIMITS:
+                numbers["kept"] = statistics.fmean(one["kept"] for one in found)
+            yield JudgedRow(name, f"all {len(found)} workflows, {words}", quality=numbers)
+
+
+def main() -> None:
+    """Judge all workflows and say what came of it."""
+    options = arguments(__doc__.splitlines()[0], more=_more)
+    chosen = OTHER_MODELS[:1] if options.quick else (*WORKFLOWS, *OTHER_MODELS)
+    notes = NOTES | {"weights": f"{about_weights(ICONS)}; {about_weights(ICONS_64)}"}
+    baseline = "the same workflow without nodes, from the same seed"
+    rows: list[JudgedRow] = []
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        waiting = [pool.submit(measure, number, one, options.pictures) for number, one in enumerate(chosen)]
+        for done in as_completed(waiting):
+            rows += done.result()
+            print(table(list[Row](done.result())), flush=True)
+            found = [*together(rows), *rows]
+            if options.json is not None:
+                write(options.json, [asdict(row) for row in found], baseline, notes)
+    print(table(list[Row](found)))
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=1, help="workflows at a time, each on one thread")
+    parser.add_argument("--pictures", type=int, default=4, help="drawn afterwards in each workflow")
+
+
+if __name__ == "__main__":
+    main()

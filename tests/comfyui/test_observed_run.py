@@ -1,0 +1,209 @@
+"""An ordinary run that is observed: the picture stays what it is, and what was seen can be evaluated and replayed."""
+
+from __future__ import annotations
+
+import model_changes as changes
+import pytest
+import torch
+from cases import often
+from comfy_host import checkpoints, in_process, transformers
+from families import covering
+from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline.workbench.comfyui import observer as observing
+from paceline.workbench.comfyui.observer import Observer
+from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
+from paceline.workbench.expectation.replay import replay
+from reusing import guided, outcome, reuse
+
+pytestmark = pytest.mark.slow
+
+
+def check(draw, model, runs=1):
+    """Draw with and without an observer; return what it saw, which the plain model must answer again bit for bit."""
+    observer = Observer()
+    seen, plain = draw(observer.on(model, "wire")), draw(model)
+    parts = list(zip(*([one] if isinstance(one, torch.Tensor) else one.unbind() for one in (seen, plain)), strict=True))
+    assert all(torch.equal(*pair) for pair in parts)
+    assert len(observer.samplings) == runs and not observer.interrupted
+    for sampling in observer.samplings:
+        assert sampling.evaluations == len(sampling.seen) and sampling.wire == "wire" and sampling.can_probe
+        side, mask = _Side(sampling.model), sampling.again.mask
+        drawn = ... if mask is None else sampling.sketch.of(mask.expand(sampling.shape)) > 0
+        with torch.inference_mode():
+            _evaluate(sampling.again, side, sampling.again.points, 0)
+        for number, output in side.outputs.items():
+            assert torch.equal(sampling.sketch.of(output)[drawn], sampling.seen[number].guided[drawn])
+    return observer.samplings
+
+
+def draw_family(name):
+    prompts = [transformers.conditioning(name, seed=seed) for seed in (1, 2)]
+    return lambda model: in_process.sample(model, *prompts, transformers.latent(name), 3, 3, 4.0, "euler", "simple")
+
+
+@pytest.mark.parametrize("name", often({*covering(transformers.ALL, 1), *transformers.WITH_SOUND}, transformers.ALL))
+def test_every_family_draws_the_same(studio, name):
+    (sampling,) = check(draw_family(name), transformers.build(name))
+    assert sampling.evaluations == 3 and sampling.about()["family"]
+    parts = sampling.sketch.split(sampling.seen[0].guided)
+    assert len(parts) == (2 if name in transformers.WITH_SOUND else 1)
+    assert parts[0].shape[1] == max(1, transformers.ALL[name].frames)
+
+
+SAMPLERS = ("euler", "heun", "dpmpp_2m_sde", "dpm_adaptive", "uni_pc", "euler_cfg_pp", "dpmpp_sde", "lcm")
+
+
+@pytest.mark.parametrize("sampler", often(SAMPLERS[:5], SAMPLERS))
+def test_any_sampler(studio, sampler):
+    (sampling,) = check(lambda model: studio.sample(model, steps=8, sampler=sampler, batch=2), studio.model)
+    assert sampling.solver == sampler and len(sampling.levels) == 9
+    assert sampling.evaluations >= 8 and len(sampling.seen[0].guided) == 2
+
+
+CONDITIONS = ("lora_hook", "controlnet", "no_negative", "batch_of_two")
+
+
+@pytest.mark.parametrize("change", often(("controlnet", "lora_hook"), CONDITIONS))
+def test_any_conditions(studio, change):
+    more = changes.SAMPLING_CHANGES[change](studio)
+    check(lambda model: studio.sample(model, steps=6, **more), studio.model)
+
+
+def test_a_picture_that_is_drawn_in_part(studio):
+    latent = {"samples": torch.ones(1, 4, 24, 16), "noise_mask": torch.zeros(1, 1, 24, 16)}
+    latent["noise_mask"][..., :8] = 1
+    (sampling,) = check(lambda model: studio.sample(model, steps=6, latent=latent), studio.model)
+    assert sampling.share(sampling.seen[-1].guided) > 0
+
+
+def test_two_samplers_and_two_models(studio, core_node):
+    """As Wan's two models of high and low noise: each on a wire of its own, in one run of a workflow."""
+    observer, second = Observer(), checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    half = studio.sample(observer.on(studio.model, "high"), steps=4)
+    studio.sample(observer.on(second, "low"), steps=3, latent=half)
+    assert [(one.wire, one.evaluations, one.model) for one in observer.samplings] == [
+        ("high", 4, studio.model), ("low", 3, second)
+    ]  # fmt: skip
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+
+    def draw(model):
+        node = {"module": "comfy_extras.nodes_custom_sampler", "name": "DualModelGuider", "model_negative": second}
+        return guided(model, core_node(**node, model=model, **made))
+
+    check(draw, studio.model)
+
+
+def test_an_interrupted_run_is_not_kept(studio):
+    observer = Observer()
+    model, calls = observer.on(studio.model), []
+
+    def fail(executor, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("stopped")
+        return executor(*args, **kwargs)
+
+    failing = model.clone()
+    failing.add_wrapper_with_key("apply_model", "fail", fail)
+    with pytest.raises(RuntimeError, match="stopped"):
+        studio.sample(failing, steps=6)
+    assert observer.interrupted and not observer.samplings
+    studio.sample(model, steps=6)
+    assert observer.samplings[0].evaluations == 6
+
+
+def test_memory_is_bounded_and_given_back(studio, monkeypatch):
+    monkeypatch.setattr(observing, "MOST_BYTES", 6 * 4 * 24 * 16 * 4)  # six latents, of which three are the arguments
+    observer = Observer()
+    model = observer.on(studio.model)
+    studio.sample(model, steps=8)
+    studio.sample(model, steps=8)
+    first, second = observer.samplings
+    assert len(first.again.points) == 3 and not second.can_probe and observer.bytes <= observing.MOST_BYTES
+    observer.forget()
+    assert observer.bytes == 0 and not observer.samplings and not first.can_probe and not first.seen
+    with pytest.raises(InvalidSetting, match="Nothing was kept"):
+        probe(first, {})
+
+
+def test_without_keeping_only_counts_are_there(studio):
+    observer = Observer(keep=False)
+    reused = observer.on(reuse(studio, studio.model))
+    studio.sample(reused, steps=12)
+    (sampling,) = observer.samplings
+    assert not sampling.seen and not sampling.can_probe and sampling.evaluations == 12
+    assert sampling.computed == 2 * outcome(reused).computed < 24
+
+
+def test_a_model_that_leaves_out_steps_is_not_probed(studio, core_node):
+    for model in (reuse(studio, studio.model), changes.easycache(studio, core_node, studio.model)):
+        observer = Observer()
+        studio.sample(observer.on(model), steps=8)
+        assert not observer.samplings[0].can_probe
+
+
+def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
+    """A replay sees the errors along the plain run, the node along its own."""
+    model, encode = icons
+
+    def draw(model):
+        return in_process.sample(
+            model, encode("red heart flat"), encode(""), torch.zeros(1, 4, 32, 32), 5, 20, 3.0, "dpmpp_2m", "karras"
+        )
+
+    observer = Observer()
+    draw(observer.on(model))
+    (sampling,) = observer.samplings
+    for budget in (0.0, 0.05, 0.3):
+        reused = reuse(studio, model, budget=budget, forecast="auto", reuse_guidance=True)
+        draw(reused)
+        done, found = outcome(reused), replay(sampling, budget)
+        assert abs(found.evaluations - found.computed - done.forecast) <= 2, (found, done)
+        assert (found.work == 1.0) == (budget == 0.0)
+    sampling.levels = sampling.levels[-5:]
+    assert "too few" in replay(sampling, 0.2).why_not
+
+
+def test_a_probe_ranks_and_stays_within_one_pictures_work(studio):
+    observer, calls = Observer(), []
+    studio.sample(observer.on(studio.model), size=(32, 32), steps=12)
+
+    def refused(model):
+        raise UnsupportedModel("not here", "nothing to do")
+
+    def failing(model):
+        def fail(*_, **__):
+            raise RuntimeError("no kernel")
+
+        clone = model.clone()
+        clone.add_wrapper_with_key("apply_model", "fail", fail)
+        return clone
+
+    candidates = {
+        "merged": lambda model: studio.tome(model, ratio=0.5),
+        "exact": lambda model: studio.attention(model, "sdpa_math"),
+        "refused": refused,
+        "failing": failing,
+    }
+    with torch.inference_mode():
+        found = probe(observer.samplings[0], candidates, lambda done, total, name: calls.append((done, total, name)))
+    assert [one.name for one in found] == list(candidates)
+    merged, exact, *failed = found
+    assert merged.error > 100 * exact.error and exact.error < 1e-3 and merged.speedup[1] > 0
+    assert ["not here" in failed[0].why_not, failed[1].why_not] == [True, "no kernel"]
+    assert all(done <= total == 12 for done, total, _ in calls) and calls[-1] == (12, 12, "")
+
+
+def test_a_probe_can_be_cancelled(studio, comfyui):
+    import comfy.model_management as management
+
+    observer, found = Observer(), []
+    studio.sample(observer.on(studio.model), steps=8)
+
+    def say(done, total, name):
+        if done:
+            management.interrupt_current_processing()
+
+    with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
+        probe(observer.samplings[0], {"same": lambda model: model.clone()}, say, found=found)
+    management.interrupt_current_processing(False)

@@ -1,0 +1,100 @@
+"""What is expected of other settings, from a run that was observed: made up here, with a path that is known."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from paceline.optimizers.step_reuse.parts import undivided
+from paceline.workbench.expectation.expect import BUDGETS, Range, expect, propose, speed
+from paceline.workbench.expectation.prior import prior
+from paceline.workbench.expectation.replay import replay
+from paceline.workbench.expectation.sampling import Sampling, Seen
+from paceline.workbench.expectation.sketch import ENTRIES, FEWEST, Sketch
+
+
+def sampling(steps=20, noise=0.0, solver="euler", sound=False):
+    """A run whose predictions go to a picture on a smooth path; ``noise``: how far each is from it."""
+    generator = torch.Generator().manual_seed(1)
+    start, picture = torch.zeros(1, 4, 16, 16), torch.randn(1, 4, 16, 16, generator=generator)
+    levels = [*torch.logspace(1, -1, steps).tolist(), 0.0]
+    sketch = Sketch(picture.shape, undivided)
+    found = Sampling("model", solver, levels, 3.0, True, "BaseModel", tuple(picture.shape), sketch, steps=10.0)
+    for number, sigma in enumerate(levels[:-1]):
+        off = torch.randn(picture.shape, generator=generator) * noise
+        guided = sketch.of(start + (picture - start) * (number / (steps - 1)) ** 2 + off)
+        latent = guided + sigma * sketch.of(torch.randn(picture.shape, generator=generator))
+        found.seen.append(Seen(sigma, latent, guided, (guided, guided)))
+    found.evaluations = len(found.seen)
+    return found
+
+
+def probed(name="merged", error=0.01, speedup=(1.2, 1.3, 1.4), why_not=""):
+    return SimpleNamespace(name=name, error=error, speedup=speedup, why_not=why_not)
+
+
+def test_a_sketch_has_the_root_mean_squares_of_the_parts():
+    video = torch.randn(2, 4, 9, 40, 40) * torch.linspace(1, 3, 9)[:, None, None]
+    sketch = Sketch(video.shape, lambda latent: [latent.movedim(2, 1)])
+    (parts,) = sketch.split(sketch.of(video))
+    assert parts.shape == (2, 9, max(FEWEST, ENTRIES // 9))
+    true = video.movedim(2, 1).flatten(2).square().mean(2).sqrt()
+    assert torch.allclose(parts.square().mean(2).sqrt(), true, rtol=0.15)
+    before = torch.get_rng_state()
+    again = Sketch(video.shape, lambda latent: [latent.movedim(2, 1)])
+    assert torch.equal(again.of(video), sketch.of(video)) and torch.equal(torch.get_rng_state(), before)
+
+
+def test_budgets_are_a_scale_and_a_noisy_path_leaves_out_less():
+    smooth, rough = sampling(), sampling(noise=0.3)
+    work = [replay(smooth, budget).work for budget in BUDGETS]
+    assert work[0] > work[4] >= work[-1] and len(set(work)) > 2
+    assert replay(rough, 0.1).work > replay(smooth, 0.1).work
+    assert replay(smooth, 0.1) is replay(smooth, 0.1)
+    smooth.refusals.append("another node leaves out steps")
+    smooth.replayed.clear()
+    assert replay(smooth, 0.1).why_not == "another node leaves out steps" and replay(smooth, 0.1).work == 1.0
+
+
+def test_causes_add_up_in_squares_and_seconds_multiply():
+    run = sampling()
+    merged, reused = expect(run, [probed()]), expect(run, budget=0.1)
+    both = expect(run, [probed()], 0.1)
+    assert both.distance.likely == pytest.approx(math.hypot(merged.distance.likely, reused.distance.likely))
+    assert both.steps.likely == pytest.approx(merged.steps.likely * reused.steps.likely)
+    assert merged.evaluations is None and reused.evaluations.high <= run.evaluations
+    assert expect(run).distance == Range(0.0, 0.0, 0.0) and expect(run).steps.likely == 1.0
+    for one in (merged, reused, both):
+        assert one.distance.low < one.distance.likely < one.distance.high and one.steps.low <= one.steps.high
+
+
+def test_the_cautious_end_decides():
+    run = sampling(noise=0.02)
+    limits = (0.02, 0.05, 0.15, 0.5)
+    found = [propose(run, [probed()], limit) for limit in limits]
+    assert all(one.distance.high <= limit for one, limit in zip(found, limits, strict=True) if one)
+    left = [1.0 if one is None else one.steps.likely for one in found]
+    assert left == sorted(left, reverse=True) and left[-1] < left[0]
+    assert propose(run, [probed()], 0.5, reuse=False).budget is None
+    assert propose(run, [probed(speedup=(0.9, 1.3, 1.9))], 0.5, reuse=False) is None  # not certainly faster
+    assert propose(run, [probed(why_not="not here")], 0.5, reuse=False) is None
+    two = [probed("quality", 0.01), probed("fast", 0.02, (1.5, 1.6, 1.7)), probed("attention", 0.0, (1.05, 1.1, 1.2))]
+    best = propose(run, two, 0.5, {"quality": "tome", "fast": "tome"}, reuse=False)
+    assert best.names == ("fast", "attention")
+
+
+def test_a_workflow_gains_what_its_steps_gain():
+    run = sampling()
+    half = expect(run, [probed(speedup=(1.6, 2.0, 2.5))])
+    found = speed(20.0, [(run, half)])
+    assert found.likely == pytest.approx(20 / 15) and found.low < found.likely < found.high
+    assert speed(20.0, [(run, expect(run))]).likely == 1.0
+
+
+def test_before_any_run_less_is_certain():
+    assert prior(4, "euler", True, 0.15) == Range(1.0, 1.0, 1.0) == prior(None, "euler", True, 0.15)
+    known, unknown = prior(30, "euler", True, 0.15), prior(30, "another", None, 0.15)
+    assert 1 < known.low < known.likely < known.high and unknown.low == 1.0 < unknown.high
+    assert prior(30, "euler", True, 0.05).likely < known.likely

@@ -1,0 +1,265 @@
+"""Watches ordinary sampling runs of MODELs: seconds, a sketch of each evaluation, and the input of a few.
+
+It is beside the run, never in it: what the sampler is given is what it would be given without, bit for bit, and nothing
+waits for the device before the sampler ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.devices import synchronize
+from ...core.technique import STEP_REUSE
+from ...optimizers.hosts.comfyui.evaluations import taking_part
+from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
+from ...optimizers.hosts.comfyui.model import is_unet, stack_of
+from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
+from ...optimizers.hosts.comfyui.step_reuse import guidance_of, negative_needed, other_cache, refusals, sampler_name
+from ..expectation.sampling import Sampling, Seen
+from ..expectation.sketch import Sketch
+from ..measurement.steps import StepTimes
+
+_KEY = "paceline_observer"
+
+MOST_BYTES = 256 * 2**20
+"""Of kept inputs in one run of a workflow."""
+
+FREE_BYTES = 2**30
+"""With less memory free on the CPU, no inputs are kept."""
+
+POINTS = 8
+"""How many evaluations' inputs are kept, evenly over the steps."""
+
+
+@dataclass
+class Again:
+    """What evaluates some points of a run once more: the guider before its run, its sampler's arguments, the inputs.
+
+    ``points`` are pairs of a noise level and the input, on the CPU, with the number of the evaluation.
+    """
+
+    guider: Any
+    noise: Tensor
+    latent: Tensor
+    sigmas: Tensor
+    mask: Tensor | None
+    seed: int | None
+    shapes: list[Any]
+    points: list[tuple[int, float, Tensor]] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        tensors = [self.noise, self.latent, *(kept for _, _, kept in self.points)]
+        return sum(one.nbytes for one in tensors) + (0 if self.mask is None else self.mask.nbytes)
+
+
+class Observer:
+    """All sampling runs of one run of a workflow, in the order in which they ended.
+
+    Args:
+        keep: whether sketches and inputs are kept, beside seconds and counts.
+
+    Attributes:
+        samplings: of runs that came to their end.
+        interrupted: whether one was cancelled or failed.
+    """
+
+    def __init__(self, keep: bool = True) -> None:
+        self.keep = keep
+        self.samplings: list[Sampling] = []
+        self.interrupted = False
+
+    def on(self, model: ModelPatcher, wire: str = "") -> ModelPatcher:
+        """Return a clone of a MODEL that is observed; ``wire`` names it."""
+        from comfy.patcher_extension import WrappersMP
+
+        watch, clone = _Watch(self, model, wire), model.clone()
+        for kind, wrapper in (
+            (WrappersMP.OUTER_SAMPLE, watch.outer_sample),
+            (WrappersMP.SAMPLER_SAMPLE, watch.sampler_sample),
+            (WrappersMP.PREDICT_NOISE, watch.predict_noise),
+            (WrappersMP.CALC_COND_BATCH, watch.calc_cond_batch),
+        ):
+            clone.remove_wrappers_with_key(kind, _KEY)
+            clone.add_wrapper_with_key(kind, _KEY, wrapper)
+        return clone
+
+    @property
+    def bytes(self) -> int:
+        """The memory of kept inputs."""
+        return sum(one.again.bytes for one in self.samplings if one.again is not None)
+
+    def forget(self) -> None:
+        """Drop all that is kept."""
+        for one in self.samplings:
+            one.model = one.again = None
+            one.seen.clear()
+        self.samplings.clear()
+
+
+class _Run:
+    """One run of a sampler, while it goes on: tensors are on its device."""
+
+    def __init__(self, keep: bool, sketch: Sketch, times: StepTimes, kept_steps: set[int]) -> None:
+        self.keep, self.sketch, self.times, self.kept_steps = keep, sketch, times, kept_steps
+        self.done = self.evaluations = self.computed = 0
+        self.begun: float | None = None
+        self.sigmas: list[Tensor] = []
+        self.seen: list[tuple[Tensor, Tensor, tuple[Tensor, ...]]] = []
+        self.passes: tuple[Tensor, ...] | None = None
+        """Of this evaluation; None before its first call."""
+        self.points: list[tuple[int, Tensor]] = []
+
+    def before(self, x: Tensor, timestep: Tensor) -> None:
+        if self.begun is None:
+            self.begun = time.perf_counter()
+        if self.keep:
+            self.sigmas.append(timestep.flatten()[0].clone())
+        if self.done in self.kept_steps:
+            self.kept_steps.remove(self.done)
+            self.points.append((self.evaluations, x.clone()))
+        self.passes = None
+
+    def called(self, outputs: list[Tensor]) -> None:
+        self.computed += len(outputs)
+        if self.keep and self.passes is None and len(outputs) <= 2:
+            self.passes = tuple(self.sketch.of(out) for out in outputs)
+
+    def after(self, x: Tensor, guided: Tensor) -> None:
+        if self.keep:
+            self.seen.append((self.sketch.of(x), self.sketch.of(guided), self.passes or ()))
+        self.evaluations += 1
+        self.times.step()
+
+
+class _Watch:
+    """The wrappers of one MODEL."""
+
+    def __init__(self, observer: Observer, model: ModelPatcher, wire: str) -> None:
+        self._observer, self._model, self._wire = observer, model, wire
+        self._again: Again | None = None
+        self._found: Sampling | None = None
+        self._run: _Run | None = None
+        self._started = 0.0
+
+    def outer_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+        """Time the whole run, and note what it is given (ComfyUI's OUTER_SAMPLE wrapper)."""
+        noise, latent, _, sigmas, mask = args[:5]
+        seed = args[7] if len(args) > 7 else kwargs.get("seed")
+        guider = copy.copy(executor.class_obj)
+        shapes = kwargs.get("latent_shapes") or [noise.shape]
+        self._again = Again(guider, noise, latent, sigmas, mask, seed, list(shapes))
+        self._started, self._found = time.perf_counter(), None
+        try:
+            result = executor(*args, **kwargs)
+        except BaseException:  # a cancelled run raises too
+            self._observer.interrupted = True
+            raise
+        else:
+            self._ended()
+            return result
+        finally:
+            self._again = self._found = self._run = None
+
+    def _ended(self) -> None:
+        found, again = self._found, self._again
+        if found is None or again is None:
+            return
+        found.rest = time.perf_counter() - self._started - found.steps - found.loading
+        guider = again.guider
+        for name in ("conds", "inner_model", "loaded_models"):  # of the run that is over
+            guider.__dict__.pop(name, None)
+        again = replace(again, sigmas=again.sigmas.cpu(), mask=None if again.mask is None else again.mask.cpu())
+        found.again = again if again.points and again.bytes + self._observer.bytes <= MOST_BYTES else None
+        self._observer.samplings.append(found)
+
+    def sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+        """Begin to watch evaluations, and read what they were when they are over (SAMPLER_SAMPLE wrapper)."""
+        guider, sigmas, extra, callback, noise = args[:5]
+        mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
+        options = extra["model_options"]
+        shapes = shapes_in(guider.conds) or [noise.shape]
+        sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
+        levels, times = sigmas.tolist(), StepTimes(noise.device, time.perf_counter)  # nothing is at work yet
+        kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(options) else set()
+        self._run = run = _Run(keep, sketch, times, kept_steps)
+
+        def stepped(step: int, *rest: object) -> None:
+            run.done = step + 1
+            if callback is not None:
+                callback(step, *rest)
+
+        try:
+            result = executor(guider, sigmas, extra, stepped, noise, *args[5:], **kwargs)
+        finally:
+            self._run = None
+        synchronize(noise.device)
+        ended, begun = time.perf_counter(), run.begun
+        if begun is None:
+            return result
+        read = torch.stack(run.sigmas).tolist() if run.sigmas else []
+        found = Sampling(
+            wire=self._wire,
+            solver=sampler_name(executor.class_obj),
+            levels=levels,
+            guidance=guidance_of(guider, options),
+            unet=is_unet(guider.model_patcher),
+            family=type(guider.model_patcher.model).__name__,
+            shape=tuple(noise.shape),
+            sketch=sketch,
+            refusals=refusals(executor.class_obj, options),
+            negative_needed=negative_needed(guider.model_patcher),
+            loading=begun - self._started,
+            steps=ended - begun,
+            each=run.times.mean(),
+            evaluations=run.evaluations,
+            computed=run.computed,
+            model=self._model if keep else None,
+        )
+        active = [tuple(taking_part(guider.conds, sigma)) for sigma in read]
+        for number, (sigma, (x, guided, passes)) in enumerate(zip(read, run.seen, strict=True)):
+            anew = number > 0 and active[number] != active[number - 1]
+            found.seen.append(Seen(sigma, x.cpu(), guided.cpu(), tuple(one.cpu() for one in passes), anew))
+        if self._again is not None:
+            self._again.points = [(number, read[number], x.cpu()) for number, x in run.points]
+        self._found = found
+        return result
+
+    def _can_probe(self, options: Options) -> bool:
+        """Return whether single evaluations can be made: not where a node on the model leaves some out."""
+        skips = stack_of(self._model).find(STEP_REUSE) is not None or other_cache(options) is not None
+        return self._observer.keep and not skips
+
+    def _steps_to_keep(self, levels: list[float], noise: Tensor) -> set[int]:
+        import comfy.model_management
+
+        steps, room = len(levels) - 1, MOST_BYTES - self._observer.bytes - 3 * noise.nbytes
+        count = min(POINTS, steps, room // noise.nbytes)
+        if count < 1 or comfy.model_management.get_free_memory(torch.device("cpu")) < FREE_BYTES:
+            return set()
+        return {int((number + 0.5) * steps / count) for number in range(count)}
+
+    def predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Sketch one evaluation (PREDICT_NOISE wrapper)."""
+        run = self._run
+        if run is None:
+            return executor(x, timestep, *args, **kwargs)
+        run.before(x, timestep)
+        guided = executor(x, timestep, *args, **kwargs)
+        run.after(x, guided)
+        return guided
+
+    def calc_cond_batch(
+        self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
+    ) -> Any:
+        """Sketch the passes of an evaluation's first call (CALC_COND_BATCH wrapper)."""
+        outputs, run = executor(model, conds, x, timestep, model_options), self._run
+        if run is not None:
+            run.called([out for out, cond in zip(outputs, conds, strict=True) if cond is not None])
+        return outputs

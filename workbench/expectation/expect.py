@@ -1,0 +1,155 @@
+"""What to expect of other settings: ranges of time and of distance, from an observed run, its replays and its probe.
+
+Distances are shares of what another seed changes (``core/choices.py``), and those of other seeds and prompts of the
+same workflow. Constants were measured by ``benchmarks/one_run.py`` on pictures that it never judges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Protocol
+
+from .replay import replay
+from .sampling import Sampling
+
+BUDGETS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+"""Of Reuse Steps, that are proposed: each half as large again as the one before, or less."""
+
+USUAL = (0.15, 0.75)
+"""What Reuse Steps usually makes of a budget: a picture moves by the first times the budget to the second power."""
+
+REUSED = 2.2
+"""A picture that it draws moves by at most so many times the expected distance, or at least that part, in 9 of 10."""
+
+PROBED = (1.65, 2.45)
+"""How far a picture moves for each unit of a prediction's error, and the same bound."""
+
+WORK = 1.15
+"""In another picture the work that Reuse Steps leaves is at most so many times that of this one, in 9 of 10."""
+
+
+class Error(Protocol):
+    """What a probe found of one candidate: ``Probed`` in ``workbench/comfyui/probe.py``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def speedup(self) -> tuple[float, float, float]: ...
+    @property
+    def error(self) -> float: ...
+    @property
+    def why_not(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """From ``low`` to ``high`` in 9 of 10 cases."""
+
+    low: float
+    likely: float
+    high: float
+
+    @classmethod
+    def around(cls, likely: float, factor: float) -> Range:
+        return cls(likely / factor, likely, likely * factor)
+
+    def times(self, other: Range) -> Range:
+        return Range(self.low * other.low, self.likely * other.likely, self.high * other.high)
+
+
+NOTHING = Range(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What some settings together would be worth.
+
+    Attributes:
+        names: of the probed candidates; ``budget`` of Reuse Steps, None without it.
+        steps: the share of ``Sampling.steps`` that is left.
+        distance: how far a picture would move.
+        evaluations: how many of the run's the network would compute; None without Reuse Steps.
+    """
+
+    names: tuple[str, ...]
+    budget: float | None
+    steps: Range
+    distance: Range
+    evaluations: Range | None = None
+
+
+def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | None = None) -> Expected:
+    """Return what the candidates and Reuse Steps with a ``budget`` would be worth together.
+
+    Seconds of an evaluation multiply, distances of different causes add up in squares.
+    """
+    steps, distances, evaluations = Range(1.0, 1.0, 1.0), list[Range](), None
+    for one in probed:
+        low, ratio, high = one.speedup
+        steps = steps.times(Range(1 / max(high, ratio), 1 / ratio, 1 / max(low, 0.1)))
+        distances.append(Range.around(one.error * PROBED[0], PROBED[1]))
+    if budget is not None:
+        found = replay(sampling, budget)
+        if found.work < 1:
+            left = Range.around(found.work, WORK)
+            steps = steps.times(replace(left, high=min(left.high, 1.0)))
+            usual = USUAL[0] * budget ** USUAL[1]
+            # How far a picture moves for its own estimate says little of the next one's; the budget says as much.
+            distances.append(Range.around(math.sqrt(found.estimate * usual), REUSED))
+        computed = Range.around(found.computed, WORK)
+        evaluations = replace(computed, high=min(computed.high, found.evaluations))
+    return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances), evaluations)
+
+
+def propose(
+    sampling: Sampling,
+    probed: Sequence[Error],
+    limit: float,
+    groups: Mapping[str, str] | None = None,
+    reuse: bool = True,
+) -> Expected | None:
+    """Return the fastest settings whose cautious end is inside of ``limit``; None where nothing is faster.
+
+    Candidates of one of the ``groups``, by their names, exclude each other. One takes part only where its whole
+    interval is faster. ``reuse``: whether Reuse Steps may be among them.
+    """
+    kinds = groups or {}
+    faster = [one for one in probed if not one.why_not and one.speedup[0] > 1]
+    budgets = [None, *(BUDGETS if reuse and not replay(sampling, BUDGETS[0]).why_not else ())]
+    best: Expected | None = None
+    for chosen in _subsets(faster):
+        there = [kinds.get(one.name, one.name) for one in chosen]
+        if len(set(there)) < len(there):
+            continue
+        for budget in budgets:
+            found = expect(sampling, chosen, budget)
+            inside = found.distance.high <= limit and (found.names or found.steps.likely < 1)
+            if inside and (best is None or found.steps.likely < best.steps.likely):
+                best = found
+    return best
+
+
+def speed(total: float, settings: Sequence[tuple[Sampling, Expected]]) -> Range:
+    """Return how many times faster a workflow of ``total`` seconds would be."""
+    rest = total - sum(sampling.steps for sampling, _ in settings)
+
+    def ratio(end: str) -> float:
+        left = sum(sampling.steps * float(getattr(found.steps, end)) for sampling, found in settings)
+        return total / max(rest + left, 1e-9)
+
+    return Range(ratio("high"), ratio("likely"), ratio("low"))
+
+
+def _subsets(candidates: Sequence[Error]) -> Iterator[tuple[Error, ...]]:
+    for count in range(len(candidates) + 1):
+        yield from combinations(candidates, count)
+
+
+def _sum(distances: Sequence[Range]) -> Range:
+    if not distances:
+        return NOTHING
+    ends = ("low", "likely", "high")
+    return Range(*(math.sqrt(sum(getattr(one, end) ** 2 for one in distances)) for end in ends))
