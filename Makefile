@@ -19,7 +19,7 @@ BENCH_ARGS ?= --quick
 GPU_CHECK_ARGS ?=
 # The browser tests that take pictures on their way; with PACELINE_PICTURES they measure longer, as others do not expect.
 PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_worth \
-	test_faster_trial.py::test_one_click_with_a_trained_model \
+	test_faster.py::test_one_click_with_a_trained_model \
 	test_nodes.py::test_nodes_and_their_help_speak_the_language_of_the_frontend[en] \
 	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
 	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \

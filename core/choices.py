@@ -14,27 +14,22 @@ class Choice:
         label: its name on every screen.
         sentence: what it costs.
         limit: how far other settings and left out steps may move a picture, as a share of what another seed changes.
-        qualities: how a measured trial of one node may judge its pictures for the node to stay.
         merging: the preset of Apply ToMe; empty: neither that nor Reuse Steps is applied.
     """
 
     label: str
     sentence: str
     limit: float
-    qualities: tuple[str, ...]
     merging: str = ""
 
 
-_HARDLY = ("identical", "hardly visible", "hardly audible")
-
 CHOICES: Mapping[str, Choice] = {
-    "lossless": Choice("Same picture", "Only rounding may differ.", 0.02, _HARDLY),
-    "balanced": Choice("Hardly visible", "A little fine detail for speed.", 0.05, _HARDLY, "quality"),
+    "lossless": Choice("Same picture", "Only rounding may differ.", 0.02),
+    "balanced": Choice("Hardly visible", "A little fine detail for speed.", 0.05, "quality"),
     "fast": Choice(
         "Fastest",
         "Detail may change where you can see it side by side.",
         0.15,
-        (*_HARDLY, "visible", "audible"),
         "fast",
     ),
 }

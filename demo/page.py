@@ -24,10 +24,10 @@ from plot import plot
 FOLDER = Path(__file__).resolve().parent
 """Has the page's frame and its style."""
 
-_WHOLE = re.compile(r"(All of it|[\d.]+x less work), for [^:]*: (.*)")
-"""What ``tune`` prints of all that it has kept, by time or by work; the last of several is in the workflow."""
+_MEASURED = re.compile(r"Measured, steps of \d+ pictures: (.*)")
+"""What ``tune --prove`` prints of what it has kept."""
 
-_ON_THE_WAY = ("measuring ", "trying ", "drawing ", "first answer", "All of it", "Nothing was ")
+_ON_THE_WAY = ("running ", "probing ", "drawing ", "Nothing was ")
 """How lines begin that are no findings."""
 
 _LARGEST = 320
@@ -45,7 +45,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class Tuned:
     """What ``tune`` printed, and the workflow that it wrote."""
 
     lines: list[str]
@@ -53,16 +53,13 @@ class Trial:
 
     @property
     def sentence(self) -> str:
-        """The verdict on everything that was kept."""
-        whole = [match for line in self.lines if (match := _WHOLE.match(line))]
-        if not whole:
-            return "No node is certainly faster on this machine as it is now."
-        what, verdict = whole[-1].groups()
-        return verdict if what.startswith("All") else f"{what}: {verdict}"
+        """What was measured of everything that was kept."""
+        measured = [match[1] for line in self.lines if (match := _MEASURED.match(line))]
+        return measured[-1] if measured else "Nothing is expected to be faster on this machine as it is now."
 
     @property
     def findings(self) -> list[str]:
-        """What became of each node and setting."""
+        """Where the time went, what was expected of each offer, and what was measured."""
         return [line for line in self.lines if not line.startswith(_ON_THE_WAY)]
 
 
@@ -114,18 +111,18 @@ def write(
     model: str,
     plain: Prompt,
     texts: Sequence[str],
-    trial: Trial,
+    tuned: Tuned,
     found: Found,
     profile: dict[str, Any],
     large: LargePicture,
 ) -> None:
     """Write the page."""
-    headline, _, rest = trial.sentence.rstrip(".").partition("; ")
-    sampler, about, tuned = plain["sampler"]["inputs"], profile["about"], found.tuned
+    headline, _, rest = tuned.sentence.rstrip(".").partition("; ")
+    sampler, about, drawn = plain["sampler"]["inputs"], profile["about"], found.tuned
     # A machine that is too busy to time anything still counts right.
     rest = (
         rest
-        or f"counted instead of timed, {tuned.title} takes {tuned.evaluations:.1f} of {sampler['steps']} evaluations"
+        or f"counted instead of timed, {drawn.title} takes {drawn.evaluations:.1f} of {sampler['steps']} evaluations"
     )
     frame = Template((FOLDER / "page.html").read_text(encoding="utf-8"))
     html = frame.substitute(
@@ -134,9 +131,9 @@ def write(
         rest=escape(f"{rest[:1].upper()}{rest[1:]}."),
         model=escape(model),
         settings=escape(f"{sampler['steps']} steps of {sampler['sampler_name']}, guidance {sampler['cfg']:g}"),
-        tried="".join(f"<li>{escape(line)}</li>" for line in trial.findings),
+        tried="".join(f"<li>{escape(line)}</li>" for line in tuned.findings),
         pictures=_pictures(texts, (found.plain, found.tuned, *found.same_work, found.other_seed)),
-        tuned=escape(tuned.title),
+        tuned=escape(drawn.title),
         plot=plot(found.points, found.tuned, int(sampler["steps"])),
         parts=_parts(profile),
         large=escape(large.sentence),

@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo")]
 from comfy_host.client import ComfyClient, Prompt  # noqa: E402
 from comfy_host.server import ComfyServer, has_gpu  # noqa: E402
 from drawing import FEWER_STEPS, Easel  # noqa: E402
-from page import Found, LargePicture, Trial, write  # noqa: E402
+from page import Found, LargePicture, Tuned, write  # noqa: E402
 from workflows import ICON_TEXTS, PHOTO_TEXTS, Workflows, setting, with_inputs  # noqa: E402
 
 OUTPUT = ROOT / "demo" / "output" / "index.html"
@@ -37,8 +37,8 @@ CACHES = {"EasyCache": (0.07, 0.2), "LazyCache": (0.02, 0.1)}
 TRIES = 1
 """Further thresholds, to come nearer to the same work."""
 
-PICTURES_OF_A_TRIAL = 40
-"""About as long as so many pictures takes what one click does, on a machine that is not busy."""
+PICTURES_OF_A_CLICK = 9
+"""About as long as so many pictures take the run, its probe and the proof of what was found."""
 
 LARGE_ICONS = "a second icon model, with as many tokens as Stable Diffusion 1.5 has at 768 x 768"
 STEPS_OF_LARGE = 6
@@ -58,12 +58,12 @@ def part(title: str) -> Iterator[None]:
     print(f"  {time.monotonic() - started:.0f} s", flush=True)
 
 
-def tune(server: ComfyServer, plain: Prompt) -> Trial:
+def tune(server: ComfyServer, plain: Prompt) -> Tuned:
     """Make a workflow faster as *Make this workflow faster* does, with what is hardly visible, and say how it goes."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "workflow.json", Path(folder) / "faster.json"
         before.write_text(json.dumps(plain), encoding="utf-8")
-        command = [sys.executable, str(ROOT), "tune", str(before), "-o", str(after), "--measure"]
+        command = [sys.executable, str(ROOT), "tune", str(before), "-o", str(after), "--prove"]
         lines = []
         process = subprocess.Popen(
             [*command, "--server", server.base_url],
@@ -79,13 +79,13 @@ def tune(server: ComfyServer, plain: Prompt) -> Trial:
                     lines.append(line.strip())
         if process.returncode:
             raise SystemExit(f"tune ended with status {process.returncode}.")
-        return Trial(lines, json.loads(after.read_text(encoding="utf-8")) if after.exists() else plain)
+        return Tuned(lines, json.loads(after.read_text(encoding="utf-8")) if after.exists() else plain)
 
 
 def compare(easel: Easel, workflows: Workflows, plain: Prompt, faster: Prompt, short: bool) -> Found:
     """Draw with the faster workflow, and with what else does as much work.
 
-    Where nothing was certainly faster, Reuse Steps takes its place: work can be counted also where time cannot tell.
+    Where nothing is expected to be faster, Reuse Steps takes its place: work can be counted where time cannot tell.
     """
     name, how = "made faster", ""
     if faster == plain:
@@ -154,16 +154,17 @@ def run(server: ComfyServer, checkpoint: Path | None, options: argparse.Namespac
             easel = Easel(client, workflows, plain, texts)
             profile = where_time_goes(client, workflows, plain)
         seconds = easel.seconds
-        least = PICTURES_OF_A_TRIAL * seconds
-        with part(f"2 of 4: Make this workflow faster, as one click does (about {least:.0f} s, more if it is busy)"):
-            trial = tune(server, plain)
+        with part(
+            f"2 of 4: Make this workflow faster, as one click does (about {PICTURES_OF_A_CLICK * seconds:.0f} s)"
+        ):
+            tuned = tune(server, plain)
         ways = 6 if options.short else 13
         with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
-            found = compare(easel, workflows, plain, trial.workflow, options.short)
+            found = compare(easel, workflows, plain, tuned.workflow, options.short)
         with part(f"4 of 4: Apply ToMe, by {large_model} (at most about {SECONDS_FOR_LARGE:.0f} s)"):
             merged = large_picture(client, workflows, large, large_model)
-    write(options.output, model, plain, texts, trial, found, profile, merged)
-    print(f"\n{trial.sentence}")
+    write(options.output, model, plain, texts, tuned, found, profile, merged)
+    print(f"\n{tuned.sentence}")
     for one in (found.tuned, *found.same_work, found.other_seed):
         print(f"  {one.summary}")
     print(f"Apply ToMe at {merged.settings}: {merged.sentence}")

@@ -33,7 +33,7 @@ FILES = {
 }
 """Node ids and the modules of this package that they are in."""
 
-INTERNAL = {"_PacelineTrial": "trial_node", "_PacelineCounted": "tried", "_PacelineTried": "tried"}
+INTERNAL = dict.fromkeys(("_PacelineObserved", "_PacelineProbe", "_PacelineProof"), "faster")
 """Nodes that only prompts of ours have, and no menu."""
 
 

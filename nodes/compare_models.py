@@ -191,8 +191,8 @@ def show(
     node: type[PacelineNode],
     found: comparison.Comparison,
     model: ModelPatcher,
-    filename_prefix: str = "paceline/trial",
-    save_files: bool = False,
+    filename_prefix: str,
+    save_files: bool,
 ) -> io.NodeOutput:
     """Save and show what was found with ``model``, and return the node's outputs: sheet of pictures, and summary."""
     lines = comparison.summary_lines(found)
@@ -206,8 +206,7 @@ def show(
     sides = pictures.baseline, pictures.optimized
     sheet = comparison_sheet(*sides, found.verdict.text, told, control, found.farthest)
     files = comparison.save(found, numbers, sheet, filename_prefix, workflow_of(node), save_files)
-    compiling = sum(summary.counts.get("seconds", 0.0) for summary in found.activity.values())
-    shown = shown_comparison(numbers, files, found.verdict, lines, compiling)
+    shown = shown_comparison(numbers, files, found.verdict, lines)
     counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
     node.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
     summary = "\n".join([found.verdict.text, *lines])
@@ -216,22 +215,20 @@ def show(
 
 
 def shown_comparison(
-    numbers: Mapping[str, Any], files: Mapping[str, Any], verdict: Verdict, lines: Sequence[str], compiling: float
+    numbers: Mapping[str, Any], files: Mapping[str, Any], verdict: Verdict, lines: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the page shows of a comparison: ``Comparison`` in web/js/measurements.d.ts.
 
-    ``numbers`` are all that was found, as saved; ``lines`` stand below the verdict, ``compiling`` is in seconds.
+    ``numbers`` are all that was found, as saved; ``lines`` stand below the verdict.
     """
     control = numbers["fewer_steps"]
     fewer = {"fewer_steps": control["difference"]} if control else {}
     settings, around, unit = numbers["settings"], numbers["surroundings"], numbers["speedup_of"]
     return {
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
-        "seed_share": numbers["seed_share"],
         "found": numbers["state"],
         "state": page_state(numbers["state"], verdict.quality, bool(control and control["as_good"])),
         "quality": verdict.quality,
-        "compiling": compiling,
         "seconds": {side: [seconds(TimedRun(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
         "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},

@@ -12,13 +12,11 @@ from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
-from .advice import ADVICE, advice_payload
 from .built_in_presets import BUILT_IN
-from .foreign import CONVERSIONS, conversions_payload, converted_inputs
+from .faster.foreign import CONVERSIONS, conversions_payload, converted_inputs
+from .faster.state import DESK, FASTER, faster_payload
 from .recipes import Nodes, check_steps
 from .run_routes import RUN, run_payload
-from .search import SEARCH, search_payload
-from .trial import TRIAL, trial_payload
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -55,7 +53,7 @@ def register_routes(nodes: Nodes) -> None:
                 return web.json_response(refusal_payload("This is no JSON."), status=400)
             try:
                 return web.json_response(await asyncio.to_thread(answer, sent))
-            except (PacelineError, ValueError, RecursionError) as error:
+            except (PacelineError, RecursionError) as error:
                 return web.json_response(refusal_payload(str(error)), status=400)
 
         server.routes.post(path)(post)
@@ -69,10 +67,9 @@ def register_routes(nodes: Nodes) -> None:
         return web.json_response(conversions_payload())
 
     answers(PRESETS_PATH, partial(save_preset, nodes=nodes))
-    answers(ADVICE, partial(advice_payload, nodes=nodes))
+    answers(FASTER, partial(faster_payload, nodes=nodes))
     answers(CONVERSIONS, partial(conversion_payload, nodes=nodes))
-    answers(TRIAL, trial_payload)
-    answers(SEARCH, search_payload)
+    server.add_on_prompt_handler(DESK.queued)
     server.routes.get(CONVERSIONS)(conversions)
     server.routes.get(RUN)(run)
     server.routes.get(PATH)(size)

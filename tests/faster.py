@@ -1,4 +1,4 @@
-"""A workflow that can be made faster, and findings of a trial."""
+"""A workflow that can be made faster."""
 
 from __future__ import annotations
 
@@ -47,12 +47,3 @@ def plain(checkpoint: Path, text: str = "a fox", **sampler: Any) -> dict[str, An
     prompt["1"]["inputs"]["ckpt_name"], prompt["3"]["inputs"]["text"] = checkpoint.name, text
     prompt["5"]["inputs"] |= {"model": ["1", 0], **sampler}
     return prompt
-
-
-def finding(found: str, quality: str = "hardly visible", seconds: tuple[float, float] = (2.0, 1.0)) -> dict[str, Any]:
-    """Return what a measurement gives that finds ``found``, as far as a trial reads it."""
-    return {
-        "found": found, "quality": quality, "verdict": f"{found}.", "compiling": 30.0, "speedup_of": "step",
-        "seconds": {"baseline": [seconds[0]], "optimized": [seconds[1]]}, "about": {"steps": "20"},
-        "speedup": seconds[0] / seconds[1], "seed_share": 0.05,
-    }  # fmt: skip

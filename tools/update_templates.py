@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import sys
 from collections.abc import Iterable
@@ -75,15 +73,10 @@ def answer(report: template_runs.Report) -> str:
 
 
 def look(host: template_runs.Host, template: templates.Template, row: Row) -> None:
-    """Draw a template with what is advised for it, and with Fuse QKV."""
-    from paceline.workbench.comfyui.tuning.command import tune
-    from paceline.workbench.comfyui.tuning.server import Server
-
+    """Draw a template with what can be inserted into it, and with Fuse QKV."""
     prompt = host.prompt_of(template)
-    with contextlib.redirect_stdout(io.StringIO()):
-        faster = tune(Server(host.server.base_url), prompt, "fast", 0.0)
     said: set[tuple[str, str]] = set()
-    for made in (faster, host.with_node(prompt, "PacelineFuseQKV")):
+    for made in (host.faster(prompt), host.with_node(prompt, "PacelineFuseQKV")):
         for report in template_runs.reports(host.draw(made), made).values():
             said.add((report.node, answer(report)))
     for node, one in sorted(said):

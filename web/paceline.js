@@ -16,6 +16,7 @@ import { addGridForm } from "./js/grid_form.js";
 import { rememberSettings } from "./js/grid_settings.js";
 import { switchIgnored } from "./js/ignored.js";
 import { drawOverlay } from "./js/overlay.js";
+import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
 import { createResults, showsOwnPictures, sweepOf } from "./js/results.js";
@@ -43,9 +44,9 @@ for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "fa
 
 app.registerExtension({
   name: "Paceline",
-  commands: [createFasterCommand(), createReportCommand(store, timeline), createExpandCommand(store)],
+  commands: [createFasterCommand(timeline), createReportCommand(store, timeline), createExpandCommand(store)],
   menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.MakeFaster", "Paceline.Report"] }],
-  actionBarButtons: fasterButtons(),
+  actionBarButtons: fasterButtons(timeline),
   bottomPanelTabs: [createSpeedTab(timeline, store)],
   settings: createSettings(() => badges.refresh()),
   async setup() {
@@ -54,6 +55,7 @@ app.registerExtension({
     listen(store, lookForRun);
     timeline.listen();
     showChips = startChips(timeline);
+    testPromises(timeline);
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
@@ -61,7 +63,7 @@ app.registerExtension({
     void lookForRun();
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node), ...expandMenuItems(node, store), ...convertMenuItems(node)];
+    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store), ...convertMenuItems(node)];
   },
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {

@@ -7,6 +7,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from browser.page import Page
 
+from .graphs import TRAINED
+
+SAMPLED = (
+    TRAINED
+    + """
+const settings = { seed: 42, control_after_generate: "fixed", cfg: 3, sampler_name: "dpmpp_2m", scheduler: "karras" };
+const sampler = make("KSampler", 680, 0, { ...settings, steps: args[0] });
+link(loader, 0, sampler, "model");
+sampled(sampler);
+const decode = make("IconDecode", 1010, 0, {});
+link(sampler, 0, decode, "samples");
+link(decode, 0, make("PreviewImage", 1010, 130, {}), "images");
+"""
+)
+"""Script that draws a picture with the small trained model, in so many steps."""
+
 
 def open_dialog(page: Page) -> Any:
     page.script("app.extensionManager.command.execute('Paceline.MakeFaster')")
@@ -19,6 +35,17 @@ def press(page: Page, label: str) -> None:
 
 def choose(page: Page, name: str) -> None:
     page.click_on(lambda: page.element(f"dialog input[value={name}]"), f"choice {name}")
+
+
+def said(page: Page) -> str:
+    """Return what the dialog says in its lines."""
+    return page.text(".paceline-faster ul")
+
+
+def offers(page: Page, seconds: float = 120) -> list[str]:
+    """Wait for the answer, and return its offers."""
+    shown = "return [...document.querySelectorAll('.paceline-offer-list label')].map((row) => row.innerText)"
+    return page.wait(lambda: page.script(shown), "offers", seconds)
 
 
 def graph(page: Page) -> tuple[set[str], set[tuple[Any, ...]]]:

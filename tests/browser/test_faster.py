@@ -1,4 +1,4 @@
-""" "Make this workflow faster": what it inserts, that one undo takes it back, and the measured trial."""
+""" "Make this workflow faster": what is expected, the run, the answer, the proof, what is kept, and one undo."""
 
 from __future__ import annotations
 
@@ -8,48 +8,144 @@ from typing import Any
 
 import pytest
 from browser.layout import outside, overlapping
-from browser.one_click import choose, graph, open_dialog, press
-from browser.page import CANVAS, VUE, Page
+from browser.one_click import SAMPLED, choose, graph, offers, open_dialog, press, said
+from browser.page import CANVAS, PICTURES, VUE, Page
+from comfy_host.paths import ROOT
 from faster import PROMPT
+from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
+CHIP = """
+const sampler = app.graph.nodes.find((node) => node.type === "KSampler");
+return sampler?.widgets?.find(({ name }) => name === "$$paceline-chip")?.element.firstChild?.textContent ?? "";
+"""
+IDLE = "const { queue_running } = await (await fetch('/queue')).json(); return !queue_running.length"
 
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict[str, Any], renderer: str):
-    page.use(renderer)
-    before = graph(page)
-    page.show_node(next(node["id"] for node in baseline["nodes"] if node["type"] == "SaveImage"))
-    dialog = open_dialog(page)
-    assert "Set Attention Processor" in dialog.text and "Apply ToMe" in dialog.text
-    assert "Reuse Steps is left out: of so few steps (1) each changes the picture too much." in dialog.text
-    page.screenshot(f"faster_dialog_{renderer}")
-    choose(page, "lossless")
-    assert "Apply ToMe" not in page.text(".paceline-faster ul")
-    choose(page, "fast")
-    press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
-    press(page, "Not now")
-    page.wait(lambda: outside(page) == [], "new nodes in the view")
-    page.screenshot(f"faster_in_view_{renderer}")
-    types, wires = graph(page)
-    assert types - before[0] == {"PacelineApplyToMe", "PacelineSetAttentionProcessor"}
-    assert ("CheckpointLoaderSimple", 0, "PacelineApplyToMe", 0) in wires
-    assert ("PacelineSetAttentionProcessor", 0, "KSampler", 0) in wires
-    assert ("CheckpointLoaderSimple", 0, "KSampler", 0) not in wires
-    assert overlapping(page) == []
-    page.fit()
-    page.screenshot(f"faster_inserted_{renderer}")
-    dialog = open_dialog(page)  # what is there is not inserted twice
-    choose(page, "fast")
-    assert "there already" in dialog.text
-    press(page, "Cancel")
+
+def undo(page: Page) -> None:
     page.script("await app.extensionManager.command.execute('Comfy.Undo')")
     page.settle()
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: str):
+    page.use(renderer)
+    page.build(SAMPLED, 20)
+    before = graph(page)
+    open_dialog(page)
+    assert "Nothing is measured here yet." in said(page) and "256 MB" in said(page)
+    choose(page, "fast")
+    page.wait(lambda: "Apply ToMe, Set Attention Processor, Reuse Steps" in said(page), "what is looked at")
+    page.screenshot(f"faster_expected_{renderer}")
+    press(page, "Run once and look")
+    best, *_ = offers(page)
+    assert said(page).startswith("This run took ") and "steps " in said(page)
+    assert "Reuse Steps" in best and "expected " in best and "of a seed change" in best
+    page.screenshot(f"faster_answer_{renderer}")
+    page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
+    measured = page.wait(lambda: page.text(".paceline-measured"), "proof", 200)
+    assert measured.startswith("Measured, steps of 3 pictures: ")
+    page.screenshot(f"faster_proved_{renderer}")
+    press(page, "Keep")
+    page.wait(lambda: outside(page) == [], "new nodes in the view")
+    types, wires = graph(page)
+    assert "PacelineReuseSteps" in types - before[0]
+    assert ("PacelineReuseSteps", 0, "KSampler", 0) in wires and overlapping(page) == []
+    page.screenshot(f"faster_inserted_{renderer}")
+    page.script("app.graph.nodes.find((node) => node.type === 'KSampler').widgets[0].value = 7")
+    assert page.run() == "success"
+    chip = page.wait(lambda: "expected" in page.script(CHIP) and page.script(CHIP), "test of what was expected")
+    assert "x (" in chip and ", was " in chip
+    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+    page.wait(lambda: "expected" in page.text(".paceline-speed"), "test of what was expected in the tab Speed")
+    page.screenshot(f"faster_tested_{renderer}")
+    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+    page.script("app.graph.nodes.find((node) => node.type === 'KSampler').widgets[0].value = 42")
+    for _ in range(3):  # a changed seed may be a step of its own
+        undo(page)
+        if graph(page) == before:
+            break
     assert graph(page) == before
 
 
-def test_cancelling_a_trial_that_waits_stops_nobody_elses_run(page: Page, baseline, client, sd15_checkpoint: Path):
+def test_it_can_be_stopped_in_each_phase(page: Page):
+    page.use(CANVAS)
+    page.build(SAMPLED, 100)
+    before = graph(page)
+    open_dialog(page)
+    press(page, "Run once and look")
+    page.wait(lambda: "is watched" in page.text("dialog"), "run")
+    press(page, "Stop")
+    page.wait(lambda: "did not come to the end of a sampler" in said(page), "end of the run")
+    press(page, "Close")
+    page.wait(lambda: page.script(IDLE), "end of the run")
+
+    page.build(SAMPLED, 40)
+    open_dialog(page)
+    press(page, "Run once and look")
+    page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
+    press(page, "Stop")
+    assert offers(page)[0].startswith("Reuse Steps")  # of which the run itself tells
+    page.wait(lambda: page.script(IDLE), "end of the probe")
+    page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
+    page.wait(lambda: "three seeds" in page.text("dialog"), "proof")
+    press(page, "Stop")
+    assert "Measured" not in offers(page)[0]
+    press(page, "Close")
+    page.wait(lambda: page.script(IDLE), "end of the proof")
+    assert graph(page) == before
+
+
+def test_two_samplers_and_a_subgraph(page: Page):
+    page.use(CANVAS)
+    page.build(
+        SAMPLED
+        + """
+        const second = make("KSampler", 680, 400, { ...settings, steps: 16, denoise: 0.6 });
+        link(loader, 0, second, "model");
+        for (const name of ["positive", "negative"]) link(name === "positive" ? positive : negative, 0, second, name);
+        link(sampler, 0, second, "latent_image");
+        link(second, 0, decode, "samples");
+        window.outer = app.canvas.graph.convertToSubgraph(new Set([second])).node.id;
+        """,
+        16,
+    )
+    page.settle()
+    open_dialog(page)
+    choose(page, "fast")
+    press(page, "Run once and look")
+    assert "Reuse Steps" in offers(page)[0]
+    press(page, "Keep")
+    prompt = page.script("return (await app.graphToPrompt()).output")
+    samplers = [node for node in prompt.values() if node["class_type"] == "KSampler"]
+    assert len(samplers) == 2
+    for sampler in samplers:
+        assert prompt[sampler["inputs"]["model"][0]]["class_type"] == "PacelineReuseSteps"
+    assert page.run() == "success"
+
+
+def test_what_is_there_already_is_told(page: Page, baseline: dict[str, Any]):
+    page.load(baseline)  # one step
+    dialog = open_dialog(page)
+    assert "Reuse Steps is left out: of so few steps (1) each changes the picture too much." in dialog.text
+    press(page, "Cancel")
+    page.script(
+        """
+        const { graph } = app, preset = LiteGraph.createNode("PacelineOptimizePreset");
+        const of = (type) => graph.nodes.find((node) => node.type === type);
+        graph.add(preset);
+        of("CheckpointLoaderSimple").connect(0, preset, 0);
+        preset.connect(0, of("KSampler"), 0);
+        """
+    )
+    dialog = open_dialog(page)
+    assert "Nothing is left to try" in dialog.text
+    assert page.script("return document.querySelector('dialog .paceline-primary').disabled")
+    press(page, "Cancel")
+
+
+def test_stopping_a_run_that_waits_stops_nobody_elses(page: Page, baseline, client, sd15_checkpoint: Path):
     prompt = copy.deepcopy(PROMPT)
     prompt["1"]["inputs"]["ckpt_name"] = sd15_checkpoint.name
     prompt["5"]["inputs"] |= {"model": ["1", 0], "steps": 2000}
@@ -61,57 +157,54 @@ def test_cancelling_a_trial_that_waits_stops_nobody_elses_run(page: Page, baseli
     try:
         page.wait(lambda: ids("queue_running") == [others], "run of somebody else")
         open_dialog(page)
-        choose(page, "fast")
-        press(page, "Insert")
-        page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
-        press(page, "Measure")
-        page.wait(lambda: ids("queue_pending"), "measurement that waits")
-        press(page, "Cancel")
-        page.wait(lambda: "Stopped. What was not" in page.element("dialog.paceline-dialog").text, "end")
+        press(page, "Run once and look")
+        page.wait(lambda: ids("queue_pending"), "run that waits")
+        press(page, "Stop")
         page.wait(lambda: not ids("queue_pending"), "empty queue")
         page.settle()
         assert ids("queue_running") == [others]
     finally:
         client.post("/interrupt", {"prompt_id": others})
-    press(page, "Undo")
+    press(page, "Close")
     page.wait(lambda: not ids("queue_running"), "end of the run of somebody else")
 
 
-def test_foreign_nodes_become_ours_and_subgraphs_are_looked_into(page: Page, baseline: dict[str, Any]):
-    workflow = copy.deepcopy(baseline)
-    page.load(workflow)
-    page.script(
-        """
-        const { graph } = app.canvas, sampler = graph.getNodeById(args[0]);
-        const foreign = LiteGraph.createNode("TomePatchModel");
-        graph.add(foreign);
-        foreign.pos = [0, -400];
-        graph.getNodeById(args[1]).connect(0, foreign, 0);
-        foreign.connect(0, sampler, 0);
-        window.outer = graph.convertToSubgraph(new Set([sampler])).node.id;
-        """,
-        *(
-            next(node["id"] for node in workflow["nodes"] if node["type"] == name)
-            for name in ("KSampler", "CheckpointLoaderSimple")
-        ),
-    )
-    page.settle()
+@pytest.mark.thorough  # draws the moving picture of the README
+def test_one_click_with_a_trained_model(page: Page):
+    frames: list[tuple[Path, int]] = []
+
+    def look(seconds: float) -> None:
+        frames.append((page.screenshot(f"one_click_{len(frames)}"), int(seconds * 1000)))
+
+    page.use(VUE)
+    page.build(SAMPLED, 30)
+    assert page.run() == "success"
+    page.fit()
+    page.wait(lambda: page.script("return !document.body.innerText.includes('Loading')"), "picture")
+    look(1.5)
     open_dialog(page)
-    choose(page, "lossless")
-    press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
-    press(page, "Not now")
-    inside = page.script(
-        """
-        const { subgraph } = app.graph.getNodeById(window.outer);
-        const sampler = subgraph.nodes.find((node) => node.type === "KSampler");
-        const link = sampler.getInputLink(0);
-        return subgraph.getNodeById(link.origin_id).type;
-        """
-    )
-    assert inside == "PacelineSetAttentionProcessor"
-    prompt = page.script("return (await app.graphToPrompt()).output")
-    types = {node["class_type"]: node for node in prompt.values()}
-    link = types["PacelineSetAttentionProcessor"]["inputs"]["model"]
-    assert prompt[link[0]]["class_type"] == "PacelineApplyToMe"
-    assert prompt[link[0]]["inputs"]["method"] == "merge"
+    choose(page, "fast")
+    page.wait(lambda: "Looks at" in said(page), "what is looked at")
+    look(2.5)
+    press(page, "Run once and look")
+    page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
+    look(1.5)
+    offers(page)
+    look(3.5)
+    page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
+    page.wait(lambda: page.text(".paceline-measured"), "proof", 300)
+    look(4)
+    press(page, "Keep")
+    page.settle()
+    page.script("app.graph.nodes.find((node) => node.type === 'KSampler').widgets[0].value = 7")
+    assert page.run() == "success"
+    page.wait(lambda: "expected" in page.script(CHIP), "test of what was expected")
+    page.fit()
+    look(3.5)
+    if PICTURES:
+        pictures = [Image.open(path).convert("RGB").resize((1000, 538), Image.Resampling.LANCZOS) for path, _ in frames]
+        times = [duration for _, duration in frames]
+        target = ROOT / "docs" / "one_click.webp"
+        rest = pictures[1:]
+        pictures[0].save(target, save_all=True, append_images=rest, duration=times, loop=0, quality=75, method=6)
+        assert target.stat().st_size < 1_500_000

@@ -6,9 +6,9 @@ import base64
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from browser.one_click import choose, offers, open_dialog, press
 from browser.page import CANVAS, VUE, Page
 from PIL import Image
 
@@ -54,16 +54,6 @@ return compare.id;
 """
 
 
-def dialog(page: Page) -> Any:
-    page.script("app.extensionManager.command.execute('Paceline.MakeFaster')")
-    return page.wait(lambda: page.element("dialog.paceline-dialog .paceline-faster"), "dialog")
-
-
-def insert(page: Page) -> None:
-    page.click("Insert", "dialog")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
-
-
 def our_types(page: Page) -> set[str]:
     return {node["type"] for node in page.workflow()["nodes"] if node["type"].startswith("Paceline")}
 
@@ -75,7 +65,6 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
         page.screenshot(f"journey_{renderer}_{step}")
 
     page.use(renderer)
-    page.script("await app.api.storeSetting('Paceline.Trials', {})")  # of the other renderer, with the same model
     runs = page.script("return JSON.parse(sessionStorage.getItem('paceline.runs') ?? '[]').length")
     page.script(
         """
@@ -84,7 +73,7 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
         """
     )
     page.settle()
-    values = {"ckpt_name": sd15_checkpoint.name, "width": 128, "height": 128, "steps": 4, "seed": next(seeds)}
+    values = {"ckpt_name": sd15_checkpoint.name, "width": 128, "height": 128, "steps": 12, "seed": next(seeds)}
     page.script(
         """
         for (const widget of app.graph.nodes.flatMap((node) => node.widgets ?? []))
@@ -98,20 +87,13 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
     assert page.wait(lambda: page.script(CHIP), "chip").endswith("off")
     look("1_run")
 
-    dialog(page)
+    open_dialog(page)
+    choose(page, "fast")
     page.screenshot(f"journey_{renderer}_2_faster")
-    insert(page)
-    page.click("Measure", "dialog")
-    said = page.wait(lambda: page.text(".paceline-trial-result"), "result of the trial", 500)
-    page.screenshot(f"journey_{renderer}_3_result")
-    if "x faster" in said:
-        page.click("Keep", "dialog")
-    else:  # a busy machine tells nothing for certain: the user wants the nodes all the same
-        page.click("Close", "dialog")
-        dialog(page)
-        page.click("Measure anew", "dialog")
-        insert(page)
-        page.click("Not now", "dialog")
+    press(page, "Run once and look")
+    assert "Reuse Steps" in offers(page, 300)[0]
+    page.screenshot(f"journey_{renderer}_3_answer")
+    press(page, "Keep")
     inserted = our_types(page)
     assert inserted
 
@@ -126,7 +108,7 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
     bars = ".paceline-speed .paceline-bar"
     page.wait(lambda: len(page.driver.find_elements("css selector", bars)) >= 2, "bars of both runs")
     shown = len(page.driver.find_elements("css selector", bars))
-    assert shown == min(runs + 2, 8), "measurements are no runs of the workflow"
+    assert shown == min(runs + 3, 8), "the run that is watched is one, its probe is none"
     page.settle()
     page.screenshot(f"journey_{renderer}_5_speed")
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")

@@ -34,7 +34,7 @@ PAGE = (
     Touch("api.addEventListener", "badges say nothing of a run"),
     Touch("api.apiURL", "comparisons have no pictures"),
     Touch("api.fetchApi", "nothing of ours but the nodes"),
-    Touch("api.clientId", "trials do not end"),
+    Touch("api.clientId", "Make this workflow faster does not end"),
     Touch("api.getSetting", "nothing is remembered of earlier runs"),
     Touch("api.storeSetting", "nothing is remembered of earlier runs"),
 )

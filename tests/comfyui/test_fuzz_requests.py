@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
@@ -94,17 +93,46 @@ def test_a_prompt_with_anything_beside_it_costs_no_other_page_its_run(comfy, ext
 @given(value=st.one_of(documents, st.sampled_from([1e308, 10**400, float("nan"), "x", [], {}])))
 def test_values_of_other_nodes(comfy, value):
     from paceline.nodes import NODES
-    from paceline.server.foreign import KNOWN, converted_inputs
+    from paceline.server.faster.foreign import KNOWN, converted_inputs
 
     for node, known in KNOWN.items():
         old = dict.fromkeys([*known.widgets, "backend"], value)
         json.dumps(converted_inputs(node, old, NODES), allow_nan=False)
 
 
-def test_a_workflow_of_too_many_nodes_is_one_sentence(comfy):
-    from paceline.nodes import NODES
-    from paceline.server.advice import advice_payload
+PROMPTS = st.dictionaries(
+    st.sampled_from(["1", "2", "a:3"]),
+    st.fixed_dictionaries(
+        {
+            "class_type": st.sampled_from(["KSampler", "CheckpointLoaderSimple", "ComfySwitchNode", "CFGGuider", "x"]),
+            "inputs": st.dictionaries(
+                st.sampled_from(["model", "sigmas", "steps", "switch", "on_true", "guider", "seed"]),
+                st.one_of(documents, st.tuples(st.sampled_from(["1", "2", "a:3"]), st.integers(-1, 3)).map(list)),
+                max_size=4,
+            ),
+        }
+    ),
+    max_size=3,
+)
+QUESTIONS = st.fixed_dictionaries(
+    {"do": st.sampled_from(["look", "run", "next", "keep", "prove", "drop"])},
+    optional={
+        "prompt": st.one_of(PROMPTS, documents),
+        "choice": st.sampled_from(["lossless", "balanced", "fast", "x"]),
+        "run": st.one_of(st.text(max_size=5), documents),
+        "offer": st.one_of(st.integers(), documents),
+        "seconds": st.one_of(st.dictionaries(st.text(max_size=3), st.floats(), max_size=3), documents),
+    },
+)
 
-    node = {"class_type": "LoraLoaderModelOnly", "inputs": {}}
-    with pytest.raises(PacelineError, match="has 3001 nodes. At most 3000"):
-        advice_payload({str(number): node for number in range(3001)}, NODES)
+
+@fuzzed
+@given(sent=st.one_of(documents, QUESTIONS))
+def test_questions_about_a_workflow(comfyui, sent):
+    from paceline.nodes import NODES
+    from paceline.server.faster.state import faster_payload
+
+    try:
+        json.dumps(faster_payload(sent, NODES), allow_nan=False)
+    except PacelineError as error:
+        assert str(error)

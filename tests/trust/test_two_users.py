@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from comfy_host.client import without_proxy
 from comfy_host.server import ComfyServer
-from faster import finding, plain
+from faster import plain
 from waiting import until
 
 pytestmark = pytest.mark.slow
 
-FOUND = "/settings/Paceline.Trials"  # where the page keeps what trials have found
+FOUND = "/settings/Paceline.Expected"  # where the page keeps what is expected of a workflow's next run
 
 
 class User:
@@ -35,12 +35,12 @@ class User:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def trial(self, checkpoint: Path, text: str, findings: tuple[Any, ...] = ()) -> Any:
-        """Ask what to measure of a Fuse QKV in front of the sampler."""
-        prompt = plain(checkpoint, text, model=["8", 0], steps=1)
-        prompt["8"] = {"class_type": "PacelineFuseQKV", "inputs": {"model": ["1", 0]}}
-        sent = {"prompt": prompt, "name": "model", "chain": ["8"], "choice": "fast"}
-        return self.ask("/paceline/trial", {**sent, "findings": findings})
+    def faster(self, **sent: Any) -> Any:
+        return self.ask("/paceline/faster", sent)
+
+    def watched(self, checkpoint: Path, text: str) -> Any:
+        """Begin to make a workflow faster."""
+        return self.faster(do="run", prompt=plain(checkpoint, text, steps=2), choice="fast")
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +62,20 @@ def test_each_keeps_what_was_found_for_themselves(users):
         ada.ask(FOUND, user="__paceline")
 
 
-def test_each_is_told_of_their_own_trial_and_nothing_is_remembered(users, sd15_checkpoint):
+def test_each_is_told_of_their_own_run_and_the_last_one_is_watched(users, sd15_checkpoint):
     ada, ben = users
-    asked = [user.trial(sd15_checkpoint, text) for user, text in ((ada, "a fox"), (ben, "a boat"))]
-    texts = [[node["inputs"].get("text") for node in one["prompt"].values()] for one in asked]
+    hers, his = ada.watched(sd15_checkpoint, "a fox"), ben.watched(sd15_checkpoint, "a boat")
+    texts = [[node["inputs"].get("text") for node in one["prompt"].values()] for one in (hers, his)]
     assert "a fox" in texts[0] and "a boat" not in texts[0] and "a boat" in texts[1]
     with ThreadPoolExecutor() as pool:
-        running = [pool.submit(user.client.run, one["prompt"]) for user, one in zip(users, asked, strict=True)]
-        results = [one.result() for one in running]
-    for result in results:
-        assert result.outputs["paceline_trial"]["paceline_comparison"][0]["verdict"]
-        told = result.of_type("paceline.activity")
-        assert told and {event["prompt_id"] for event in told} == {result.prompt_id}
-    # Only who sends findings is told what they say.
-    assert ada.trial(sd15_checkpoint, "a fox", (finding("faster"),))["judged"]
-    assert not ben.trial(sd15_checkpoint, "a fox")["judged"]
+        running = [pool.submit(user.client.run, one["prompt"]) for user, one in zip(users, (hers, his), strict=True)]
+        assert all(one.result().outputs["7"]["images"] for one in running)
+    assert ben.faster(do="next", run=his["run"])["phase"] == "probe"
+    with pytest.raises(urllib.error.HTTPError, match="400"):  # she is told to run it once more
+        ada.faster(do="next", run=hers["run"])
 
 
-def test_a_trial_that_waits_is_cancelled_without_stopping_what_runs(users, sd15_checkpoint):
+def test_a_run_that_waits_is_cancelled_without_stopping_what_runs(users, sd15_checkpoint):
     """The page's own requests; that it sends these is a test of the browser's."""
     ada, ben = users
     prompt = plain(sd15_checkpoint, steps=2000)
@@ -89,7 +85,7 @@ def test_a_trial_that_waits_is_cancelled_without_stopping_what_runs(users, sd15_
 
     his = ben.client.queue(prompt)
     assert until(lambda: running() == [his])
-    hers = ada.client.queue(ada.trial(sd15_checkpoint, "a bird")["prompt"])
+    hers = ada.client.queue(ada.watched(sd15_checkpoint, "a bird")["prompt"])
     ada.ask("/queue", {"delete": [hers]})
     ada.ask("/interrupt", {"prompt_id": hers})
     assert running() == [his] and ada.ask("/queue")["queue_pending"] == []

@@ -9,7 +9,7 @@ import pytest
 from comfy_host.paths import ROOT
 from paceline.core.choices import CHOICES
 from paceline.optimizers.token_merging import PRESETS
-from paceline.workbench.measurement.verdict import HARDLY_VISIBLE, QUALITIES, SOUND_QUALITIES, TOO_FAR
+from paceline.workbench.measurement.verdict import HARDLY_VISIBLE, TOO_FAR
 
 MEASURED = json.loads((ROOT / "benchmarks" / "results" / "peers_large_cpu.json").read_text())["rows"]
 
@@ -25,7 +25,6 @@ def test_a_choice_moves_pictures_no_farther_than_its_name_says(name: str, allowe
 def test_choices_name_what_there_is():
     assert CHOICES["lossless"].merging == "" and CHOICES["lossless"].limit < HARDLY_VISIBLE
     assert {choice.merging for choice in CHOICES.values()} <= {"", *PRESETS}
-    assert {quality for choice in CHOICES.values() for quality in choice.qualities} <= {*QUALITIES, *SOUND_QUALITIES}
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -80,15 +80,6 @@ def test_a_title_is_one_line_without_commands_for_a_terminal():
     assert [titled(about) for about in ("x", None, [], {}, {"title": ""})] == ["KSampler"] * 5
 
 
-def test_an_id_of_thousands_of_digits_is_no_number_that_another_follows():
-    from paceline.workbench.comfyui.tuning.rewrite import Rewritten
-
-    node = {"class_type": "KSampler", "inputs": {"model": ["7", 0]}}
-    made = Rewritten.of({"9" * 6000: node, "7": node}, lambda name: {})
-    made.insert({"name": "model", "receivers": [{"node": "7", "input": "model"}]}, [{"node": "New", "inputs": {}}])
-    assert made.chains == [["8"]]
-
-
 def test_what_is_no_comfyui_is_told_from_one():
     class Other(BaseHTTPRequestHandler):
         def do_GET(self):

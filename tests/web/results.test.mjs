@@ -6,10 +6,10 @@ import { happens, Node } from "./comfyui.mjs";
 import { comparisonParts } from "../../web/js/comparisons.js";
 import { differences } from "../../web/js/heat_map.js";
 import { textChunks, withChunks } from "../../web/js/png.js";
+import { createOffers } from "../../web/js/offers.js";
 import { profileParts } from "../../web/js/profiles.js";
 import { createPlot } from "../../web/js/sweep_plot.js";
 import { sweepParts } from "../../web/js/sweeps.js";
-import { createTrades } from "../../web/js/trades.js";
 
 /** Put elements into a box, and find what a selector names in it. */
 function shown(parts) {
@@ -23,8 +23,8 @@ function shown(parts) {
 const file = (filename) => ({ filename, subfolder: "", type: "temp" });
 const distance = { rmse: 0.1, psnr: null, ssim: 0.5, lpips: null };
 const COMPARISON = {
-  verdict: "1.50x faster", found: "faster", state: "active", quality: "visible", compiling: 0,
-  speedup: 1.5, speedup_low: 1.4, speedup_high: 1.6, seed_share: 0.1, speedup_of: "step",
+  verdict: "1.50x faster", found: "faster", state: "active", quality: "visible",
+  speedup: 1.5, speedup_low: 1.4, speedup_high: 1.6, speedup_of: "step",
   seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, fewer_steps: null,
   distances: { optimized: distance, fp32_reference: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
   pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) },
@@ -122,24 +122,18 @@ test("the pointer shows a cell's picture and verdict, until one is chosen", () =
   assert.deepEqual(looked(), ["of fast", "fast"]);
 });
 
-test("a choice made while a search goes on stays", () => {
-  const trade = (label, gain) => ({ label, gain, time: null, worst: 0.1, pictures: 3, edits: [], ours: true });
-  const found = [trade("24 steps", 1.25), trade("20 steps", 1.5)];
-  let chosen, picked;
-  const draw = (trades) => {
-    const choice = createTrades(trades, picked, (one, byHand) => {
-      chosen = one?.label;
-      picked = byHand ?? picked;
-    });
-    return [...choice.querySelectorAll("input")];
-  };
-  const [fastest, careful, none] = draw(found);
-  assert.deepEqual([fastest.checked, chosen], [true, "20 steps"]);
-  for (const [radio, place, label] of [[careful, 2, "24 steps"], [none, 3, undefined]]) {
-    happens(radio, "change");
-    const rows = draw([...found, trade("16 steps", 1.9)]);
-    assert.deepEqual([rows.findIndex(({ checked }) => checked), chosen], [place, label]);
-  }
+test("what was measured does not look like what is expected", () => {
+  const told = (text) => ({ text, phrase: text });
+  const offer = (label, more) => ({ label, expected: told("expected 1.6x"), about: told("its steps 1.7x"), measured: null, picture: null, ...more });
+  let chosen = 0;
+  const proved = { measured: told("Measured: 1.58x faster"), picture: file("pair") };
+  const { all, text } = shown([createOffers([offer("fast", proved), offer("careful")], 0, (at) => (chosen = at))]);
+  assert.deepEqual(all("strong").map(({ textContent }) => textContent), ["fast", "careful"]);
+  assert.equal(text(".paceline-measured"), "Measured: 1.58x faster");
+  assert.deepEqual(all(".paceline-expected").map(({ textContent }) => textContent), Array(2).fill("expected 1.6x; its steps 1.7x"));
+  assert.equal(all("img").length, 1);
+  happens(all("input")[1], "change");
+  assert.equal(chosen, 1);
 });
 
 test("a profile shows the run, one step of it and what helps", () => {

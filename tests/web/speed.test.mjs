@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { api, app, open, until } from "./comfyui.mjs";
 import { startChips } from "../../web/js/chips.js";
+import { expectOf, testPromises } from "../../web/js/promises.js";
 import { runPrompt } from "../../web/js/run_prompt.js";
 import { describe } from "../../web/js/speed_history.js";
 import { secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
@@ -113,6 +114,23 @@ test("the chip says how fast a sampler is, against runs without our nodes, and h
   assert.deepEqual(timeline.current.parts.map(({ kind }) => kind), ["loading", "compiling", "samplingRun", "decoding"]);
   assert.match(timeline.current.parts[2].wonBack, /compiling took 10 s once; .*: ~1$/);
   assert.match(timeline.runs[0].parts[1].chip, /about 1.5x against off$/); // said again, now that there is a baseline
+});
+
+test("the next run with what was kept is the test of what was expected", async () => {
+  testPromises(timeline);
+  prompt = picture(64, 1, false);
+  await draw("watched", 3);
+  await expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
+  assert.equal(timeline.current.expected, undefined); // it is no test of itself
+  prompt = picture(64, 1, true);
+  await draw("kept", 2);
+  await until(() => timeline.current.parts[1].expected);
+  assert.equal(timeline.current.expected, "steps: expected 1.6x (1.4 to 1.8), was 1.50x");
+  await says(/ · steps: expected 1.6x .* was 1.50x$/);
+  open(`speed ${number}`, ...NODES.filter(([id]) => id !== 2)); // taken out again
+  await draw("undone", 3);
+  await until(() => timeline.current.expected !== undefined);
+  assert.equal(timeline.current.expected, "");
 });
 
 test("a missing baseline is measured at a click, without our nodes", async () => {

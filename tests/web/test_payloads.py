@@ -62,7 +62,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
     from paceline.optimizers.hosts.comfyui.weights import LOADING_EVENT
     from paceline.server import routes
-    from paceline.server.foreign import conversions_payload
+    from paceline.server.faster.foreign import conversions_payload
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
     from paceline.server.sweep_view import SWEEP_EVENT
@@ -78,11 +78,9 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     distance = asdict(Distance(0.1, 20.0, None))
     files = {"baseline": [], "optimized": [], "comparison": {}, "sounds": {}}
     verdict = SimpleNamespace(text="", quality="visible")
-    comparison = shown_comparison(compared(distance), files, verdict, [], 0.0)
-    advice, trial = advised()
-    plan = advice["wires"][0]["plans"]["fast"]
-    found = searched()
-    (trade,) = found["trades"]
+    comparison = shown_comparison(compared(distance), files, verdict, [])
+    state = offered()
+    (offer,) = state["offers"]
     (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
     return {
         "ActivityPayload": set(server.sent[0][1]),
@@ -99,43 +97,32 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
         "RunPayload": set(run_payload(finished_run(), prompt_id="a prompt") or ()),
-        "Advice": set(advice),
-        "AdvisedWire": set(advice["wires"][0]),
-        "AdvisedPlan": set(plan),
-        "Foreign": set(plan["foreign"][0]),
+        "FasterState": set(state),
+        "Told": set(state["why_not"]),
+        "Offer": set(offer),
+        "Insert": set(offer["inserts"][0]),
         "Conversion": set(conversions_payload()["EasyCache"]),
-        "TrialState": set(trial),
-        "Judged": set(trial["judged"][0]),
-        "SearchState": set(found),
-        "Trade": set(trade),
-        "Edit": set(trade["edits"][0]),
         "Cache": set(routes.cache_payload()),
         "Refusal": set(routes.refusal_payload("")),
     }
 
 
-def advised() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the page is told of a prompt, and of a trial in which something was found."""
-    from faster import PROMPT, finding
+def offered() -> dict[str, Any]:
+    """Return what the page is told of a workflow for which something is offered."""
+    from faster import PROMPT
     from paceline.nodes import NODES
-    from paceline.server.advice import advice_payload
-    from paceline.server.trial import trial_payload
+    from paceline.server.faster.offers import Offer
+    from paceline.server.faster.state import Case
+    from paceline.server.faster.wires import find_wires
+    from paceline.workbench.comfyui.workflow import Workflow
+    from paceline.workbench.expectation.expect import Range
+    from paceline.workbench.recipe import Step
 
     import_module("nodes")  # ComfyUI's: its types of nodes
-    tried = {"class_type": "PacelineApplyToMe", "inputs": {"model": ["1", 0]}}
-    sent = {"prompt": PROMPT | {"2": tried}, "name": "model", "chain": ["2"], "choice": "fast"}
-    return advice_payload(PROMPT, NODES), trial_payload(sent | {"findings": [finding("slower")]})
-
-
-def searched() -> dict[str, Any]:
-    """Return what the page is told of a search in which fewer steps hold."""
-    from faster import PROMPT
-    from paceline.server.search import search_payload
-
-    share = {"key": "euler normal 16  0.0 1.0 False", "gain": 1.25, "share": 0.001, "repeat": 0.0, "picture": None}
-    drawn = [share | {"seed": seed, "seconds": {"baseline": 2.0, "optimized": 1.6}} for seed in range(3)]
-    sent = {"prompt": PROMPT, "receivers": [{"node": "5", "input": "model"}], "choice": "fast", "drawn": drawn}
-    return search_payload(sent | {"chain": [], "kept": [], "faster": 1.0, "fixed": [], "most": 3})
+    workflow, range = Workflow.read(PROMPT), Range(1.0, 1.5, 2.0)
+    (wire,) = find_wires(workflow)
+    offer = Offer("Apply ToMe", ((wire, (Step("PacelineApplyToMe"),)),), range, range, range, 1.0)
+    return Case(workflow, "fast", [], NODES, offers=[offer]).answer()
 
 
 def compared(distance: dict[str, Any]) -> dict[str, Any]:
@@ -221,13 +208,12 @@ def test_every_key_is_read(interfaces):
 def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
-    from paceline.server import advice, foreign, routes, run_routes, search, trial
+    from paceline.server import routes, run_routes
+    from paceline.server.faster import foreign, state
     from paceline.server.sweep_view import SWEEP_EVENT
 
-    assert ours("faster.js") == {advice.ADVICE}
+    assert ours("faster.js") == {state.FASTER}
     assert ours("convert.js") == {foreign.CONVERSIONS}
-    assert ours("trial.js") == {trial.TRIAL}
-    assert ours("search.js") == {search.SEARCH}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}

@@ -9,7 +9,6 @@ import { againstText, wonBackText } from "../../web/js/against.js";
 import { finding } from "../../web/js/card.js";
 import { reportParts } from "../../web/js/report_text.js";
 import { number, said } from "../../web/js/said.js";
-import { costWords, outcomeWords } from "../../web/js/trial_words.js";
 import { direction, languageChanges, loadWords, words, wordsOf } from "../../web/js/words.js";
 
 before(async () => {
@@ -99,24 +98,6 @@ test("a headline stands on the card only where the rounds prove it", () => {
   assert.deepEqual(of("slower", "visible", 0.5), ["2.00x slower", true]);
   assert.deepEqual(of("unknown", "visible", 5.17), ["No difference in time was proved", false]);
   assert.deepEqual(of("suspicious", "another picture", 3.1), ["another picture", false]);
-});
-
-test("what a trial has found is said in the language of the page", () => {
-  const best = { speedup: 1.624, quality: "visible", seed_share: 0.07 };
-  const sentence = () => outcomeWords({ best, once: 30.2, saves: 5.1 });
-  assert.equal(
-    sentence(),
-    "1.62x faster, difference 1/14 of a seed change, compiling took 30 s once and pays off after 6 images",
-  );
-  speak("es");
-  assert.match(sentence(), /^1,62x más rápido, diferencia: 1\/14 de un cambio de semilla, compilar tardó 30 s una vez/);
-  speak("en");
-  const identical = { best: { ...best, quality: "identical" }, once: 0, saves: 1 };
-  assert.equal(outcomeWords(identical), "1.62x faster, identical picture");
-  assert.match(outcomeWords({ best: null, once: 0, saves: 0 }), /^Nothing was certainly faster/);
-  assert.equal(costWords(undefined), "Not measured here yet.");
-  assert.equal(costWords({ kept: true, once: 0, saves: 1.26 }), "Measured here before: saves 1.3 s of each image.");
-  assert.equal(costWords({ kept: false, once: 3, saves: 0 }), "Measured here before: not certainly faster.");
 });
 
 test("a report in its node has a level for each line", () => {

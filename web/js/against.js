@@ -1,7 +1,6 @@
 // A chip's comparison with runs without our nodes, and what chance alone would do to it.
 
 import { number } from "./said.js";
-import { filled } from "./trial_words.js";
 import { words } from "./words.js";
 
 /** As many are of one run, which cannot tell how much one run differs from the next. */
@@ -36,7 +35,8 @@ export function wonBackText(off, seconds, once, steps) {
   if (!off.length) return "";
   const { mean, spread } = compare(off, seconds);
   if (mean <= (spread ?? 0)) return "";
-  return filled("wonBack", once, steps * seconds * (Math.exp(mean) - 1), spread === null ? "~" : "");
+  const runs = Math.ceil(once / (steps * seconds * (Math.exp(mean) - 1)));
+  return words("wonBack").replace("%s", number(once, ".0f")).replace("%n", `${spread === null ? "~" : ""}${runs}`);
 }
 
 /**

@@ -112,7 +112,8 @@ export function startChips(timeline) {
    * @param {Part} part
    */
   const show = (workflow, part) => {
-    const { node: id, chip = "" } = part;
+    const { node: id, expected } = part;
+    const chip = [part.chip, expected].filter(Boolean).join(" · ");
     texts.set(id, { workflow, text: chip });
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;

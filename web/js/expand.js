@@ -94,7 +94,7 @@ async function stepsOf(node) {
   const report = node.outputs.findIndex(({ type }) => type === "STRING");
   const sources = withSources(await openPrompt(), id);
   const shown = { [`${NO_RUN}_steps`]: { class_type: "PreviewAny", inputs: { source: [id, report] } } };
-  return runPrompt({ ...sources, ...shown }, ({ paceline_steps }) => paceline_steps);
+  return /** @type {Step[]} */ (await runPrompt({ ...sources, ...shown }, ({ paceline_steps }) => paceline_steps));
 }
 
 /**

@@ -1,167 +1,206 @@
-// "Make this workflow faster": looks for what can be inserted, asks how much the picture may change, inserts it.
+// "Make this workflow faster": the server says what to run and what is known (server/faster/state.py); this shows it.
 
-import { app } from "./comfy.js";
-import { convert } from "./convert.js";
+import { app, tell } from "./comfy.js";
 import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { asOneStep, nodeAt, openWorkflow } from "./graph.js";
-import { insertOn, makeNode } from "./insert.js";
+import { asOneStep, openWorkflow, savedWorkflow } from "./graph.js";
+import { insertOn } from "./insert.js";
+import { createOffers } from "./offers.js";
 import { bringIntoView } from "./place.js";
+import { expectOf } from "./promises.js";
 import { openPrompt } from "./prompt.js";
+import { runPrompt } from "./run_prompt.js";
+import { number, said } from "./said.js";
 import { ask } from "./server.js";
-import { offerTrial } from "./trial_dialog.js";
-import { recall, stepKey } from "./trial_memory.js";
-import { costWords, outcomeWords } from "./trial_words.js";
 import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
-/** @typedef {import("./payloads").Advice} Advice */
-/** @typedef {import("./payloads").AdvisedPlan} AdvisedPlan */
-/** @typedef {{wire: Wire, plans: Record<string, AdvisedPlan>}} Advised */
-/** @typedef {{wire: Wire, steps: Step[], foreign: AdvisedPlan["foreign"]}} Plan what is to be done on a wire */
+/** @typedef {import("./payloads").FasterState} FasterState */
+/** @typedef {import("./payloads").Told} Told */
 
 /** Served by server/routes.py. */
-const ROUTE = "/paceline/advice";
+const ROUTE = "/paceline/faster";
 
-/** @typedef {Awaited<ReturnType<typeof recall>>} Memory what trials have found before */
+const CHOICES = ["lossless", "balanced", "fast"];
 
-/**
- * @param {string} choice
- * @param {Advised[]} advised
- * @param {Memory} memory
- * @returns {Plan[]} for each wire on which something is left to be done
- */
-function planFor(choice, advised, memory) {
-  return advised.flatMap(({ wire, plans }) => {
-    const { foreign, steps } = plans[choice];
-    const kept = memory.get(wire)?.choices[choice]?.kept;
-    const left = kept ? steps.filter((step) => kept.some((one) => stepKey(one) === stepKey(step))) : steps;
-    return left.length || foreign.length ? [{ wire, steps: left, foreign }] : [];
-  });
-}
+/** What is said while a prompt runs, by phase. */
+const DOING = /** @type {const} */ ({ run: "fasterRuns", probe: "fasterProbes", proof: "fasterProves" });
+
+let opened = false;
 
 /**
- * Insert what a choice asks for. One step back with undo.
- * @param {Plan[]} plans
+ * Open the dialog: one, however often it is asked for before the server has answered.
+ * @param {Timeline} timeline
  */
-function apply(plans) {
-  return asOneStep(() =>
-    plans.map(({ wire, steps, foreign }) => {
-      for (const { node: id, inputs } of foreign) {
-        const node = nodeAt(id);
-        const made = node && convert(node, inputs);
-        if (made?.graph === wire.graph && node?.id === wire.origin) wire.origin = made.id;
-      }
-      return { wire, steps, nodes: insertOn(wire, steps) };
-    }),
-  );
+export async function makeFaster(timeline) {
+  if (opened) return;
+  opened = true;
+  try {
+    await open(timeline);
+  } catch (error) {
+    tell("error", String(/** @type {Error} */ (error).message));
+  } finally {
+    opened = false;
+  }
 }
 
-let asking = false;
-
-/** Open the dialog with the three choices: one, however often it is asked for before the server has answered. */
-export async function makeFaster() {
-  if (asking) return;
-  asking = true;
-  await openChoices().finally(() => (asking = false));
-}
-
-async function openChoices() {
+/** @param {Timeline} timeline */
+async function open(timeline) {
   const workflow = openWorkflow();
   const prompt = await openPrompt();
-  /** @type {Advice} */
-  const { choices, wires } = await ask(ROUTE, prompt);
-  const advised = wires.flatMap((found) => locate(found).map((wire) => ({ wire, plans: found.plans })));
-  const notes = [...new Set(wires.flatMap((found) => found.notes))];
-  const heading = createElement("h3", { textContent: words("fasterInserts") });
-  const list = createElement("ul");
-  let memory = await recall(prompt, advised.map(({ wire }) => wire), choices);
-  if (openWorkflow() !== workflow) return; // the answer is about nodes of another one
-  /** @type {Plan[]} */
-  let plans = [];
-  const go = createButton(words("insert"), () => {
-    dialog.close();
-    const inserted = apply(plans);
-    app.canvas.selectItems?.(inserted.flatMap(({ nodes }) => nodes));
-    bringIntoView(inserted.flatMap(({ wire, nodes }) => (nodes.length ? [...nodes, ...wire.receivers.map(({ node }) => node)] : [])));
-    const measured = inserted.filter(({ wire }) => memory.get(wire)?.choices[chosen]);
-    if (!measured.length) void offerTrial(inserted, chosen);
-  });
-  go.classList.add("paceline-primary");
-  go.autofocus = true;
-  let [, chosen] = choices;
+  let choice = CHOICES[1];
+  /** @type {FasterState} */
+  let state = await ask(ROUTE, { do: "look", prompt, choice });
+  if (openWorkflow() !== workflow) return; // the answer is about another one
+  let stop = new AbortController();
+  let closed = false;
+  /** @type {TimedRun | undefined} the run that was watched */
+  let watched;
+  let picked = 0;
 
-  /** @param {string} choice */
-  function choose(choice) {
-    chosen = choice;
-    plans = planFor(choice, advised, memory);
-    go.disabled = heading.hidden = !plans.length;
-    const before = advised.flatMap(({ wire }) => {
-      const outcome = memory.get(wire)?.choices[choice]?.outcome;
-      return outcome ? outcomeWords(outcome) : [];
-    });
-    const anew = createButton(words("measureAnew"), () => {
-      for (const found of memory.values()) delete found.choices[choice];
-      choose(choice);
-    });
-    const lines = [
-      ...before.map((sentence) => line(sentence, words("measuredBefore"))),
-      ...plans.flatMap((plan) => planLines(plan, memory)),
-    ];
-    const left = notes.map((note) => createElement("li", {}, createElement("small", { textContent: note })));
-    const empty = words(advised.length ? "fasterAlready" : "fasterNoSampler");
-    list.replaceChildren(...(lines.length ? lines : [line(empty)]), ...left, ...(before.length ? [anew] : []));
+  const text = createElement("p", { role: "status", hidden: true });
+  const bar = createElement("progress", { hidden: true, max: 1 });
+  const list = createElement("ul");
+  const offers = createBox("paceline-offers");
+  const labels = CHOICES.map((name) => {
+    const radio = createElement("input", { type: "radio", name: "paceline-choice", value: name, checked: name === choice });
+    radio.addEventListener("change", () => void choose(name));
+    const title = createElement("strong", {}, wordsOf(`choice_${name}`));
+    const why = createElement("small", {}, wordsOf(`choice_${name}_why`));
+    return createElement("label", {}, radio, createElement("span", {}, title, why));
+  });
+  const group = createElement("fieldset", {}, createElement("legend", {}, words("fasterChoice")), ...labels);
+  const cancel = createButton(words("cancel"), () => dialog.close());
+  const run = createButton(words("fasterRun"), () => void begin());
+  run.classList.add("paceline-primary");
+  run.autofocus = true;
+  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", group, text, bar, list, offers), [cancel, run]);
+  const buttons = /** @type {HTMLElement} */ (run.parentElement);
+  dialog.addEventListener("close", () => {
+    closed = true;
+    stop.abort();
+    if (state.run) void ask(ROUTE, { do: "drop", run: state.run }).catch(() => {}); // what it keeps goes with the next run too
+  });
+  show();
+
+  /** @param {string} name */
+  async function choose(name) {
+    choice = name;
+    const looked = await ask(ROUTE, { do: "look", prompt, choice });
+    if (choice !== name) return; // another one was chosen since
+    state = looked;
+    show();
   }
 
-  const labels = choices.map((choice) => {
-    const checked = choice === chosen;
-    const radio = createElement("input", { type: "radio", name: "paceline-choice", value: choice, checked });
-    radio.addEventListener("change", () => choose(choice));
-    const name = createElement("strong", {}, wordsOf(`choice_${choice}`));
-    const text = createElement("span", {}, name, createElement("small", {}, wordsOf(`choice_${choice}_why`)));
-    return createElement("label", {}, radio, text);
-  });
-  choose(chosen);
-  const group = createElement("fieldset", {}, createElement("legend", {}, words("fasterChoice")), ...labels);
-  const content = createBox("paceline-faster", group, heading, list);
-  const cancel = createButton(words("cancel"), () => dialog.close());
-  const dialog = showDialog(words("faster_title"), content, [cancel, go]);
-  if (go.disabled) cancel.focus();
+  /** Show what is known. */
+  function show() {
+    const why = state.why_not.text ? [state.why_not] : [];
+    const lines = [...why, ...state.lines].map((line) => createElement("li", {}, sentence(line)));
+    const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
+    list.replaceChildren(...lines, ...memory);
+    run.disabled = why.length > 0;
+    if (!group.disabled) return;
+    text.hidden = bar.hidden = true;
+    const { offers: found } = state;
+    picked = Math.min(picked, Math.max(0, found.length - 1));
+    offers.replaceChildren(...(found.length ? [createOffers(found, picked, (number) => pick(number))] : []));
+    const close = createButton(words("close"), () => dialog.close());
+    const keep = createButton(words("keep"), () => insert());
+    keep.classList.add("paceline-primary");
+    buttons.replaceChildren(close, ...(found.length ? [prove, keep] : []));
+    pick(picked);
+    (found.length ? keep : close).focus();
+  }
+
+  const prove = createButton("", () => void step({ do: "prove", run: state.run, offer: picked }));
+
+  /** @param {number} at which of the offers */
+  function pick(at) {
+    picked = at;
+    const offer = state.offers[picked];
+    if (offer) prove.textContent = words("fasterProve").replace("%s", number(offer.proof_seconds, ".2g"));
+  }
+
+  async function begin() {
+    group.disabled = true;
+    await step({ do: "run", prompt, choice });
+  }
+
+  /**
+   * Ask, run what the server wants run, and go on until there is nothing more to run.
+   * @param {Record<string, unknown>} question
+   */
+  async function step(question) {
+    try {
+      state = await ask(ROUTE, question);
+      while (state.prompt && !closed) state = await ask(ROUTE, await answered(state));
+      if (!closed) show();
+    } catch (error) {
+      if (closed) return;
+      text.textContent = words("fasterFailed");
+      bar.hidden = true;
+      text.after(createElement("small", { textContent: String(/** @type {Error} */ (error).message) }));
+      buttons.replaceChildren(createButton(words("close"), () => dialog.close()));
+    }
+  }
+
+  /**
+   * Run the prompt of a phase.
+   * @param {FasterState} asked
+   * @returns {Promise<Record<string, unknown>>} the next question
+   */
+  async function answered({ phase, prompt: sent, run: id, lines }) {
+    stop = new AbortController();
+    if (lines.length) list.replaceChildren(...lines.map((line) => createElement("li", {}, sentence(line))));
+    text.hidden = bar.hidden = false;
+    text.textContent = words(DOING[/** @type {keyof typeof DOING} */ (phase)]);
+    bar.removeAttribute("value");
+    offers.replaceChildren();
+    buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
+    const next = { do: "next", run: id };
+    const own = phase === "run";
+    try {
+      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, own ? savedWorkflow() : undefined);
+      if (!own) return next;
+      watched = timeline.runs.find((one) => one.promptId === promptId);
+      return { ...next, seconds: secondsByKind(watched) };
+    } catch (error) {
+      if (/** @type {Error} */ (error).name !== "AbortError") throw error;
+      return { ...next, stopped: true };
+    }
+  }
+
+  /** Insert the nodes of the offer that is picked. One step back with undo. */
+  function insert() {
+    const made = asOneStep(() =>
+      state.offers[picked].inserts.flatMap(({ receivers, steps }) =>
+        locate({ name: "model", receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),
+      ),
+    );
+    const nodes = made.flatMap((one) => one.nodes);
+    app.canvas.selectItems?.(nodes);
+    bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
+    app.canvas.setDirty(true, true);
+    if (watched) void expectOf(workflow, state.offers[picked].steps, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    dialog.close();
+  }
 }
 
 /**
- * @param {Plan} plan
- * @param {Memory} memory
- * @returns {HTMLElement[]} a line for each node that would be inserted or converted
+ * @param {Told} told
+ * @returns {string} in the language of the page
  */
-function planLines({ wire, steps, foreign }, memory) {
-  const where = wire.receivers.map(({ node }) => node.getTitle()).join(", ");
-  return [
-    ...foreign.map(({ node, to }) => line(`${nodeAt(node)?.getTitle()} → ${titleOf(to)}`, words("convert"))),
-    ...steps.map((step) => {
-      const widgets = makeNode(step)?.widgets ?? [];
-      const label = (/** @type {string} */ name) => widgets.find((widget) => widget.name === name)?.label ?? name;
-      const values = Object.entries(step.inputs).map(([name, value]) => `${label(name)} ${value}`);
-      const title = titleOf(step.node) + (values.length ? ` (${values.join(", ")})` : "");
-      const cost = costWords(memory.get(wire)?.nodes[stepKey(step)]);
-      return line(`${title} → ${where}`, wordsOf(`why_${step.node}`), cost);
-    }),
-  ];
+function sentence({ text, phrase }) {
+  return said(text, phrase);
 }
 
 /**
- * @param {string} type of a node
- * @returns {string} its name in the language of the page
+ * @param {TimedRun | undefined} run
+ * @returns {Record<string, number>} seconds of its nodes
  */
-function titleOf(type) {
-  return /** @type {any} */ (window).LiteGraph.registered_node_types?.[type]?.title ?? type;
-}
-
-/**
- * @param {string} text
- * @param {...string} more lines below it
- */
-function line(text, ...more) {
-  const below = more.map((textContent) => createElement("small", { textContent }));
-  return createElement("li", {}, createElement("strong", {}, text), ...below);
+function secondsByKind(run) {
+  /** @type {Record<string, number>} */
+  const found = {};
+  for (const { kind, start, end } of run?.parts ?? []) found[kind] = (found[kind] ?? 0) + end - start;
+  return found;
 }

@@ -13,16 +13,12 @@ export interface Comparison {
   /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`; or of the
    * sound, if that is worse: `hardly audible`, `audible`, `another sound` or `no sound`. */
   quality: string;
-  /** Seconds that went into compiling. */
-  compiling: number;
   /** Median over the rounds. */
   speedup: number;
   /** Lower end of its 95 % interval; null where there is none that says anything. */
   speedup_low: number | null;
   /** Upper end. */
   speedup_high: number | null;
-  /** The worst difference as a share of what another seed changes; null if that changes nothing. */
-  seed_share: number | null;
   /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
   speedup_of: string;
   /** Of each round, by side. */

@@ -72,43 +72,57 @@ export interface RunPayload {
   message: string | null;
 }
 
-/** Answer of the route `/paceline/advice` to a prompt, from `advice_payload` in server/advice.py. */
-export interface Advice {
-  /** `lossless`, `balanced` and `fast`. */
-  choices: string[];
-  wires: AdvisedWire[];
+/** Answer of the route `/paceline/faster`, from `faster_payload` in server/faster/state.py. */
+export interface FasterState {
+  /** `look`, `run`, `probe`, `answer`, `proof`, `proved` or `keep`. */
+  phase: string;
+  /** Which run it is about; empty before one has begun. */
+  run: string;
+  /** What to run next; null where nothing is. */
+  prompt: Prompt | null;
+  /** Why nothing can be said or done; empty where something can. */
+  why_not: Told;
+  /** What is known, in sentences. */
+  lines: Told[];
+  /** What could be inserted, the fastest first. */
+  offers: Offer[];
 }
 
-/** A wire on which something can be made faster. */
-export interface AdvisedWire {
-  /** Of the inputs of our nodes: `model`, `vae` or `control_net`. */
-  name: string;
+/** A sentence of the server, from `told` in server/faster/sentences.py. */
+export interface Told {
+  text: string;
+  /** `text` for other languages than English. */
+  phrase: Phrase;
+}
+
+/** Nodes that could be inserted. */
+export interface Offer {
+  /** In a few words. */
+  label: string;
+  /** How much faster the whole run gets. */
+  expected: Told;
+  /** How much faster its steps get, and how far the picture moves. */
+  about: Told;
+  /** How many times faster its steps get: at least, likely and at most. */
+  steps: number[];
+  /** How long a proof takes. */
+  proof_seconds: number;
+  /** What a proof has measured; null before one. */
+  measured: Told | null;
+  /** The farthest pair of a proof; null without one. */
+  picture: SavedImage | null;
+  inserts: Insert[];
+}
+
+/** Nodes on a wire. */
+export interface Insert {
   /** Execution id and input of what is to go faster. */
   receivers: { node: string; input: string }[];
-  /** By choice. */
-  plans: Record<string, AdvisedPlan>;
-  /** What is not inserted, and why. */
-  notes: string[];
-}
-
-/** What to do on a wire. */
-export interface AdvisedPlan {
-  foreign: Foreign[];
-  /** What would be inserted, in order. */
+  /** In order. */
   steps: Step[];
 }
 
-/** A node of others that becomes one of ours. */
-export interface Foreign {
-  /** Execution id. */
-  node: string;
-  /** Type of ours. */
-  to: string;
-  /** What ours is set to. */
-  inputs: Record<string, unknown>;
-}
-
-/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in server/foreign.py. */
+/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in server/faster/foreign.py. */
 export interface Conversion {
   /** Type of ours. */
   to: string;
@@ -120,97 +134,6 @@ export interface Conversion {
   widgets: string[];
 }
 
-/** Answer of the route `/paceline/trial`, from `trial_payload` in server/trial.py. */
-export interface TrialState {
-  /** Why what uses the wire cannot be measured; empty where it can. */
-  why_not: string;
-  /** What to run next; null when all is known. */
-  prompt: Prompt | null;
-  /** Execution id of what that measures; empty for all of it together. */
-  node: string;
-  judged: Judged[];
-  /** Of all that was kept; null if nothing was, or it is not known yet. */
-  best: Finding | null;
-  /** Seconds that compiling it took. */
-  once: number;
-  /** Seconds that it saves of each picture. */
-  saves: number;
-}
-
-/** What a trial has found of a node. */
-export interface Judged {
-  /** Execution id. */
-  node: string;
-  /** Whether it is certainly faster, with a picture as good as was chosen. */
-  kept: boolean;
-  /** In one line. */
-  verdict: string;
-  /** Seconds that compiling took. */
-  once: number;
-  /** Seconds that it saves of each picture. */
-  saves: number;
-}
-
-/** Answer of the route `/paceline/search`, from `search_payload` in server/search.py. */
-export interface SearchState {
-  /** Why nothing can be searched; empty where it can. */
-  why_not: string;
-  /** What draws the next picture; null when all is known. */
-  prompt: Prompt | null;
-  /** What that tries, in a few words. */
-  label: string;
-  /** Plain pictures whose work is done. */
-  pictures: number;
-  /** How many it may be. */
-  most: number;
-  /** How many it may be for a first answer, before nodes are timed. */
-  first: number;
-  /** Of the workflow's own sampler. */
-  steps: number;
-  /** What else is to be known; may be empty. */
-  note: string;
-  /** Execution ids of inserted nodes that the search tries itself. */
-  own: string[];
-  /** Widgets that may be changed. */
-  sites: { node: string; input: string }[];
-  /** The best, from the most careful to the fastest. */
-  trades: Trade[];
-}
-
-/** Other settings that hold. */
-export interface Trade {
-  /** In a few words. */
-  label: string;
-  /** How many times less work. */
-  gain: number;
-  /** How many times as fast it was; null where that was not measured. */
-  time: number | null;
-  /** The farthest picture, as a share of what another seed changes. */
-  worst: number;
-  /** How many were drawn. */
-  pictures: number;
-  /** The farthest one, beside the plain one; null without a VAE. */
-  picture: SavedImage | null;
-  edits: Edit[];
-  /** Nodes to insert, in order. */
-  steps: Step[];
-  /** Whether the nodes that were kept before are part of it. */
-  with_nodes: boolean;
-  /** Whether a node of this pack is part of it. */
-  ours: boolean;
-}
-
-/** A widget of another node that changes. */
-export interface Edit {
-  /** Execution id. */
-  node: string;
-  input: string;
-  before: string | number;
-  after: string | number;
-  /** Of the node. */
-  title: string;
-}
-
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
 export interface NodeOutput {
   paceline_comparison?: Comparison[];
@@ -218,8 +141,6 @@ export interface NodeOutput {
   paceline_sweep?: Sweep[];
   paceline_profile?: Profile[];
   paceline_steps?: Step[];
-  /** Goes back to the server as it is. */
-  paceline_tried?: unknown[];
 }
 
 /** A node that Optimize (Preset) has applied, and what it has set. */

@@ -1,27 +1,29 @@
-// Runs a prompt that is no run of the workflow, such as a measurement, and waits for what it shows.
+// Runs a prompt and waits for its end: a measurement, which is no run of the workflow, or the workflow itself.
 
 import { api, onMessage } from "./comfy.js";
 import { ask, failureOf } from "./server.js";
 import { words } from "./words.js";
 
-/** What the ids of nodes begin with by which such a prompt is known; server/trial.py has the same. */
+/** What the ids of nodes begin with by which such a prompt is known; server/faster/runs.py has the same. */
 export const NO_RUN = "paceline_trial";
 
 /**
  * @template Shown
  * @param {Prompt} prompt
- * @param {(output: NodeOutput) => Shown | undefined} pick what is wanted, of what a node shows
+ * @param {((output: NodeOutput) => Shown | undefined) | null} pick what is wanted, of what a node shows; null where only the end is
  * @param {(share: number) => void} [progress]
  * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
- * @returns {Promise<Shown>} the last that was shown
+ * @param {SavedWorkflow} [workflow] that the prompt is a run of
+ * @returns {Promise<Shown | string>} the last that was shown; without pick the id of the prompt
  * @throws {Error} if it fails; an AbortError if somebody stops it
  */
-export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined) {
+export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined, workflow = undefined) {
   cancelled?.throwIfAborted();
   return new Promise((resolve, reject) => {
     const stop = new AbortController();
     // Its messages can be quicker than the answer that says which prompt it is: they wait for that.
-    const asked = ask("/prompt", { client_id: api.clientId, prompt });
+    const extra = workflow && { extra_data: { extra_pnginfo: { workflow } } };
+    const asked = ask("/prompt", { client_id: api.clientId, prompt, ...extra });
     /** @type {Shown | undefined} */
     let shown;
     /**
@@ -46,11 +48,15 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
     };
     cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
     // The node that measures runs others, which tell of progress of their own.
-    on("progress", ({ node, value, max }) => node === NO_RUN && progress(max ? value / max : 0));
-    on("executed", ({ output }) => (shown = pick(output ?? {}) ?? shown));
+    on("progress", ({ node, value, max }) => (workflow || node === NO_RUN) && progress(max ? value / max : 0));
+    on("executed", ({ output }) => (shown = pick?.(output ?? {}) ?? shown));
     on("execution_error", (failed) => end(() => reject(new Error(failureOf(failed)))));
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
-    on("execution_success", () => end(() => (shown ? resolve(shown) : reject(new Error("?")))));
+    on("execution_success", () => void asked.then(done));
+    const done = (/** @type {{prompt_id: string}} */ { prompt_id }) => {
+      const result = pick ? shown : prompt_id;
+      end(() => (result ? resolve(result) : reject(new Error("?"))));
+    };
     asked.catch((error) => end(() => reject(error)));
     const look = async () => {
       const { prompt_id } = await asked;
@@ -61,8 +67,8 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
         const said = failureOf(ended?.status?.messages?.at(-1)?.[1] ?? {});
         return end(() => reject(new Error(said || words("runLost"))));
       }
-      for (const output of Object.values(ended?.outputs ?? {})) shown = pick(/** @type {NodeOutput} */ (output)) ?? shown;
-      if (ended && shown) end(() => resolve(/** @type {Shown} */ (shown)));
+      for (const output of Object.values(ended?.outputs ?? {})) shown = pick?.(/** @type {NodeOutput} */ (output)) ?? shown;
+      if (ended && (shown || !pick)) done({ prompt_id });
     };
     // Messages were missed; a server that was started again knows nothing of the prompt.
     api.addEventListener("reconnected", () => void look().catch((error) => end(() => reject(error))), { signal: stop.signal });

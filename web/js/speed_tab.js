@@ -50,8 +50,8 @@ function content(timeline, store) {
 }
 
 /** @param {TimedRun} run */
-function notesOf({ parts }) {
-  return parts.flatMap(({ again, wonBack }) => [again || [], wonBack || []].flat());
+function notesOf({ parts, expected }) {
+  return [...parts.flatMap(({ again, wonBack }) => [again || [], wonBack || []].flat()), ...(expected ? [expected] : [])];
 }
 
 /** @param {TimedRun} run */

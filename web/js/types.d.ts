@@ -13,7 +13,6 @@ declare global {
   type ActivityPayload = payloads.ActivityPayload;
   type Comparison = payloads.Comparison;
   type CompilePayload = payloads.CompilePayload;
-  type Judged = payloads.Judged;
   type LoadingPayload = payloads.LoadingPayload;
   type NodeOutput = payloads.NodeOutput;
   type Profile = payloads.Profile;
@@ -21,12 +20,8 @@ declare global {
   type Step = payloads.Step;
   type Sweep = payloads.Sweep;
   type SweepCell = payloads.SweepCell;
-  type SearchState = payloads.SearchState;
-  type Trade = payloads.Trade;
-  type TrialState = payloads.TrialState;
 
   type ActivityStore = import("./store.js").ActivityStore;
-  type Finding = import("./trial.js").Finding;
   type Timeline = import("./timeline.js").Timeline;
 
   /** What a node did or does; without a phrase where the message is of an error. */
@@ -141,6 +136,8 @@ declare global {
     wonBack?: string;
     /** Why weights were loaded again. */
     again?: string;
+    /** What was expected of its run, and what that was. */
+    expected?: string;
   }
 
   interface TimedRun {
@@ -149,6 +146,8 @@ declare global {
     when: number;
     parts: Part[];
     over: boolean;
+    /** What was expected of it, and what it was; empty where nothing was. */
+    expected?: string;
   }
 
   /** What is sampled, and how many of our nodes its steps run through. */
@@ -169,23 +168,6 @@ declare global {
     /** Of the origin. */
     slot: number;
     receivers: { node: LGraphNode; input: number }[];
-  }
-
-  interface Inserted {
-    wire: Wire;
-    steps: Step[];
-    nodes: LGraphNode[];
-  }
-
-  /** What a trial measures. */
-  interface Scene {
-    /** Of the open workflow, with the inserted nodes. */
-    prompt: Prompt;
-    /** Of the wire. */
-    name: string;
-    /** Execution ids of the inserted nodes, in order. */
-    chain: string[];
-    choice: string;
   }
 
   /** Addresses of two pictures, and their names. */

@@ -3,7 +3,7 @@
 import { nodeAt } from "./graph.js";
 
 /**
- * @param {import("./payloads").AdvisedWire} advised
+ * @param {{name: string, receivers: {node: string, input: string}[]}} found
  * @returns {Wire[]} a wire that goes into several subgraphs is one in each of them
  */
 export function locate({ name, receivers }) {

@@ -15,9 +15,10 @@ Link = tuple[str, int]
 
 def link_of(value: Any) -> Link | None:
     """Return where an input's value comes from; None for a value of its own."""
-    if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], int):
-        return str(value[0]), value[1]
-    return None
+    # Imported here: the command that only asks a server has no ComfyUI.
+    from comfy_execution.graph_utils import is_link
+
+    return (value[0], int(value[1])) if is_link(value) else None
 
 
 def failure_of(message: Mapping[str, Any]) -> str | None:

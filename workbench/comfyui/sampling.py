@@ -72,9 +72,6 @@ class SamplingJob:
         given = replace(self, positive=prompts[seed % len(prompts)])
         return sample(model, given, later_seed(self.seed, seed), clock, on_step)
 
-    def prepare(self, seed: int) -> None:
-        """The two sides of a comparison share the inputs only."""
-
     @property
     def prompts(self) -> int:
         return 1 + len(self.further)

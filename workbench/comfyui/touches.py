@@ -68,6 +68,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "Cancel and the progress bar": {
         "comfy.model_management": "InterruptProcessingException throw_exception_if_processing_interrupted",
         "comfy.utils": "ProgressBar",
+        "comfy_execution.utils": "get_executing_context",
     },
     "folders": {
         "folder_paths": (
@@ -77,9 +78,12 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         )
     },
     "nodes": {"comfy_api.latest": "ComfyExtension io", "comfy_execution.graph_utils": "ExecutionBlocker"},
-    "trials": {
-        "comfy_execution.utils": "get_executing_context",
-        "execution": "get_input_data get_output_data validate_prompt",
+    "Make this workflow faster": {
+        "comfy.model_management": "get_free_memory",
+        "comfy.nested_tensor": "NestedTensor",
+        "comfy.utils": "unpack_latents",
+        "comfy_execution.graph_utils": "is_link",
+        "execution": "get_input_data get_output_data",
     },
 }
 """Attributes of modules, by what they are for and by the module."""
@@ -100,9 +104,14 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "comfy.model_patcher:ModelPatcher.add_wrapper_with_key": ("wrapper_type", "key", "wrapper"),
     "comfy.ops:scaled_dot_product_attention": ("q", "k", "v"),
     "comfy.sample:prepare_noise": ("latent_image", "seed"),
+    "comfy.samplers:CFGGuider.outer_sample": (
+        *("noise", "latent_image", "sampler", "sigmas", "denoise_mask", "callback", "disable_pbar", "seed"),
+    ),
+    "comfy.samplers:KSAMPLER.sample": (
+        *("model_wrap", "sigmas", "extra_args", "callback", "noise", "latent_image", "denoise_mask"),
+    ),
     "execution:get_input_data": ("inputs", "class_def", "unique_id", "execution_list"),
     "execution:get_output_data": ("prompt_id", "unique_id", "obj", "input_data_all", "v3_data"),
-    "execution:validate_prompt": ("prompt_id", "prompt", "partial_execution_list"),
     "comfy.sample:sample": (
         *("model", "noise", "steps", "cfg", "sampler_name", "scheduler", "positive", "negative", "latent_image"),
         *("denoise", "disable_pbar", "seed"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import InvalidSetting
 from .prompt import Link, Prompt, input_types, link_of, output_types
-from .segment import Segment
+from .values import value_of
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
@@ -123,7 +123,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         if any(not (given := self.gives(id)) or not {*given} <= {*types} for id in made_by):
             return None
         try:
-            return Segment(self).run([link], {})[link]
+            return value_of(self, link)
         except (
             Exception
         ):  # other people's code, given what a workflow in the making has; the run will say what is wrong

@@ -13,17 +13,18 @@ from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.steps import Clock
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
+from ..sampling import SamplingJob
 from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import Pairs
-from .rounds import ComparisonSettings, Job, Rounds, Side, SideRuns
+from .rounds import ComparisonSettings, Rounds, Side, SideRuns
 from .sounds import make_sounds
 
 
 def compare(
     baseline: Side,
     optimized: Side,
-    job: Job,
+    job: SamplingJob,
     settings: ComparisonSettings,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
@@ -101,7 +102,7 @@ def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
     return clone, ""
 
 
-def _steps(job: Job, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
+def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
     """Return how many steps of the sampler, and how many decodings, a comparison takes at most."""
     most, warmups = settings.rounds(job.prompts)[1], max(1, settings.warmup_runs)
     passes = 2 * (most + settings.warmup_runs) + (settings.warmup_runs < 1) + (most > 1)

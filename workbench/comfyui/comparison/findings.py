@@ -18,9 +18,10 @@ from ...measurement.quality import Distance, average, compare_pictures, distance
 from ...measurement.speedup import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
+from ..sampling import SamplingJob
 from .fewer_steps import Control
 from .pictures import Pairs, Pictures, decoded
-from .rounds import ComparisonSettings, Job, Output, Side, TimedRun
+from .rounds import ComparisonSettings, Output, Side, TimedRun
 from .sounds import Sounds
 
 MOST_SHOWN = 16
@@ -40,7 +41,7 @@ class Comparison:
         notes: what could not be measured, and why.
     """
 
-    job: Job
+    job: SamplingJob
     settings: ComparisonSettings
     unit: str
     baseline: list[TimedRun]
@@ -77,7 +78,7 @@ class Comparison:
 
 
 def evaluate(
-    job: Job,
+    job: SamplingJob,
     settings: ComparisonSettings,
     pairs: Pairs,
     again: Sequence[Output],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,34 +23,6 @@ from ..latents import decode
 from ..sampling import Sampled, SamplingJob
 
 T = TypeVar("T")
-
-
-class Job(Protocol):
-    """What is sampled: a `SamplingJob`, or a workflow's own nodes (``workflow_job.py``)."""
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def prompts(self) -> int:
-        """How many prompts the seeds take in turn."""
-        ...
-
-    def prepare(self, seed: int) -> None:
-        """Make what both sides share of a seed."""
-        ...
-
-    def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
-        """Sample once; ``seed`` is counted from the job's own, 0."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """Return what was sampled, for the record; called after it was."""
-        ...
-
-    def carriers(self) -> list[Any]:
-        """Return objects beside the model that can carry techniques."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -102,7 +74,7 @@ class Side:
     title: str
     model: ModelPatcher
     vae: VAE | None = None
-    own: Job | None = None
+    own: SamplingJob | None = None
     audio_vae: VAE | None = None
 
 
@@ -178,7 +150,7 @@ class Rounds:
         on_step: called after each step and each decoding; whatever it raises ends the comparison.
     """
 
-    job: Job
+    job: SamplingJob
     compares_sampling: bool
     compares_decoding: bool
     clock: Clock
@@ -227,14 +199,13 @@ class Rounds:
 
     def draw(self, model: ModelPatcher, seed: int = 0, steps: int | None = None) -> tuple[float, Output]:
         """Sample once with another model, or another number of steps; return the seconds too."""
-        job = replace(self.job, steps=steps) if steps and isinstance(self.job, SamplingJob) else self.job
+        job = replace(self.job, steps=steps) if steps else self.job
         sampled = job.sample(model, seed, self.clock, self.on_step)
         return sampled.seconds, _output(sampled)
 
     def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
         device = torch.device(side.model.load_device)
         output = None if self.compares_sampling else self._shared_output(side, seed)
-        self.job.prepare(seed)
         sampling = step = decoding = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if output is None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.reporting import Payload
-from .recipes import Nodes, refusal
+from ...core.errors import InvalidSetting
+from ...optimizers.hosts.comfyui.reporting import Payload
+from ..recipes import Nodes, refusal
 
 CONVERSIONS = "/paceline/conversions"
 

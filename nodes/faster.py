@@ -1,0 +1,90 @@
+"""What *Make this workflow faster* runs beside a workflow's own nodes (server/faster). In no menu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..core.errors import InvalidSetting
+from ..optimizers.hosts.comfyui.model import require_model
+from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ..server.faster.state import DESK, Case
+from ..workbench.comfyui.long_running import progress_bar
+from .common import PacelineNode
+
+
+def _case(run: str) -> Case:
+    case = DESK.case(run)
+    if case is None:
+        raise InvalidSetting("This run is not known any more: another one was watched since.", "Begin anew.")
+    return case
+
+
+class _PacelineObserved(PacelineNode):
+    """Hand on a model; where Make this workflow faster has asked for it, it is watched while it samples."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return cls.schema(
+            node_id="_PacelineObserved",
+            display_name="Observed",
+            description="Watches a model while it samples, and changes nothing. Make this workflow faster runs it.",
+            inputs=[io.Model.Input("model"), io.String.Input("run"), io.String.Input("wire")],
+            outputs=[io.Model.Output()],
+            is_dev_only=True,
+        )
+
+    @classmethod
+    def apply(cls, model: ModelPatcher, run: str, wire: str, after: Any = None) -> io.NodeOutput:
+        require_model(model)
+        case = DESK.case(run)  # none where somebody runs a prompt again that was saved with a picture
+        if case is None:
+            return io.NodeOutput(model)
+        observer = case.observer if case.proof is None else case.proof.observer
+        return io.NodeOutput(observer.on(model, wire))
+
+
+class _PacelineProbe(PacelineNode):
+    """Try candidates on a few evaluations of a run that was watched."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return cls.schema(
+            node_id="_PacelineProbe",
+            display_name="Probe",
+            description="Tries what could make a model faster. Make this workflow faster runs it.",
+            inputs=[io.String.Input("run")],
+            outputs=[],
+            is_output_node=True,
+            is_dev_only=True,
+        )
+
+    @classmethod
+    def apply(cls, run: str, **kept: Any) -> io.NodeOutput:
+        _case(run).probe(progress_bar())
+        return io.NodeOutput()
+
+
+class _PacelineProof(PacelineNode):
+    """Say how far faster pictures are from the plain ones, and how much faster they were."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return cls.schema(
+            node_id="_PacelineProof",
+            display_name="Proof",
+            description="Compares pictures of the same seeds, plain and faster. Make this workflow faster runs it.",
+            inputs=[io.String.Input("run"), io.Vae.Input("vae", optional=True)],
+            outputs=[],
+            is_output_node=True,
+            is_dev_only=True,
+        )
+
+    @classmethod
+    def apply(cls, run: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
+        proof = _case(run).proof
+        if proof is None:
+            raise InvalidSetting("This proof is not known any more.", "Begin it anew.")
+        proof.judge(latents, vae)
+        return io.NodeOutput()

@@ -1,0 +1,97 @@
+"""What can make a model faster on this machine, by how much the picture may change: what a probe has to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isqrt
+
+from ...core.choices import CHOICES
+from ...core.phrases import Phrase, phrase
+from ...optimizers.step_reuse.samplers import FEWEST_STEPS
+from ...optimizers.token_merging.automatic import minimum_tokens
+from ...workbench.comfyui.workflow import Workflow
+from ...workbench.expectation.expect import Range
+from ...workbench.expectation.prior import prior
+from ...workbench.recipe import Step
+from ..built_in_presets import Machine, built_in_recipe, machine_here
+from ..recipes import Nodes, changed_by
+from .foreign import KNOWN
+from .wires import Wire, find_wires, solver_on, steps_on, upstream
+
+REUSE_STEPS, _MERGING = "PacelineReuseSteps", "PacelineApplyToMe"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried on a wire.
+
+    Attributes:
+        tries: nodes that make an evaluation shorter, each by the title under which it is probed.
+        reuse: whether Reuse Steps can come behind them.
+        notes: what is left out, and why.
+        before: how many times fewer evaluations others measured; None where nothing can be said before a run.
+    """
+
+    wire: Wire
+    tries: dict[str, Step]
+    reuse: bool
+    notes: tuple[Phrase, ...]
+    before: Range | None
+
+    def steps(self, names: Sequence[str], budget: float | None) -> list[Step]:
+        """Return the nodes to insert, in order."""
+        reused = [] if budget is None else [Step(REUSE_STEPS, {"budget": budget})]
+        return [*(step for name, step in self.tries.items() if name in names), *reused]
+
+
+def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
+    """Return what is tried on each wire of a workflow on which anything is."""
+    plans = [_plan(workflow, wire, choice, machine_here(), nodes) for wire in find_wires(workflow)]
+    return [plan for plan in plans if plan is not None]
+
+
+def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: Nodes) -> Plan | None:
+    way = {id: workflow.type(id) for id in upstream(workflow, wire)}
+    if "PacelineOptimizePreset" in way.values():
+        return None  # it applies what would be inserted
+    there = {*way.values()} | {KNOWN[type].to for type in way.values() if type in KNOWN}
+    steps = steps_on(workflow, wire)
+    few = steps if steps is not None and steps <= FEWEST_STEPS else None
+    file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
+    # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
+    machine = replace(machine, fast_int8=few is not None and machine.device == "cuda" and not file)
+    recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
+    tries = {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
+    changes = CHOICES[choice].merging != ""
+    caches = [workflow.title(id) for id, type in way.items() if type in KNOWN and KNOWN[type].to == REUSE_STEPS]
+    reuse = changes and few is None and REUSE_STEPS not in there
+    least = minimum_tokens(machine.device)
+    side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
+    notes = []
+    if changes and few is not None:
+        notes.append(
+            phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
+        )
+    elif changes and caches:
+        notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
+    if (
+        any(step.node == _MERGING for step in tries.values()) and machine.device != "cpu"
+    ):  # there small pictures have enough
+        notes.append(
+            phrase(
+                "Apply ToMe pays from about {least} tokens on, in most models {side} x {side} pixels.",
+                least=least,
+                side=side,
+            )
+        )
+    if file:
+        notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
+    if not tries and not reuse:
+        return None if not notes else Plan(wire, {}, False, tuple(notes), None)
+    before = prior(steps, solver_on(workflow, wire), None, CHOICES[choice].limit) if reuse else None
+    return Plan(wire, tries, reuse, tuple(notes), before if before is not None and before.high > 1 else None)
+
+
+def _names_int8(value: object) -> bool:
+    return isinstance(value, str) and "int8" in value.lower()

@@ -1,0 +1,105 @@
+"""What is said of a workflow's speed. Expected and measured never use the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.phrases import Phrase, data, phrase
+from ...optimizers.hosts.comfyui.reporting import Payload
+from ...workbench.expectation.expect import Range
+from ...workbench.measurement.speedup import Speedup
+from ...workbench.measurement.verdict_text import fraction, speed_text
+
+
+def told(text: str) -> Payload:
+    """Return ``Told`` in web/js/payloads.d.ts: a sentence, and the same as data for other languages."""
+    return {"text": str(text), "phrase": data(text)}
+
+
+def before_any_run(ranges: Sequence[Range]) -> Phrase:
+    """Return what is expected of Reuse Steps on all wires, from other models."""
+    if not ranges:
+        return phrase("How much faster is known after one run: nothing is measured here yet.")
+    low, high = min(one.low for one in ranges), max(one.high for one in ranges)
+    return phrase(
+        "Expected {low:.1f}x to {high:.1f}x, from other models with so many steps. Nothing is measured here yet.",
+        low=low,
+        high=high,
+    )
+
+
+def where_time_went(seconds: Mapping[str, float]) -> Phrase:
+    """Return e.g. ``This run took 271 s: steps 84 %, VAE 11 %, loading 5 %``, from seconds by part."""
+    whole = sum(seconds.values()) or 1.0
+    names = {
+        "steps": phrase("steps"),
+        "loading": phrase("loading"),
+        "text": phrase("text"),
+        "vae": phrase("VAE"),
+        "rest": phrase("the rest"),
+    }
+    parts: Phrase | None = None
+    for name in sorted(seconds, key=lambda name: (name == "rest", -seconds[name])):
+        share = seconds[name] / whole
+        if share < 0.005:
+            continue
+        part = phrase("{part} {share:.0%}", part=names[name], share=share)
+        parts = part if parts is None else phrase("{parts}, {part}", parts=parts, part=part)
+    return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
+
+
+def expected_speed(speed: Range) -> Phrase:
+    """Return how much faster a whole run is expected to get."""
+    return phrase(
+        "expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", likely=speed.likely, low=speed.low, high=speed.high
+    )
+
+
+def expected_steps(steps: Range, distance: Range) -> Phrase:
+    """Return what is expected of the steps alone, and of the picture."""
+    if distance.high == 0:
+        return phrase(
+            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",
+            likely=steps.likely,
+            low=steps.low,
+            high=steps.high,
+        )
+    return phrase(
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference about {share} of a seed change "
+        "({least} to {most})",
+        likely=steps.likely,
+        low=steps.low,
+        high=steps.high,
+        share=fraction(distance.likely),
+        least=fraction(distance.low),
+        most=fraction(distance.high),
+    )
+
+
+def proved(speedup: Speedup, work: float, share: float | None, pictures: int) -> Phrase:
+    """Return what a proof has measured: ``work`` is the share of the network's evaluations that was left.
+
+    Without a ``share`` another seed draws the same picture.
+    """
+    speed = speed_text(speedup)
+    if share is None:
+        return phrase(
+            "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",
+            pictures=pictures,
+            speed=speed,
+            work=work,
+        )
+    return phrase(
+        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} of a "
+        "seed change in the farthest.",
+        pictures=pictures,
+        speed=speed,
+        work=work,
+        share=fraction(share),
+    )
+
+
+def label_of(titles: Sequence[str], settings: Mapping[str, Any]) -> str:
+    """Return e.g. ``Set Attention Processor + Reuse Steps 0.1``."""
+    return " + ".join(f"{title} {settings[title]}" if title in settings else title for title in titles)

@@ -1,0 +1,247 @@
+"""*Make this workflow faster* as one state machine: each answer has a prompt to run, or says what is known."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from ...core.errors import InvalidSetting, UnsupportedModel
+from ...core.phrases import phrase
+from ...optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.reporting import Payload
+from ...workbench.comfyui.observer import Observer
+from ...workbench.comfyui.probe import Probed, probe
+from ...workbench.comfyui.workflow import Workflow
+from ...workbench.recipe import Recipe, Step
+from ..recipes import Nodes, apply_recipe
+from .offers import Offer, make_offers
+from .plan import Plan, make_plans
+from .proof import Proof
+from .request import Request, read_request
+from .runs import PICTURES, inserted, observed, probing, proving
+from .sentences import before_any_run, expected_speed, expected_steps, told, where_time_went
+
+FASTER = "/paceline/faster"
+
+_PARTS = {"loading": "loading", "textEncoding": "text", "decoding": "vae"}
+"""Parts of a run by the page's kinds of nodes. What a sampler's node took is told by the observer."""
+
+
+@dataclass
+class Case:
+    """One workflow that is made faster: what was asked, and what is known by now.
+
+    ``probed`` has the findings of each sampling, in their order; ``proof`` is None before one has begun.
+    """
+
+    workflow: Workflow
+    choice: str
+    plans: list[Plan]
+    nodes: Nodes
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    observer: Observer = field(default_factory=Observer)
+    probed: list[list[Probed]] = field(default_factory=list)
+    probing: bool = False
+    offers: list[Offer] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    proof: Proof | None = None
+
+    def next(self, request: Request) -> Payload:
+        """Return what follows after a prompt has ended, or was stopped."""
+        if self.proof is not None:
+            return self.proved(request)
+        if self.offers is not None:
+            return self.answer()
+        if not self.observer.samplings:
+            why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
+            return _state("look", why_not=why)
+        if not self.probing:
+            self.probed = [[] for _ in self.observer.samplings]
+            self.seconds = self._seconds(request.seconds)
+            tries = any(plan.tries for plan in self.plans)
+            if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
+                self.probing = True
+                prompt = probing(self.workflow, [plan.wire for plan in self.plans], self.run)
+                return _state("probe", self.run, prompt, lines=[where_time_went(self.seconds)])
+        self.offers = make_offers(
+            self.observer.samplings, self.probed, self.plans, self.choice, sum(self.seconds.values())
+        )
+        self.observer.forget()
+        return self.answer()
+
+    def probe(self, say: Any) -> None:
+        """Try each candidate on what was kept of the run; ``say`` is told the share that is done.
+
+        Called by a node. What is known when somebody stops it stays.
+        """
+        samplings = self.observer.samplings
+        for number, sampling in enumerate(samplings):
+            tries = self.plans[int(sampling.wire)].tries
+            candidates = {title: partial(self._with, step) for title, step in tries.items()}
+            if not candidates or not sampling.can_probe:
+                continue
+
+            def tell(done: float, total: float, name: str, number: int = number) -> None:
+                say((number + done / max(1, total)) / len(samplings))
+
+            probe(sampling, candidates, tell, 1.0, self.probed[number])
+
+    def answer(self) -> Payload:
+        offers = self.offers or []
+        lines = [where_time_went(self.seconds)]
+        if not offers:
+            lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
+        return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
+
+    def prove(self, number: int) -> Payload:
+        offer = self.offer(number)
+        self.proof = Proof(number, Observer(keep=False))
+        prompt = proving(self.workflow, offer.chosen, self.run)
+        if prompt is None:
+            self.proof = None
+            raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
+        return _state("proof", self.run, prompt)
+
+    def proved(self, request: Request) -> Payload:
+        proof, self.proof = self.proof, None
+        state = self.answer()
+        if proof is not None and not request.stopped:
+            measured = None if proof.text is None else told(proof.text)
+            state["phase"] = "proved"
+            state["offers"][proof.offer] |= {"measured": measured, "picture": proof.picture}
+        return state
+
+    def keep(self, number: int) -> Payload:
+        return _state("keep", self.run, inserted(self.workflow, self.offer(number).chosen))
+
+    def offer(self, number: int) -> Offer:
+        if self.offers is None or number >= len(self.offers):
+            raise InvalidSetting(f"There is no offer {number}.", "Choose one of the answer's.")
+        return self.offers[number]
+
+    def _offer(self, offer: Offer) -> Payload:
+        """Return ``Offer`` in web/js/payloads.d.ts."""
+        return {
+            "label": offer.label,
+            "expected": told(expected_speed(offer.speed)),
+            "about": told(expected_steps(offer.steps, offer.distance)),
+            "steps": [offer.steps.low, offer.steps.likely, offer.steps.high],
+            "proof_seconds": PICTURES * offer.seconds * (1 + 1 / offer.steps.likely),
+            "measured": None,
+            "picture": None,
+            "inserts": [
+                {
+                    "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
+                    "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in steps],
+                }
+                for wire, steps in offer.chosen
+            ],
+        }
+
+    def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
+        """Return the seconds of the run's parts, from those of its nodes by kind and from what was observed."""
+        samplings = self.observer.samplings
+        steps, loading = sum(one.steps for one in samplings), sum(one.loading for one in samplings)
+        found = {"steps": steps} | {part: kinds.get(kind, 0.0) for kind, part in _PARTS.items()}
+        found["loading"] = max(loading, found["loading"])  # the page tells weights that a sampler loads from its rest
+        found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
+        return found
+
+    def _with(self, step: Step, model: ModelPatcher) -> ModelPatcher:
+        """Return a model with a node's technique; `UnsupportedModel` says why it cannot have it."""
+        applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
+        if not applied.steps:
+            raise UnsupportedModel(applied.left_out[0])
+        changed: ModelPatcher = applied.objects["model"]
+        return changed
+
+
+class Desk:
+    """Holds the one case whose run is watched: what is kept of it can be large."""
+
+    def __init__(self) -> None:
+        self._case: Case | None = None
+        self._lock = Lock()
+
+    def case(self, run: str) -> Case | None:
+        """Return the case of a run; None if it is another one's, or none."""
+        case = self._case
+        return case if case is not None and case.run == run else None
+
+    def take(self, case: Case | None) -> None:
+        """Take a case in the place of the one before, whose memory is freed."""
+        with self._lock:
+            before, self._case = self._case, case
+        if before is not None:
+            before.observer.forget()
+
+    def queued(self, sent: Any) -> Any:
+        """Free what was kept of a run when another prompt is queued and no probe waits for it; return the prompt."""
+        case = self._case
+        if case is not None and not case.probing and case.run not in str(sent):
+            case.observer.forget()
+        return sent
+
+
+DESK = Desk()
+
+
+def faster_payload(sent: Any, nodes: Nodes) -> Payload:
+    """Return ``FasterState`` in web/js/payloads.d.ts; `InvalidSetting` for a request that cannot be answered."""
+    request = read_request(sent)
+    if request.do in ("look", "run"):
+        workflow = Workflow.read(request.prompt)
+        case = Case(workflow, request.choice, make_plans(workflow, request.choice, nodes), nodes)
+        return _look(case) if request.do == "look" else _begin(case)
+    known = DESK.case(request.run)
+    if request.do == "drop":
+        if known is not None:
+            DESK.take(None)
+        return _state("look")
+    if known is None:
+        raise InvalidSetting("This run is not known any more: another one was watched since.", "Run it once more.")
+    if request.do == "next":
+        return known.next(request)
+    return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)
+
+
+def _look(case: Case) -> Payload:
+    titles = list(dict.fromkeys(title for plan in case.plans for title in plan.tries))
+    titles += ["Reuse Steps"] if any(plan.reuse for plan in case.plans) else []
+    notes = list(dict.fromkeys(note for plan in case.plans for note in plan.notes))
+    if not titles:
+        why = phrase(
+            "Nothing is left to try: what could make it faster is there already, or it has no sampler with a model."
+        )
+        return _state("look", why_not=why, lines=notes)
+    ranges = [plan.before for plan in case.plans if plan.before is not None]
+    looked = phrase("Looks at: {names}", names=", ".join(titles))
+    return _state("look", lines=[before_any_run(ranges), looked, *notes])
+
+
+def _begin(case: Case) -> Payload:
+    DESK.take(case)
+    return _state("run", case.run, observed(case.workflow, [plan.wire for plan in case.plans], case.run))
+
+
+def _state(
+    phase: str,
+    run: str = "",
+    prompt: Any = None,
+    why_not: str = "",
+    lines: list[Any] | None = None,
+    offers: list[Payload] | None = None,
+) -> Payload:
+    said = [told(line) for line in lines or ()]
+    return {
+        "phase": phase,
+        "run": run,
+        "prompt": prompt,
+        "why_not": told(why_not),
+        "lines": said,
+        "offers": offers or [],
+    }

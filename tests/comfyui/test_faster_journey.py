@@ -1,0 +1,180 @@
+"""*Make this workflow faster* from the question to the proof, run by ComfyUI's executor."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from executing import Executor
+from paceline.core.errors import InvalidSetting
+
+
+def node(kind: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": kind, "inputs": inputs}
+
+
+def ask(**sent: Any) -> dict[str, Any]:
+    from paceline.nodes import NODES
+    from paceline.server.faster.state import faster_payload
+
+    return faster_payload(sent, NODES)
+
+
+@pytest.fixture
+def workflow(comfyui: Executor, icons: Any) -> dict[str, Any]:
+    model, encode = icons
+    sampling = {"seed": 3, "steps": 16, "cfg": 3.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    links = {name: [name, 0] for name in ("model", "positive", "negative")}
+    return {
+        "model": comfyui.give("MODEL", "icons", model),
+        "positive": comfyui.give("CONDITIONING", "heart", encode("red heart flat")),
+        "negative": comfyui.give("CONDITIONING", "nothing", encode("")),
+        "latent": comfyui.give("LATENT", "blank", {"samples": torch.zeros(1, 4, 32, 32)}),
+        "sampler": node("KSampler", **links, latent_image=["latent", 0], **sampling),
+        "save": node("PreviewAny", source=["sampler", 0]),
+    }
+
+
+def latent(comfyui: Executor, prompt: dict[str, Any], id: str = "sampler") -> torch.Tensor:
+    return comfyui.value(prompt, [id, 0])["samples"]
+
+
+def answered(comfyui: Executor, prompt: dict[str, Any], choice: str = "fast") -> dict[str, Any]:
+    state = ask(do="run", prompt=prompt, choice=choice)
+    while state["prompt"] is not None:
+        comfyui.run(state["prompt"])
+        state = ask(do="next", run=state["run"])
+    return state
+
+
+def test_from_the_question_to_the_proof(comfyui, workflow):
+    from paceline.server.faster.state import DESK
+
+    before, plain = copy.deepcopy(workflow), latent(comfyui, workflow)
+    looked = ask(do="look", prompt=workflow, choice="fast")
+    said = [line["text"] for line in looked["lines"]]
+    assert said[0].startswith("Expected 1") and said[0].endswith("Nothing is measured here yet.")
+    assert said[1] == "Looks at: Apply ToMe, Set Attention Processor, Reuse Steps"
+
+    began = ask(do="run", prompt=workflow, choice="fast")
+    assert torch.equal(latent(comfyui, began["prompt"]), plain)
+    probing = ask(do="next", run=began["run"], seconds={"samplingRun": 3.0, "decoding": 0.5})
+    assert probing["phase"] == "probe" and probing["lines"][0]["text"].startswith("This run took ")
+    assert ", VAE " in probing["lines"][0]["text"]
+    case = DESK.case(began["run"])
+    assert case.observer.bytes > 0
+    comfyui.run(probing["prompt"])
+    answer = ask(do="next", run=began["run"])
+    assert answer["phase"] == "answer" and case.observer.bytes == 0 and answer["prompt"] is None
+    assert [one.name for one in case.probed[0]] == ["Apply ToMe", "Set Attention Processor"]
+    best, *_ = answer["offers"]
+    assert "Reuse Steps" in best["label"] and best["expected"]["text"].startswith("expected 1.")
+    assert best["steps"][0] <= best["steps"][1] <= best["steps"][2] and best["measured"] is None
+
+    kept = ask(do="keep", run=began["run"])["prompt"]
+    (insert,) = best["inserts"]
+    assert [step["node"] for step in insert["steps"]] == [kept[id]["class_type"] for id in kept if id not in workflow]
+    assert insert["receivers"] == [{"node": "sampler", "input": "model"}]
+    proving = ask(do="prove", run=began["run"])
+    comfyui.run(proving["prompt"])
+    proved = ask(do="next", run=began["run"])
+    measured = proved["offers"][0]["measured"]["text"]
+    assert proved["phase"] == "proved" and measured.startswith("Measured, steps of 3 pictures: ")
+    assert "of a seed change in the farthest." in measured
+    assert proved["offers"][0]["picture"] is None  # no VAE makes pictures here
+    drawn = {name: latent(comfyui, prompt) for name, prompt in (("kept", kept), ("plain", workflow))}
+    assert torch.equal(drawn["plain"], plain) and not torch.equal(drawn["kept"], plain)
+    assert workflow == before
+
+
+def test_a_proof_draws_what_the_workflow_draws_with_three_seeds(comfyui, workflow):
+    state = answered(comfyui, workflow)
+    prompt = ask(do="prove", run=state["run"])["prompt"]
+    links = {
+        name: link for name, link in prompt["paceline_trial"]["inputs"].items() if name.startswith(("plain", "fast"))
+    }
+    drawn = {name: comfyui.value(prompt, link)["samples"] for name, link in links.items()}
+    for seed in range(3):
+        seeded = copy.deepcopy(workflow)
+        seeded["sampler"]["inputs"]["seed"] += seed
+        assert torch.equal(drawn[f"plain {seed} 0"], latent(comfyui, seeded))
+        assert not torch.equal(drawn[f"faster {seed} 0"], drawn[f"plain {seed} 0"])
+
+
+def test_two_samplers_on_one_model_share_its_nodes(comfyui, workflow):
+    second = {**workflow["sampler"]["inputs"], "latent_image": ["sampler", 0], "denoise": 0.6, "seed": 4}
+    prompt = workflow | {"second": node("KSampler", **second), "save": node("PreviewAny", source=["second", 0])}
+    plain = latent(comfyui, prompt, "second")
+    began = ask(do="run", prompt=prompt, choice="fast")
+    assert torch.equal(latent(comfyui, began["prompt"], "second"), plain)
+    comfyui.run(ask(do="next", run=began["run"])["prompt"])
+    (offer, *_) = ask(do="next", run=began["run"])["offers"]
+    (insert,) = offer["inserts"]
+    assert [one["node"] for one in insert["receivers"]] == ["sampler", "second"]
+    proving = ask(do="prove", run=began["run"])["prompt"]
+    ends = {name for name in proving["paceline_trial"]["inputs"] if name.startswith("plain")}
+    assert ends == {"plain 0 0", "plain 1 0", "plain 2 0"}  # the second sampler's alone
+    comfyui.run(proving)
+    assert ask(do="next", run=began["run"])["offers"][0]["measured"]
+
+
+def test_what_is_known_stays_where_the_probe_is_stopped(comfyui, workflow):
+    began = ask(do="run", prompt=workflow, choice="balanced")
+    comfyui.run(began["prompt"])
+    assert ask(do="next", run=began["run"])["phase"] == "probe"
+    answer = ask(do="next", run=began["run"], stopped=True)
+    assert answer["phase"] == "answer"
+    assert all(one["label"].startswith("Reuse Steps ") for one in answer["offers"])
+
+
+def test_a_run_that_does_not_sample_says_so(comfyui, workflow):
+    began = ask(do="run", prompt=workflow, choice="fast")
+    state = ask(do="next", run=began["run"], stopped=True)
+    assert state["prompt"] is None and "did not come to the end of a sampler" in state["why_not"]["text"]
+
+
+def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):
+    from paceline.server.faster.state import DESK
+
+    first = ask(do="run", prompt=workflow, choice="fast")
+    second = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(first["prompt"])  # as when somebody runs a prompt again that was saved with its picture
+    assert DESK.case(second["run"]).observer.samplings == []
+    with pytest.raises(InvalidSetting, match="not known any more"):
+        ask(do="next", run=first["run"])
+    comfyui.run(second["prompt"])
+    assert DESK.case(second["run"]).observer.bytes > 0
+    case = DESK.case(second["run"])
+    DESK.queued({"prompt": workflow})  # another prompt is queued before anybody has asked for the probe
+    assert case.observer.bytes == 0 and case.observer.samplings == []
+    ask(do="drop", run=second["run"])
+    assert DESK.case(second["run"]) is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (None, "cannot be read"),
+        ({}, "do: Field required"),
+        ({"do": "jump"}, "do: Input should be 'look'"),
+        ({"do": "look", "prompt": []}, "prompt: Input should be a valid dictionary"),
+        ({"do": "look", "prompt": {"1": 2}}, "no workflow in the API format"),
+        ({"do": "look", "prompt": {}, "choice": "best"}, "choice: Input should be 'lossless'"),
+        ({"do": "next", "run": "x", "seconds": {"steps": float("nan")}}, "seconds.steps"),
+        ({"do": "next", "run": "x"}, "not known any more"),
+        ({"do": "look", "prompt": {}, "more": 1}, "more: Extra inputs are not permitted"),
+    ],
+)
+def test_a_bad_request_is_refused_with_a_sentence(comfyui, sent, words):
+    from paceline.nodes import NODES
+    from paceline.server.faster.state import faster_payload
+
+    with pytest.raises(InvalidSetting, match=words):
+        faster_payload(sent, NODES)
+
+
+def test_a_workflow_without_a_sampler_is_told(comfyui):
+    state = ask(do="look", prompt={"1": node("Note")}, choice="fast")
+    assert "no sampler with a model" in state["why_not"]["text"]

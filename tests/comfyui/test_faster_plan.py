@@ -1,0 +1,205 @@
+"""What *Make this workflow faster* finds in a workflow, and what it tries there."""
+
+from __future__ import annotations
+
+import copy
+import re
+from importlib import import_module
+from typing import Any
+
+import pytest
+from faster import PROMPT
+
+
+@pytest.fixture(autouse=True)
+def nodes_of_comfyui(comfy: Any) -> None:
+    import_module("nodes")
+
+
+def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
+    from paceline.nodes import NODES
+    from paceline.server.faster.plan import make_plans
+    from paceline.workbench.comfyui.workflow import Workflow
+
+    return make_plans(Workflow.read(prompt), choice, NODES)
+
+
+def prompt_with(**changes: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(PROMPT) | changes
+
+
+def plan(prompt: dict[str, Any], choice: str = "fast") -> Any:
+    (found,) = plans_of(prompt, choice)
+    return found
+
+
+def nodes_of(plan: Any) -> set[str]:
+    return {step.node for step in plan.tries.values()} | ({"PacelineReuseSteps"} if plan.reuse else set())
+
+
+def plain_prompt(**changes: dict[str, Any]) -> dict[str, Any]:
+    """The workflow without EasyCache."""
+    prompt = prompt_with(**changes)
+    prompt["5"]["inputs"]["model"] = ["1", 0]
+    return prompt
+
+
+def test_it_finds_where_a_model_is_sampled_and_what_each_choice_tries_there():
+    prompt = plain_prompt()
+    assert plan(prompt).wire.receivers == (("5", "model"),)
+    attention = "PacelineSetAttentionProcessor"
+    assert nodes_of(plan(prompt, "lossless")) == {attention}
+    assert nodes_of(plan(prompt, "fast")) == {"PacelineApplyToMe", attention, "PacelineReuseSteps"}
+    (merging,) = [step for step in plan(prompt, "balanced").tries.values() if step.node == "PacelineApplyToMe"]
+    assert merging.inputs == {"preset": "quality"}
+    assert plan(prompt).before.high > 1 and plan(prompt, "lossless").before is None
+
+
+def test_what_is_there_already_is_not_tried_twice():
+    found = plan(PROMPT)  # EasyCache is on the model
+    assert not found.reuse
+    assert [str(note) for note in found.notes] == ["Reuse Steps is left out: EasyCache leaves out steps already."]
+    merged = {"class_type": "TomePatchModel", "inputs": {"model": ["1", 0], "ratio": 0.3}}
+    assert "PacelineApplyToMe" not in nodes_of(plan(prompt_with(**{"2": merged})))
+    preset = {"class_type": "PacelineOptimizePreset", "inputs": {"model": ["1", 0], "preset": "fast"}}
+    assert plans_of(prompt_with(**{"2": preset})) == []
+
+
+def test_a_model_is_compiled_where_that_pays(monkeypatch):
+    from paceline.server.built_in_presets import Machine
+    from paceline.server.faster import plan as server
+
+    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
+    assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor", "PacelineCompileUNet"}
+
+
+def custom(**changes: dict[str, Any]) -> dict[str, Any]:
+    """The workflow with a sampler that gets guider and noise levels from other nodes."""
+    return prompt_with(
+        **{
+            "5": {"class_type": "SamplerCustomAdvanced", "inputs": {"guider": ["guider", 0], "sigmas": ["sigmas", 0]}},
+            "guider": {"class_type": "BasicGuider", "inputs": {"model": ["2", 0], "conditioning": ["3", 0]}},
+            "number": {"class_type": "PrimitiveInt", "inputs": {"value": 4}},
+            "many": {"class_type": "PrimitiveInt", "inputs": {"value": 20}},
+            "turbo": {"class_type": "PrimitiveBoolean", "inputs": {"value": True}},
+            "switch": {
+                "class_type": "ComfySwitchNode",
+                "inputs": {"switch": ["turbo", 0], "on_true": ["number", 0], "on_false": ["many", 0]},
+            },
+        }
+        | changes
+    )
+
+
+SCHEDULES = {
+    "ManualSigmas": ({"sigmas": "1., 0.9, 0.5, 0.2, 0."}, 4),
+    "LTXVScheduler": ({"steps": 8, "max_shift": 2.05, "base_shift": 0.95, "stretch": True, "terminal": 0.1}, 8),
+    "BasicScheduler": ({"model": ["2", 0], "scheduler": "simple", "steps": ["switch", 0], "denoise": 1.0}, 4),
+    "Flux2Scheduler": ({"steps": 20, "width": 64, "height": 64}, None),
+}
+
+
+@pytest.mark.parametrize(("name", "about"), SCHEDULES.items())
+def test_models_of_few_steps_get_no_reuse_steps(comfyui, name, about):
+    inputs, few = about
+    prompt = custom(sigmas={"class_type": name, "inputs": inputs})
+    prompt["guider"]["inputs"]["model"] = ["1", 0]
+    found = plan(prompt)
+    assert {"PacelineApplyToMe", "PacelineSetAttentionProcessor"} <= nodes_of(found)
+    assert found.reuse == (few is None)
+    sentence = f"Reuse Steps is left out: of so few steps ({few}) each changes the picture too much."
+    assert [str(note) for note in found.notes] == ([sentence] if few else [])
+
+
+def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
+    text = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "4"}}
+    prompt = custom(sigmas={"class_type": "BasicScheduler", "inputs": {"steps": ["text", 0]}}, text=text)
+    prompt["guider"]["inputs"]["model"] = ["1", 0]
+    assert plan(prompt).notes == () and plan(prompt).reuse
+
+
+def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
+    from paceline.server.faster.wires import find_wires, solver_on
+    from paceline.workbench.comfyui.workflow import Workflow
+
+    named = {"class_type": "KSamplerSelect", "inputs": {"sampler_name": "dpmpp_2m"}}
+    prompt = custom(chosen=named)
+    for sampler, solver in ((["chosen", 0], "dpmpp_2m"), (["nowhere", 0], None)):
+        prompt["5"]["inputs"]["sampler"] = sampler
+        workflow = Workflow.read(prompt)
+        assert [solver_on(workflow, wire) for wire in find_wires(workflow)] == [solver]
+    workflow = Workflow.read(PROMPT)
+    assert [solver_on(workflow, wire) for wire in find_wires(workflow)] == ["euler"]
+
+
+@pytest.mark.parametrize(
+    ("file", "steps", "quantized"), [("x", 4, True), ("x", 20, False), ("z_int8.safetensors", 4, False)]
+)
+def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
+    from paceline.server.built_in_presets import Machine
+    from paceline.server.faster import plan as server
+
+    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
+    prompt = plain_prompt()
+    prompt["1"]["inputs"]["ckpt_name"], prompt["5"]["inputs"]["steps"] = file, steps
+    found = plan(prompt)
+    assert ("PacelineQuantizeInt8" in nodes_of(found)) == quantized
+    said = [str(note) for note in found.notes if "int8" in note]
+    named = [f"Quantize int8 is left out: {file} has int8 weights already, by its name."]
+    assert said == (named if "int8" in file else [])
+
+
+def test_the_second_model_of_a_guider_is_left_alone_as_the_first_decides_for_both(comfyui):
+    second = {"class_type": "UNETLoader", "inputs": {"unet_name": "x", "weight_dtype": "default"}}
+    guided = {
+        "model": ["1", 0],
+        "positive": ["3", 0],
+        "cfg": 4.0,
+        "model_negative": ["second", 0],
+        "negative": ["3", 0],
+    }
+    guider = {"class_type": "DualModelGuider", "inputs": guided}
+    sigmas = {"class_type": "ManualSigmas", "inputs": {"sigmas": ", ".join(str(20.0 - step) for step in range(21))}}
+    assert plan(custom(second=second, guider=guider, sigmas=sigmas)).wire.receivers == (("guider", "model"),)
+
+
+@pytest.mark.parametrize(("turbo", "converted"), [(True, True), (False, False), ("text", False)])
+def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(comfyui, turbo, converted):
+    inputs = {"switch": ["turbo", 0], "on_true": ["2", 0], "on_false": ["1", 0]}
+    prompt = custom(
+        models={"class_type": "ComfySwitchNode", "inputs": inputs},
+        guider={"class_type": "BasicGuider", "inputs": {"model": ["models", 0], "conditioning": ["3", 0]}},
+        sigmas={"class_type": "Flux2Scheduler", "inputs": {"steps": 20, "width": 64, "height": 64}},
+    )
+    prompt["turbo"]["inputs"]["value"] = turbo
+    if turbo == "text":  # not known before the run
+        prompt["turbo"] = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "true"}}
+    assert plan(prompt).reuse != converted  # EasyCache is on that side
+
+
+def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
+    from paceline.optimizers.token_merging.automatic import Automatic
+    from paceline.server.built_in_presets import Machine
+    from paceline.server.faster import plan as server
+
+    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
+    (said,) = plan(plain_prompt()).notes
+    tokens, width, height = (int(number) for number in re.findall(r"\d+", said))
+    assert Automatic.for_block(tokens, "cuda", False) and not Automatic.for_block(tokens - 1, "cuda", False)
+    assert width * height == tokens * 16**2
+
+
+def test_each_known_node_has_settings_that_ours_takes():
+    from paceline.nodes import NODES
+    from paceline.server.faster.foreign import KNOWN, converted_inputs
+
+    old = {"backend": "cudagraphs", "mode": "max-autotune", "dynamic": False, "fullgraph": True, "ratio": 0.4}
+    compiled = {"mode": "reduce-overhead", "fullgraph": True, "dynamic": "false"}
+    for node, conversion in KNOWN.items():
+        inputs = converted_inputs(node, old | {"sage_attention": "auto"}, NODES)
+        if conversion.to.startswith("PacelineCompile"):
+            assert inputs == compiled, node
+        elif conversion.to == "PacelineSetAttentionProcessor":
+            assert inputs == {"backend": "sage" if "Sage" in node else "flash"}
+        elif node == "TomePatchModel":
+            assert inputs == {"preset": "custom", "method": "merge", "ratio": 0.4}

@@ -1,1 +1,0 @@
-"""Search for the settings of a workflow that are fastest and still draw the picture: numbers only, no host."""
