@@ -25,7 +25,7 @@ def kl(seed: int = 0, width: int = 32, levels: int = 4) -> Any:
     Args:
         seed: of the weights.
         width: channels of every level (SD: 128, 256, 512, 512); a multiple of 32.
-        levels: resolutions; the latent is smaller by 2 to the power of ``levels - 1``, which is 8 for ComfyUI's nodes.
+        levels: resolutions; the latent is smaller by 2 to the power of ``levels - 1`` (SD: 8).
     """
     import comfy.ldm.models.autoencoder
     import comfy.sd
@@ -45,7 +45,9 @@ def kl(seed: int = 0, width: int = 32, levels: int = 4) -> Any:
     parameters = {"ddconfig": config, "embed_dim": 4}
     with torch.device("meta"):
         shapes = comfy.ldm.models.autoencoder.AutoencoderKL(**parameters)
-    return comfy.sd.VAE(sd=_random(shapes, seed), config={"params": parameters}, dtype=torch.float32)
+    vae = comfy.sd.VAE(sd=_random(shapes, seed), config={"params": parameters}, dtype=torch.float32)
+    vae.upscale_ratio = vae.downscale_ratio = 2 ** (levels - 1)
+    return vae
 
 
 def sd15(seed: int = 0, latent_channels: int = 4, dtype: torch.dtype | None = torch.float32) -> Any:
