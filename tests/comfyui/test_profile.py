@@ -21,7 +21,7 @@ def inputs(studio: Any) -> dict[str, Any]:
     model, encode = emoji_model.load()
     return {
         "model": model, "positive": encode("red apple"), "negative": encode(""),
-        "latent_image": {"samples": torch.zeros(1, 4, 32, 32)}, "seed": 42, "steps": 3, "cfg": 2.0,
+        "latent_image": {"samples": torch.zeros(1, 4, 16, 16)}, "seed": 42, "steps": 3, "cfg": 2.0,
         "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0,
     }  # fmt: skip
 
