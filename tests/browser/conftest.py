@@ -57,7 +57,7 @@ def pytest_runtest_teardown(item: pytest.Function) -> Iterator[None]:
             page.restart()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # an open browser draws sixty times a second, beside the tests that come later
 def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page of the server, past its greetings for new users. After a test that failed it is in another browser."""
     try:
