@@ -158,26 +158,23 @@ def core_node() -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture
-def output_folder(comfy: Any, tmp_path: Path) -> Iterator[Path]:
-    """ComfyUI's output folder, empty."""
-    import folder_paths
+def empty_folder(kind: str) -> Any:
+    """Return a fixture: a folder of ComfyUI's, ``output`` or ``user``, that is empty."""
 
-    before = folder_paths.get_output_directory()
-    folder_paths.set_output_directory(str(tmp_path))
-    yield tmp_path
-    folder_paths.set_output_directory(before)
+    @pytest.fixture
+    def folder(comfy: Any, tmp_path: Path) -> Iterator[Path]:
+        import folder_paths
+
+        get, put = (getattr(folder_paths, f"{verb}_{kind}_directory") for verb in ("get", "set"))
+        before = get()
+        put(str(tmp_path))
+        yield tmp_path
+        put(before)
+
+    return folder
 
 
-@pytest.fixture
-def user_folder(comfy: Any, tmp_path: Path) -> Iterator[Path]:
-    """ComfyUI's user folder, empty."""
-    import folder_paths
-
-    before = folder_paths.get_user_directory()
-    folder_paths.set_user_directory(str(tmp_path))
-    yield tmp_path
-    folder_paths.set_user_directory(before)
+output_folder, user_folder = empty_folder("output"), empty_folder("user")
 
 
 @pytest.fixture
