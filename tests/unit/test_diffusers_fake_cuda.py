@@ -25,7 +25,7 @@ TECHNIQUES = {
     "merge": TokenMerging(method="merge", max_downsample=4),
     "fuse": FuseQKV(),
     "vanilla": Attention("vanilla"),
-    "int8": QuantizeInt8(),
+    "int8": QuantizeInt8(mode="weight_only"),  # whether int8 arithmetic is quicker is measured, and it needs a GPU
     "bf16": Precision("bf16"),
 }
 PAIRS = [pair for pair in combinations(TECHNIQUES, 2) if pair != ("kv_downsample", "merge")]
@@ -95,15 +95,14 @@ def call(name, *settings, dtype=torch.float32, calls=2):
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     plain, _, _ = call(name, dtype=dtype)
     served = [title for title in TECHNIQUES if active(name, plain, dtype, title)]
-    assert "kv_downsample" in served and "vanilla" in served and "fuse" in served
+    assert {"kv_downsample", "vanilla", "fuse", "int8"} <= set(served)
     assert ("merge" in served) == name.startswith(("sd1", "sdxl", "ssd"))
 
 
 @pytest.mark.parametrize("pair", often(EACH_ONCE, PAIRS), ids=" and ".join)
 def test_no_pair_of_techniques_does(pair):
     plain, _, _ = call("sd15", dtype=torch.float16)
-    # Whether int8 is quicker, so that it is used at all, is measured.
-    assert active("sd15", plain, torch.float16, *pair) or "int8" in pair
+    assert active("sd15", plain, torch.float16, *pair)
 
 
 def active(name, plain, dtype, *titles):
