@@ -119,7 +119,8 @@ def test_weights_that_are_loaded_again_are_named_with_their_seconds_and_what_too
     with torch.inference_mode():
         profile = profile_job(model, vae, SamplingJob(**given), lambda text: None)
     first, again = profile.weights.lines(profile.seconds)
-    assert first.startswith("loading weights before the first step took 0.4")
-    assert again.startswith("the next run loaded weights again, for 0.4")
+    for line, begin in ((first, "loading weights before the first step took "),
+                        (again, "the next run loaded weights again, for ")):  # fmt: skip
+        assert line.startswith(begin) and float(line.removeprefix(begin).split()[0]) >= 0.4  # a busy machine takes more
     assert f"{type(other.model).__name__} took their place on the device" in again
     assert {first, again} < set(summary_lines(profile, []))
