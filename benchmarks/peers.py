@@ -6,7 +6,8 @@ changes: changes of a workflow in one session, on a small UNet with random weigh
 plain model with the same change (the backend is ``eager``: it compiles and checks the same graphs, and only leaves out
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
 pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
-large: the same on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5.
+large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
+that were not used to choose them; few: likewise, in 8 steps.
 video: fewer keys and values, and Reuse Steps, on a small Wan that has learned moving icons. Only if it is asked for, as
 its weights have to be made first: ``python demo/training/train_icons.py --geometry icons-video``.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
@@ -54,12 +55,15 @@ PICTURES_NOTES = {
     "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
 }
-PICTURES: dict[str, tuple[Witness, Solver, int]] = {
+HELD_OUT = replace(ICONS_64, prompts=ICONS.prompts[8:16])
+PICTURES: dict[str, tuple[Witness, Solver, int | tuple[int, ...]]] = {
     "pictures": (ICONS, SOLVERS[0], 8),
-    "large": (ICONS_64, SOLVERS[0], 4),
+    "large": (HELD_OUT, SOLVERS[0], (13, 15, 17, 18)),
+    "few": (HELD_OUT, Solver("euler", "normal", 8), (5, 6, 7)),
     "video": (replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[:6]), Solver("euler", "simple", 20), 6),
 }
-"""Parts: whose pictures, how they are drawn, and from how many tenths of the steps up fewer steps are drawn."""
+"""Parts: whose pictures, how they are drawn, and which fewer steps too: these, or from so many tenths of them up."""
+PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
@@ -185,8 +189,8 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(bench: Bench, variants: Mapping[str, Apply], least: int = 8) -> Iterator[Row]:
-    """Yield how near each variant stays, and the operations that it leaves, beside ``least`` tenths of the steps up."""
+def pictures(bench: Bench, variants: Mapping[str, Apply], least: int | tuple[int, ...] = 8) -> Iterator[Row]:
+    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``."""
     work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
     steps, curve = bench.solver.steps, []
     for fewer, numbers, _ in fewer_steps(bench, least):
@@ -202,10 +206,16 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], least: int = 8) -> Ite
     yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
+def presets() -> dict[str, Apply]:
+    """Return Apply ToMe's presets, and what ComfyUI has, by name."""
+    found = {"ComfyUI TomePatchModel 0.5": core_tome(0.5)}
+    return {f"{TOME}, {preset}": tome(preset=preset) for preset in PRESETS} | found
+
+
 def mergers() -> dict[str, Apply]:
     """Return what merges or thins tokens, by name."""
     found = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
-    found |= {f"{TOME}, {preset}": tome(preset=preset) for preset in ("quality", "balanced", "fast")}
+    found |= presets()
     return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
 
 
@@ -233,7 +243,7 @@ def main() -> None:
             continue
         bench = Bench(witness, solver, 1)
         bench.pairs = bench.pairs[: 4 if options.quick else None]
-        variants = of_video() if part == "video" else mergers()
+        variants = of_video() if part == "video" else mergers() if part == "pictures" else presets()
         for row in pictures(bench, variants, least):
             print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
             rows.append(vars(row))

@@ -119,10 +119,13 @@ def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
         yield from ((f"DeepCache {every}", deep_cache(bench, every, both / whole - 1)) for every in EVERY)
 
 
-def fewer_steps(bench: Bench, least: int = 4) -> Iterator[tuple[int, dict[str, float], dict[str, list[float]]]]:
-    """Yield numbers of steps from ``least`` tenths to all but one, with what the plain model is with them."""
+def fewer_steps(
+    bench: Bench, least: int | tuple[int, ...] = 4
+) -> Iterator[tuple[int, dict[str, float], dict[str, list[float]]]]:
+    """Yield numbers of steps from ``least`` tenths to all but one, or those given, and the plain model with them."""
     steps = bench.solver.steps
-    for fewer in sorted({*(round(steps * tenths / 10) for tenths in range(least, 10)), steps - 1}):
+    tenths = least if isinstance(least, tuple) else (round(steps * part / 10) for part in range(least, 10))
+    for fewer in sorted({*tenths, steps - 1} if isinstance(least, int) else tenths):
         numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
         bench.counted.pictures = 0.0
         bench.sample(bench.patcher, *bench.pairs[0], fewer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -115,6 +116,16 @@ class Arriving:
     def _read(self) -> list[float]:
         numbers: list[float] = self._numbers.tolist()
         return numbers
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory that a device has, for devices that do not tell the computer's; 8 GiB if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 8 * 2**30
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

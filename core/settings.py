@@ -33,7 +33,7 @@ class Settings:
                 require_choice(one.name, value, tuple(limits["choices"]))
             elif isinstance(one.default, bool):
                 require_boolean(one.name, value)
-            elif limits:
+            elif "minimum" in limits:
                 require = require_integer if isinstance(one.default, int) else require_number
                 require(one.name, value, limits["minimum"], limits["maximum"])
 

@@ -41,8 +41,8 @@ class PacelineApplyToMe(TechniqueNode):
                     "preset",
                     options=list(PRESET_NAMES),
                     default="custom",
-                    tooltip="Ready-made values for method, ratio, max_downsample and level_decay: quality changes "
-                    "the image least, fast saves most. custom: the values below.",
+                    tooltip="Ready-made values for method, ratio, max_downsample, level_decay and residual: quality "
+                    "changes the image least, fast saves most. custom: the values below.",
                 ),
                 setting("method", TOOLTIPS["method"]),
                 setting("ratio", TOOLTIPS["ratio"]),

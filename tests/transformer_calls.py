@@ -44,17 +44,18 @@ def with_override(model, override):
     return clone
 
 
-def every_second(x, text, frames, rows, columns, axis):
-    """Leave out every second row and column of the image but the last, by slicing."""
+def every_second(x, text, frames, rows, columns, axis, borders=True):
+    """Leave out every second row and column of the image, with ``borders`` but the last, by slicing."""
     before, image, behind = x.tensor_split([text, text + frames * rows * columns], dim=axis)
     image = image.unflatten(axis, (frames, rows, columns))
     for side in (axis + 1, axis + 2):
         even = image.movedim(side, 0)[::2]
-        image = torch.cat([even, image.movedim(side, 0)[-1:]]).movedim(0, side)
+        last = image.movedim(side, 0)[-1:] if borders else even[:0]
+        image = torch.cat([even, last]).movedim(0, side)
     return torch.cat([before, image.flatten(axis, axis + 2), behind], dim=axis)
 
 
-def oracle(name):
+def oracle(name, borders=True):
     """An override that does by hand what kv_downsample with a ratio of 0.75 should do on even sizes."""
     text, frames, rows, columns, padding = grid(name)
     image = frames * rows * columns
@@ -66,9 +67,9 @@ def oracle(name):
         axis = 2 if skip_reshape else 1
         if (q.shape[axis] == k.shape[axis] or name in ("hidream_o1", "qwen_image21")) and k.shape[axis] in sizes:
             before = sizes[k.shape[axis]]
-            k, v = (every_second(x, before, frames, rows, columns, axis) for x in (k, v))
+            k, v = (every_second(x, before, frames, rows, columns, axis, borders) for x in (k, v))
             if mask is not None:
-                mask = every_second(mask, before, frames, rows, columns, mask.ndim - 1)
+                mask = every_second(mask, before, frames, rows, columns, mask.ndim - 1, borders)
         return func(q, k, v, heads, mask=mask, skip_reshape=skip_reshape, **kwargs)
 
     return override

@@ -106,7 +106,7 @@ class JointMergingPolicy(TokenMergingPolicy):
                 "Switch it off.",
             )
         self.where, self.notes = where, notes
-        self._prepared: dict[tuple[type[Reduction], Layout, torch.device], Tensor] = {}
+        self._prepared: dict[tuple[type[Reduction], Layout, torch.device, bool], Tensor] = {}
 
     def clauses(self) -> tuple[str, ...]:
         schedule = "".join(f", {part}" for part in self.settings.describe_schedule())
@@ -118,15 +118,25 @@ class JointMergingPolicy(TokenMergingPolicy):
         )
         where = f" ({self.where})" if self.where else ""
         reached = f"eligible: {self.total_places} {self.places}{where}"
-        return what, reached, "text and queries stay whole, max_downsample does not apply", *self.notes
+        return (
+            what,
+            reached,
+            "text and queries stay whole, max_downsample does not apply",
+            *self.settings.describe_residual(),
+            *self.notes,
+        )
 
-    def kept(self, method: type[Reduction], layout: Layout, device: torch.device) -> Tensor:
-        """Return which keys of a call stay."""
-        return layout.kept(method, self.settings.ratio, device)
+    def kept(
+        self, method: type[Reduction], layout: Layout, device: torch.device, with_residual: bool = False
+    ) -> Tensor:
+        """Return which keys of a call stay; ``with_residual``: where the difference is kept or added."""
+        return layout.kept(method, self.settings.ratio_at(1, 1, with_residual), device)
 
-    def prepare(self, method: type[Reduction], layout: Layout, device: torch.device) -> Tensor:
+    def prepare(
+        self, method: type[Reduction], layout: Layout, device: torch.device, with_residual: bool = False
+    ) -> Tensor:
         """Return `kept`, made once for a sampling run."""
-        key = (method, layout, device)
+        key = (method, layout, device, with_residual)
         if key not in self._prepared:
             self._prepared[key] = self.kept(*key)
         return self._prepared[key]

@@ -50,6 +50,10 @@ class KVDownsampling(Reduction):
         rows, columns = _places(height, ratio, device), _places(width, ratio, device)
         return (rows[:, None] * width + columns).flatten()
 
+    @classmethod
+    def beside_residual(cls) -> type[Reduction]:
+        return EvenDownsampling
+
     @property
     def tokens(self) -> int:
         return self.height * self.width
@@ -58,7 +62,13 @@ class KVDownsampling(Reduction):
     def kept(self) -> int:
         if self.index is not None:
             return self.index.shape[0]
-        return downsampled_side(self.height, self.ratio) * downsampled_side(self.width, self.ratio)
+        rows, columns = (self.kept_side(side, self.ratio) for side in (self.height, self.width))
+        return rows * columns
+
+    @classmethod
+    def kept_side(cls, side: int, ratio: float) -> int:
+        """Return how many of ``side`` rows (or columns) stay."""
+        return downsampled_side(side, ratio)
 
     def reduce(self, x: Tensor) -> Tensor:
         """Leave out rows and columns of keys and values; ``x`` itself if nothing is left out.
@@ -74,11 +84,37 @@ class KVDownsampling(Reduction):
         return x.index_select(1, self.kept_tokens(self.height, self.width, self.ratio, x.device))
 
 
+class EvenDownsampling(KVDownsampling):
+    """The same without the last row and column, each kept token for as many of the picture.
+
+    They would count twice, which moves the picture more; what is lost without them is in the difference that is kept.
+    """
+
+    @classmethod
+    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
+        rows, columns = (_even_places(side, ratio, device) for side in (height, width))
+        return (rows[:, None] * width + columns).flatten()
+
+    @classmethod
+    def kept_side(cls, side: int, ratio: float) -> int:
+        return _evenly(side, ratio)
+
+
 def downsampled_side(side: int, ratio: float) -> int:
     """Return how many of ``side`` rows (or columns) stay, so that about ``1 - ratio`` (0 to 1) of all tokens do."""
-    require_number("ratio", ratio, 0.0, 1.0)
-    evenly = max(1, round(side * math.sqrt(1.0 - ratio)))
+    evenly = _evenly(side, ratio)
     return min(side, evenly + 1) if evenly < side else side
+
+
+def _evenly(side: int, ratio: float) -> int:
+    require_number("ratio", ratio, 0.0, 1.0)
+    return max(1, round(side * math.sqrt(1.0 - ratio)))
+
+
+def _even_places(side: int, ratio: float, device: torch.device | str) -> Tensor:
+    """Return places spread evenly from 0 on, as torch's "nearest" interpolation has them."""
+    kept = _evenly(side, ratio)
+    return torch.arange(kept, device=device) * side // kept
 
 
 def _places(side: int, ratio: float, device: torch.device | str) -> Tensor:

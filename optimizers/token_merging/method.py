@@ -90,6 +90,11 @@ class Reduction(Method):
         return cls
 
     @classmethod
+    def beside_residual(cls) -> type[Reduction]:
+        """Return what takes its place where the difference that it makes is kept and added."""
+        return cls
+
+    @classmethod
     @abstractmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Reduction:
         """Decide how tokens ``[batch, height * width, channels]`` are reduced; `InvalidSetting` if sizes do not fit."""

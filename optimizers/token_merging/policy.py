@@ -14,7 +14,7 @@ from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy
 from .method import Reduction
 from .methods import METHODS
-from .residual import UNTOLD, Evaluation, ResidualCall, Residuals
+from .residual import PARTS, UNTOLD, Evaluation, ResidualCall, Residuals
 from .settings import TokenMergingSettings
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
@@ -56,12 +56,18 @@ class TokenMergingPolicy(Policy):
         activity.idle_calls += not active
         return active
 
-    def method_for(self, place: str, tokens: int, device: torch.device, activity: Activity) -> type[Reduction] | None:
-        """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained."""
+    def method_for(
+        self, place: str, tokens: int, device: torch.device, activity: Activity, residual: ResidualCall | None = None
+    ) -> type[Reduction] | None:
+        """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained.
+
+        ``residual``: see `residual_call`; where it is given, what is best beside it.
+        """
         method = self.method.for_block(tokens, device.type, self.other_layers)
         if method is None:
             activity.skip(place, _TOO_FEW.format(tokens=tokens))
-        return method
+            return None
+        return method if residual is None else method.beside_residual()
 
     def began(self) -> None:
         self.residuals = Residuals(self.allocating)
@@ -72,7 +78,7 @@ class TokenMergingPolicy(Policy):
     @property
     def keeps(self) -> bool:
         """Whether the difference that reducing makes to self-attention is kept."""
-        return self.settings.residual == "auto" and self.settings.does_something and self.settings.merge_attn
+        return self.settings.residual != "off" and self.settings.does_something and self.settings.merge_attn
 
     def residual_call(
         self,
@@ -94,7 +100,7 @@ class TokenMergingPolicy(Policy):
         levels = evaluation.levels
         if window is not None:
             levels = [level for level in levels[:-1] if window[0] < level <= window[1]] + [window[0]]
-        return self.residuals.call(evaluation, levels, passes, self.settings.ratio)
+        return self.residuals.call(evaluation, levels, passes, self.settings.ratio, PARTS[self.settings.residual])
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
         return ()

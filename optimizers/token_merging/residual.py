@@ -17,16 +17,26 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.devices import is_out_of_memory
+from ...core.devices import is_out_of_memory, total_memory
 from .method import Reduction
 
-FULL_EVERY = 3
-"""After the first two steps every third is full. The first alone tells little: its picture is noise."""
+PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
+"""By choice, the part of what reducing saves that full steps may cost, the first two excepted, which are always full.
+
+The first alone tells little: its picture is noise.
+"""
+
+FIRST = 3
+"""So many steps are full one after the other, if so many are; from then on they are evenly apart."""
+
+MEMORY = 0.05
+"""Kept is at most this share of a device's memory: half of it as it is, then in float8, then nothing more."""
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "Compile UNet is on, and compiled code has no place for what is kept"
 WINDOWS = "several parts of the latent were computed one by one in a step (tiles, windows of frames)"
 NO_MEMORY = "memory ran out"
+LIMITED = "for some blocks: all differences would take more than {share:.0%} of the memory"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
 NOWHERE = "attention was computed where nothing can be kept (this host, code that another node has compiled)"
 NEVER_MEASURED = "another node computed attention itself, so nothing could be measured"
@@ -53,10 +63,14 @@ class Evaluation:
 class FullSteps:
     """Where the full steps of a schedule are: by noise level, so that solvers may evaluate as often as they like."""
 
-    def __init__(self, levels: Sequence[float]) -> None:
-        steps = list(levels[:-1])
+    def __init__(self, levels: Sequence[float], share: float) -> None:
+        """``levels``: of the schedule, the last one included; ``share``: at most this part of its steps, but two."""
+        steps = levels[:-1]
         self.steps = len(steps)
-        self.levels = [*steps[:1], *steps[1:-1:FULL_EVERY]]  # of a full last step nothing would be kept
+        full = min(max(2, int(share * self.steps + 1e-6)), self.steps)
+        first, later = steps[: min(full, FIRST)], max(full - FIRST, 0)
+        apart = (self.steps - FIRST) / (later + 1)
+        self.levels = [*first, *(steps[FIRST - 1 + round(number * apart)] for number in range(1, later + 1))]
 
     def pay(self, ratio: float) -> bool:
         """Return whether they cost less attention than leaving out ``ratio`` of it in all steps saves."""
@@ -73,8 +87,28 @@ class _Kept:
 
     measured: Hashable
     number: int
-    differences: dict[tuple[Hashable, int], Tensor] = field(default_factory=dict)
+    differences: dict[tuple[Hashable, int], _Stored] = field(default_factory=dict)
     reductions: dict[str, Reduction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A difference; in float8 with a scale for each token, a quarter of fp32."""
+
+    values: Tensor
+    scale: Tensor | None = None
+
+    @classmethod
+    def in_float8(cls, difference: Tensor) -> _Stored:
+        scale = (difference.abs().amax(-1, keepdim=True) / 448).clamp(min=torch.finfo(difference.dtype).tiny)
+        return cls((difference / scale).to(torch.float8_e4m3fn), scale)
+
+    @property
+    def bytes(self) -> int:
+        return self.values.nbytes + (0 if self.scale is None else self.scale.nbytes)
+
+    def read(self) -> Tensor:
+        return self.values if self.scale is None else self.values.to(self.scale.dtype) * self.scale
 
 
 @dataclass
@@ -114,14 +148,14 @@ class Residuals:
         self._given_up = False
 
     def call(
-        self, evaluation: Evaluation, levels: Sequence[float], passes: Hashable, ratio: float
+        self, evaluation: Evaluation, levels: Sequence[float], passes: Hashable, ratio: float, part: float
     ) -> ResidualCall | None:
         """Return what a call of the network for ``passes`` does; None, noted, to leave out what is kept.
 
         ``levels``: those of the schedule in which tokens are reduced; ``passes`` tells one batch of conditionings and
-        its sizes from every other; ``ratio``: the share that reducing leaves out.
+        its sizes from every other; ``ratio``: the share that reducing leaves out; ``part``: of ``PARTS``.
         """
-        steps = self._full_steps(levels)
+        steps = self._full_steps(levels, ratio * part)
         if not steps.pay(ratio):
             self.leave_out(FEW_STEPS.format(steps=steps.steps, full=len(steps.levels)))
             return None
@@ -145,7 +179,7 @@ class Residuals:
 
     def not_there(self) -> None:
         """Note that for an attention nothing was kept; where all was dropped, the reason is known."""
-        if not self._given_up:
+        if not self._given_up and not self.outcome.left_out:
             self.leave_out(NEVER_MEASURED)
 
     def give_up(self, reason: str) -> None:
@@ -167,19 +201,31 @@ class Residuals:
 
     def measured(self, kept: _Kept, place: tuple[Hashable, int], whole: Tensor, reduced: Tensor) -> None:
         """Keep the difference of the two at ``place``, and note how far it has moved from the one before."""
-        differences = kept.differences
+        before = kept.differences.pop(place, None)
+        held = sum(one.bytes for each in self._kept.values() for one in each.differences.values())
         with self.allocating():
-            difference, before = whole - reduced, differences.get(place)
-            if before is not None and before.shape == difference.shape:
-                both = (difference - before, difference)
+            difference = whole - reduced
+            if before is not None and before.values.shape == difference.shape:
+                both = (difference - before.read(), difference)
                 self._drifts.append(torch.stack([torch.linalg.vector_norm(one, dtype=torch.float32) for one in both]))
-            differences[place] = difference
-        held = sum(one.nbytes for kept in self._kept.values() for one in kept.differences.values())
-        self.outcome.bytes = max(self.outcome.bytes, held)
+            stored = self._stored(difference, held)
+        if stored is None:
+            self.leave_out(LIMITED.format(share=MEMORY))
+            return
+        kept.differences[place] = stored
+        self.outcome.bytes = max(self.outcome.bytes, held + stored.bytes)
 
-    def _full_steps(self, levels: Sequence[float]) -> FullSteps:
+    def _stored(self, difference: Tensor, held: int) -> _Stored | None:
+        """Return a difference as it is kept beside ``held`` bytes; None if that would be too many."""
+        limit = MEMORY * total_memory(difference.device)
+        if held + difference.nbytes <= limit / 2:
+            return _Stored(difference)
+        small = _Stored.in_float8(difference)
+        return small if held + small.bytes <= limit else None
+
+    def _full_steps(self, levels: Sequence[float], share: float) -> FullSteps:
         if self._steps is None or self._steps[0] != levels:
-            self._steps = (levels, FullSteps(levels))
+            self._steps = (levels, FullSteps(levels, share))
         return self._steps[1]
 
     def _drop_old(self, now: Hashable) -> None:
@@ -218,11 +264,11 @@ class ResidualCall:
         visit = self._visits[place] = self._visits.get(place, 0) + 1
         key = (place, visit)
         if not self.full:
-            output, difference = reduced(), self._kept.differences.get(key)
-            if difference is None or difference.shape != output.shape or difference.device != output.device:
+            output, stored = reduced(), self._kept.differences.get(key)
+            if stored is None or stored.values.shape != output.shape or stored.values.device != output.device:
                 self._residuals.not_there()
                 return output
-            return output + difference
+            return output + stored.read()
         try:
             output = whole()
             self._residuals.measured(self._kept, key, output, reduced())

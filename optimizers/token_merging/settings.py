@@ -11,6 +11,7 @@ from ...core.phrases import phrase
 from ...core.settings import LARGEST_SEED, Settings, choice, number
 from .grid import LARGEST_STRIDE
 from .methods import METHODS
+from .residual import PARTS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 
@@ -20,9 +21,10 @@ TOOLTIPS: Mapping[str, str] = {
     "needs less memory and changes the image more; 0 changes nothing.",
     "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
     "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
-    "residual": "auto: in every third step attention is computed whole and reduced, and the difference is added to "
-    "reduced attention in the steps between. Much closer to the image without this node, less is saved, and the "
-    "differences need memory. off: reduced attention alone.",
+    "residual": "In some steps attention is computed whole and reduced, and the difference is added to reduced "
+    "attention in the steps between: much closer to the image without this node, less is saved, and the differences "
+    "need memory. auto: in up to nearly half of the steps, seldom: in up to a quarter, start: in the first two. off: "
+    "reduced attention alone.",
 }
 """What a person reads about the settings that every host shows."""
 
@@ -49,8 +51,12 @@ class TokenMergingSettings(Settings):
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573).
         level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
             more meaning in fewer tokens, and save less.
-        residual: ``"auto"``: attention is computed both ways in every third step, and the difference added to reduced
-            attention in the others (https://arxiv.org/abs/2406.08552), where that costs less than it saves; ``"off"``.
+        residual: in some steps attention is computed both ways, and the difference is added to reduced attention in the
+            others (https://arxiv.org/abs/2406.08552), where that costs less than it saves. ``"auto"``: in so many steps
+            that they cost six tenths of what reducing saves; ``"seldom"``: a quarter of it; ``"start"``: in the first
+            two steps; ``"off"``: in none. Where it is kept, only the two finest levels of a
+            UNet are reduced.
+        alone: ratio and level_decay where the difference cannot be kept, if they are to be others; presets set them.
     """
 
     ratio: float = number(0.5, 0.0, 1.0)
@@ -66,7 +72,8 @@ class TokenMergingSettings(Settings):
     end_percent: float = number(1.0, 0.0, 1.0)
     method: str = choice("auto", METHODS)
     level_decay: float = number(1.0, 0.0, 1.0)
-    residual: str = choice("auto", ("auto", "off"))
+    residual: str = choice("auto", (*PARTS, "off"))
+    alone: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,9 +105,10 @@ class TokenMergingSettings(Settings):
         """Whether tokens are reduced from the first to the last step."""
         return (self.start_percent, self.end_percent) == (0.0, 1.0)
 
-    def ratio_at(self, downsample: int, first: int) -> float:
+    def ratio_at(self, downsample: int, first: int, with_residual: bool = False) -> float:
         """Return the ratio for a level, where ``first`` is the finest level that is merged."""
-        return self.ratio * self.level_decay ** (downsample.bit_length() - first.bit_length())
+        ratio, decay = (self.ratio, self.level_decay) if with_residual or self.alone is None else self.alone
+        return float(ratio * decay ** (downsample.bit_length() - first.bit_length()))
 
     def describe(self) -> str:
         method = METHODS[self.method]
@@ -116,8 +124,16 @@ class TokenMergingSettings(Settings):
             parts.append(f"cells {self.sx}x{self.sy}, {destinations}")
         if self.level_decay != 1.0:
             parts.append(f"x {self.level_decay:g} at each coarser level")
-        action, details = phrase(method.action, share=self.ratio), ", ".join([*parts, *self.describe_schedule()])
+        parts += [*self.describe_schedule(), *self.describe_residual()]
+        action, details = phrase(method.action, share=self.ratio), ", ".join(parts)
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
+
+    def describe_residual(self) -> tuple[str, ...]:
+        """Return how the difference that reducing makes is kept; nothing if it is not."""
+        if self.residual == "off" or not self.merge_attn:
+            return ()
+        other = "" if self.alone is None else f" (a ratio of {self.alone[0]:g} where the difference cannot be kept)"
+        return (f"residual {self.residual}{other}",)
 
     def describe_schedule(self) -> tuple[str, ...]:
         """Return in which steps tokens are reduced; nothing if in all."""
@@ -126,13 +142,15 @@ class TokenMergingSettings(Settings):
         return (f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling",)
 
 
+# Every second row and column of keys and values.
+_THREE_QUARTERS = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 1.0}
+# One key in sixteen at the finest level, one in four below.
+_MOST = {"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8}
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Half of the keys and values at the finest level only.
-    "quality": {"method": "kv_downsample", "ratio": 0.5, "max_downsample": "auto", "level_decay": 1.0},
-    # Every second row and column of keys and values, at the two finest levels of SD 1.x; of SDXL, all levels.
-    "balanced": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 0.67},
-    # One key in sixteen at the finest level, one in four below.
-    "fast": {"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8},
+    "quality": _THREE_QUARTERS | {"residual": "auto", "alone": (0.5, 0.0)},
+    "balanced": _MOST | {"residual": "seldom", "alone": (0.75, 0.67)},
+    "fast": _MOST | {"residual": "start"},
 }
 """What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 

@@ -22,6 +22,7 @@ from .settings import TokenMergingSettings
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
+COARSE = "coarser than the two finest levels: with residual they lose more than they save"
 
 Size = tuple[int, int]
 """Rows and columns."""
@@ -88,7 +89,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
                 "Leave token merging out for this model.",
             )
         levels = sorted({block.downsample for block in blocks})
-        self.first_level = levels[0]
+        self.first_level, self._second_level = levels[0], levels[:2][-1]
         limit = levels[0] if settings.max_downsample == "auto" else settings.max_downsample
         self.blocks = tuple(block for block in blocks if block.downsample <= limit)
         if not self.blocks:
@@ -149,7 +150,10 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if count != rows * columns:
             state.activity.fall_back(OTHER_TOKENS)
             return None
-        method = self.method_for(block.name, count, like.device, state.activity)
+        if state.residual is not None and block.downsample > self._second_level:
+            state.activity.skip(block.name, COARSE)
+            return None
+        method = self.method_for(block.name, count, like.device, state.activity, state.residual)
         if method is None:
             return None
         settings = self.settings
@@ -159,7 +163,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        ratio = settings.ratio_at(block.downsample, self.first_level)
+        ratio = settings.ratio_at(block.downsample, self.first_level, state.residual is not None)
         return method, BlockCall(rows, columns, ratio, settings, state.step, block.number)
 
     def _planned(

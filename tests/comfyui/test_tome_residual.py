@@ -12,7 +12,7 @@ METHODS = {
 }
 KEYS = METHODS["kv_downsample"]
 STEPS = 8
-"""With these, steps 1, 2 and 5 are full."""
+"""With these, the first three steps are full where three quarters are left out, and the first two at a half."""
 
 
 def with_residual(studio, model=None, **settings):
@@ -28,7 +28,7 @@ def policy(model):
     return technique.policy
 
 
-@pytest.mark.parametrize(("sampler", "times"), [("euler", 5), ("heun", 5), ("dpm_2", 1.5)])
+@pytest.mark.parametrize(("sampler", "times"), [("euler", 5), ("heun", 5), ("dpm_2", 1.2)])
 @pytest.mark.parametrize("method", METHODS)
 def test_it_is_much_closer_than_reduced_attention_alone(studio, method, sampler, times):
     plain = studio.sample(studio.model, steps=STEPS, sampler=sampler)
@@ -37,18 +37,19 @@ def test_it_is_much_closer_than_reduced_attention_alone(studio, method, sampler,
     assert near < far / times
     twice = 2 if sampler in ("heun", "dpm_2") else 1
     calls = STEPS * twice - (twice - 1)  # the last step of the solvers that evaluate twice is Euler's
-    assert (outcome(model).full, outcome(model).added) == (3, calls - 3)
+    full = 3 if method == "kv_downsample" else 2
+    assert (outcome(model).full, outcome(model).added) == (full, calls - full)
     report = studio.report(model)
-    assert f"residual: 3 of {calls} model calls computed attention both ways" in report
+    assert f"residual: {full} of {calls} model calls computed attention both ways" in report
     assert "fallbacks: 0" in report and "left out: " not in report
 
 
 def attention_calls(model, run):
-    """Return tokens of keys in the self-attentions at the latent's size, in their order."""
+    """Return the numbers of queries and keys of all attention calls, in their order."""
     seen = []
 
     def spy(func, q, k, v, *args, **kwargs):
-        seen.append(k.shape[1])
+        seen.append((q.shape[1], k.shape[1]))
         return func(q, k, v, *args, **kwargs)
 
     clone = model.clone()
@@ -61,7 +62,7 @@ def test_attention_is_computed_both_ways_in_full_steps_only(studio):
     """Another pack's override stays outside, and sees each attention once, as without it."""
     model = studio.tome(studio.model, **{**KEYS, "max_downsample": "1"}, residual="auto")
     seen = attention_calls(model, lambda one: studio.sample(one, steps=STEPS))
-    assert (seen.count(384), seen.count(117)) == (3 * 3, 5 * 3)  # blocks of that size times steps
+    assert (seen.count((384, 384)), seen.count((384, 96))) == (3 * 3, 5 * 3)  # blocks of that size times steps
 
 
 def test_without_the_input_it_is_off(studio):
@@ -180,7 +181,8 @@ def test_running_out_of_memory_goes_on_without(studio, monkeypatch):
         raise torch.cuda.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(Residuals, "measured", full)
-    assert relative(studio.sample(model, steps=STEPS), studio.sample(alone, steps=STEPS)) < 1e-5
+    found, reduced = studio.sample(model, steps=STEPS), studio.sample(alone, steps=STEPS)
+    assert relative(found, reduced) < 0.3  # the step in which it ran out was thinned by an even grid
     assert "residual left out: memory ran out" in studio.report(model)
 
 

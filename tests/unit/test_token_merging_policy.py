@@ -59,7 +59,7 @@ class Schedule:
         (THINNED, (1,), [(384, 117)] * 2),
         ({**THINNED, "max_downsample": 2, "level_decay": 0.0}, (1, 2), [(384, 117), (384, 117), None, None]),
         ({**THINNED, "method": "auto", "max_downsample": 2}, (1, 2), [(384, 117), (384, 117), None, None]),
-        (PRESETS["quality"], (1,), [(384, 216)] * 2),
+        (PRESETS["quality"], (1, 2), [(384, 216), (384, 216), None, None]),  # without what is kept, as by hand here
         (PRESETS["balanced"], (1, 2), [(384, 117), (384, 117), (96, 63), (96, 63)]),
         (PRESETS["fast"], (1, 2), [(384, 35), (384, 35), (96, 35), (96, 35)]),
     ],
@@ -183,7 +183,7 @@ def test_a_transformer_keeps_text_borders_and_every_frame():
 
 
 def test_what_a_transformers_run_says():
-    policy, activity = joint(end_percent=0.5), Activity(2)
+    policy, activity = joint(end_percent=0.5, residual="off"), Activity(2)
     assert policy.describe() == (
         "kv_downsample: leave out 75% of the image keys and values, from 0% to 50% of sampling; eligible: 5 blocks "
         "(all blocks); text and queries stay whole, max_downsample does not apply"

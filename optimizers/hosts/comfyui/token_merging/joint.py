@@ -187,7 +187,7 @@ class ComfyJointTokenMerging(Scheduled):
         begins = layout.before > 0 or not self.tokens.image_attention
         begins = begins and (whole or mask is None or mask.shape[-2] == 1)
         place = THIS_BLOCK if call.in_block else _place(state, options, begins)
-        method = self.policy.method_for(place, tokens, k.device, activity)
+        method = self.policy.method_for(place, tokens, k.device, activity, state.residual)
         if method is None:
             return "", None
         return place, counted(place, tokens, self._kept_of(method, layout, k.device, state, call.in_block), activity)
@@ -197,7 +197,7 @@ class ComfyJointTokenMerging(Scheduled):
     ) -> Tensor:
         if not torch.compiler.is_compiling():
             with kept_memory():
-                return self.policy.prepare(method, layout, device)
+                return self.policy.prepare(method, layout, device, state.residual is not None)
         # Compiled code works it out by itself, as it knows all of the sizes.
         key = (layout.tokens, device)
         kept = state.kept.get(key)
