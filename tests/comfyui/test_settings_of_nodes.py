@@ -32,6 +32,7 @@ OTHER_NAME = {"use_forecast": "reuse_forecast", "use_guidance": "reuse_guidance"
 NO_INPUT = {
     "compilation",  # the settings of one function, inside of those of a network
     "scope",  # VAEs and ControlNets are compiled whole
+    "alone",  # presets set it
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,10 @@ EVALUATIONS = "evaluations"
 """Key of the `Evaluations` in the store of a sampling run."""
 
 
+_numbers = count()
+"""Tells predictions apart, also those of several runs."""
+
+
 class Evaluations:
     """The predictions of one sampling run.
 
@@ -33,15 +38,15 @@ class Evaluations:
         self.latest: Evaluation | None = None
         self.batch = 0
         self.windows = windows
-        self._sigmas = sigmas
+        self._sigmas, self._first = sigmas, next(_numbers)
         self._levels: Sequence[float] | None = None
 
     def begin(self, sigma: float, batch: int, active: Hashable) -> None:
         self.batch = batch
         if self._levels is None:
             self._levels = self._sigmas.tolist()
-        number = 0 if self.latest is None else self.latest.number + 1
-        self.latest = Evaluation(self._levels, number, sigma, active)
+        # A sampler that begins again, because its steps were spoiled, must find nothing of them.
+        self.latest = Evaluation(self._levels, next(_numbers), sigma, (self._first, active))
 
 
 def evaluation_wrappers() -> tuple[tuple[str, Function], ...]:
