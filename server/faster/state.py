@@ -49,6 +49,7 @@ class Case:
     offers: list[Offer] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = None
+    lock: Any = field(default_factory=Lock)
 
     def next(self, request: Request) -> Payload:
         """Return what follows after a prompt has ended, or was stopped."""
@@ -67,10 +68,7 @@ class Case:
                 self.probing = True
                 prompt = probing(self.workflow, [plan.wire for plan in self.plans], self.run)
                 return _state("probe", self.run, prompt, lines=[where_time_went(self.seconds)])
-        self.offers = make_offers(
-            self.observer.samplings, self.probed, self.plans, self.choice, sum(self.seconds.values())
-        )
-        self.observer.forget()
+        self.conclude()
         return self.answer()
 
     def probe(self, say: Any) -> None:
@@ -78,6 +76,20 @@ class Case:
 
         Called by a node. What is known when somebody stops it stays.
         """
+        try:
+            self._probe(say)
+        finally:
+            self.conclude()
+
+    def conclude(self) -> None:
+        """Find the offers once, and free what was kept of the run: a probe that is stopped can end after the answer."""
+        with self.lock:
+            if self.offers is None:
+                about = self.observer.samplings, self.probed, self.plans, self.choice
+                self.offers = make_offers(*about, sum(self.seconds.values()))
+                self.observer.forget()
+
+    def _probe(self, say: Any) -> None:
         samplings = self.observer.samplings
         for number, sampling in enumerate(samplings):
             tries = self.plans[int(sampling.wire)].tries

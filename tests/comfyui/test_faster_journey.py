@@ -66,6 +66,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     case = DESK.case(began["run"])
     assert case.observer.bytes > 0
     comfyui.run(probing["prompt"])
+    assert case.observer.bytes == 0  # nothing is kept for an answer that nobody asks for
     answer = ask(do="next", run=began["run"])
     assert answer["phase"] == "answer" and case.observer.bytes == 0 and answer["prompt"] is None
     assert [one.name for one in case.probed[0]] == ["Apply ToMe", "Set Attention Processor"]

@@ -2,7 +2,7 @@
 
 import { createNode } from "./comfy.js";
 import { layInRow } from "./place.js";
-import { connectSource, inputOf, receiversOf, sourceOf } from "./wires.js";
+import { connectSource, inputOf } from "./wires.js";
 
 /**
  * @param {Step} step
@@ -56,17 +56,3 @@ export function lead(wire, nodes) {
 export function outputOf(node, name) {
   return node.outputs.findIndex((slot) => slot.type === name.toUpperCase());
 }
-
-/**
- * Take nodes of ours out again, which hand on what they are given.
- * @param {LGraphNode[]} nodes
- * @param {string} name of the input
- */
-export function takeOut(nodes, name) {
-  for (const node of nodes) {
-    const source = sourceOf(node, name);
-    if (source) lead({ ...source, name, receivers: receiversOf(node, 0) }, []);
-    node.graph?.remove(node);
-  }
-}
-
