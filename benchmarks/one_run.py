@@ -16,11 +16,12 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context
 from typing import Any
 
 import torch
+from shared.distances import in_short
 from shared.measuring import arguments
 from shared.record import ROOT, Row, table, write
 from shared.trained import ICONS, ICONS_64, Apply, Bench, Solver, Witness, about_weights, reused
@@ -37,7 +38,9 @@ from paceline.workbench.expectation.replay import replay  # noqa: E402
 from paceline.workbench.expectation.sampling import Sampling  # noqa: E402
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
-PRESETS = ("quality", "fast")
+RATIOS = (0.5, 0.75)
+"""Of the tokens that Apply ToMe leaves out in each step by itself."""
+
 NEAR = 0.1
 """Within this part of what was measured, an expected number of evaluations is right."""
 
@@ -60,7 +63,7 @@ class JudgedRow(Row):
     """A row with what was chosen, and with each picture's numbers."""
 
     choice: str = ""
-    drawn: str = ""
+    pairs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,9 @@ class Subject:
         )
 
 
-def merged(preset: str) -> Apply:
-    """Return what puts Apply ToMe on a model."""
-    given = {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
+def merged(ratio: float) -> Apply:
+    """Return what puts Apply ToMe on a model; nothing is kept from step to step, which no single evaluation shows."""
+    given = {"preset": "custom", "method": "auto", "ratio": ratio, "max_downsample": "auto", "residual": "off"}
     return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **given).args[0]
 
 
@@ -156,7 +159,7 @@ def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
     subject = Subject(workflow, number)
     sampling = subject.observed()
     with torch.inference_mode():
-        found = {one.name: one for one in probe(sampling, {preset: merged(preset) for preset in PRESETS})}
+        found = {one.name: one for one in probe(sampling, {f"{ratio:g}": merged(ratio) for ratio in RATIOS})}
     settings = {name: propose(sampling, [], limit) or expect(sampling) for name, limit in LIMITS.items()}
     merging = {f"Apply ToMe {name}": [one] for name, one in found.items() if one.error}
     settings |= {name: expect(sampling, probed) for name, probed in merging.items()}
@@ -186,15 +189,20 @@ def _row(
     numbers["below_high"] = statistics.fmean(each <= far.high for each in moved)
     if name in LIMITS:
         numbers["kept"] = statistics.fmean(each <= LIMITS[name] for each in moved)
-    each = " ".join(f"{gain:.4g}:{share:.4g}" for gain, share in drawn)
-    chosen = " + ".join([*one.names, *([] if one.budget is None else [f"Reuse Steps {one.budget:g}"])])
-    return JudgedRow(name, workflow.name, quality=numbers, choice=chosen or "nothing", drawn=each)
+    each = in_short({"less_work": list(work), "moved": list(moved)})
+    chosen = " + ".join(
+        [
+            *(f"Apply ToMe {ratio}" for ratio in one.names),
+            *([] if one.budget is None else [f"Reuse Steps {one.budget:g}"]),
+        ]
+    )
+    return JudgedRow(name, workflow.name, quality=numbers, choice=chosen or "nothing", pairs=each)
 
 
 def _applied(one: Expected) -> Apply:
     def apply(patcher: Any) -> Any:
-        for preset in one.names:
-            patcher = merged(preset)(patcher)
+        for ratio in one.names:
+            patcher = merged(float(ratio))(patcher)
         return patcher if one.budget is None else reused(one.budget)(patcher)
 
     return apply

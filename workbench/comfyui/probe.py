@@ -2,6 +2,9 @@
 
 The guider of the run samples once more, with a sampler that only evaluates these points. So ControlNets, masks, hooks,
 ranges of conditionings and guiders are what they were.
+
+What a technique keeps from one step for the next ones (``residual`` of Apply ToMe) is kept from point to point here,
+which are farther apart: where it computes most points whole, it seems to gain nothing, and is not proposed.
 """
 
 from __future__ import annotations
