@@ -9,41 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
 from .replay import replay
 from .sampling import Sampling
-
-BUDGETS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-"""Of Reuse Steps, that are proposed: each half as large again as the one before, or less."""
-
-USUAL = (0.15, 0.75)
-"""What Reuse Steps usually makes of a budget: a picture moves by the first times the budget to the second power."""
-
-REUSED, REUSED_ELSEWHERE = 3.0, 6.0
-"""A picture that it draws moves by at most so many times the expected distance, or at least that part, in 9 of 10: on
-a UNet; on other networks it is a guess, as none was there that draws pictures."""
-
-PROBED = (1.5, 5.0)
-"""How far a picture moves for each unit of a prediction's error, and the same bound."""
-
-WORK = 1.15
-"""In another picture the work that Reuse Steps leaves is at most so many times that of this one, in 9 of 10."""
-
-
-class Error(Protocol):
-    """What a probe found of one candidate: ``Probed`` in ``workbench/comfyui/probe.py``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def speedup(self) -> tuple[float, float, float]: ...
-    @property
-    def error(self) -> float: ...
-    @property
-    def why_not(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +31,40 @@ class Range:
 
     def times(self, other: Range) -> Range:
         return Range(self.low * other.low, self.likely * other.likely, self.high * other.high)
+
+    def of(self, unit: float, most: float) -> Range:
+        """Return this many times a ``unit``, at ``most``."""
+        return Range(*(min(unit * end, most) for end in (self.low, self.likely, self.high)))
+
+
+BUDGETS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+"""Of Reuse Steps, that are proposed: each half as large again as the one before, or less."""
+
+USUAL = (0.15, 0.75)
+"""What Reuse Steps usually makes of a budget: a picture moves by the first times the budget to the second power."""
+
+REUSED, REUSED_ELSEWHERE = 3.0, 6.0
+"""A picture that it draws moves by at most so many times the expected distance, or at least that part, in 9 of 10: on
+a UNet; on other networks it is a guess, as none was there that draws pictures."""
+
+PROBED = (1.5, 5.0)
+"""How far a picture moves for each unit of a prediction's error, and the same bound."""
+
+WORK = Range(0.9, 1.0, 1.4)
+"""The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
+
+
+class Error(Protocol):
+    """What a probe found of one candidate: ``Probed`` in ``workbench/comfyui/probe.py``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def speedup(self) -> tuple[float, float, float]: ...
+    @property
+    def error(self) -> float: ...
+    @property
+    def why_not(self) -> str: ...
 
 
 NOTHING = Range(0.0, 0.0, 0.0)
@@ -96,14 +101,12 @@ def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | Non
     if budget is not None:
         found = replay(sampling, budget)
         if found.work < 1:
-            left = Range.around(found.work, WORK)
-            steps = steps.times(replace(left, high=min(left.high, 1.0)))
+            steps = steps.times(WORK.of(found.work, 1.0))
             usual = USUAL[0] * budget ** USUAL[1]
             # How far a picture moves for its own estimate says little of the next one's; the budget says as much.
             bound = REUSED if sampling.unet else REUSED_ELSEWHERE
             distances.append(Range.around(math.sqrt(found.estimate * usual), bound))
-        computed = Range.around(found.computed, WORK)
-        evaluations = replace(computed, high=min(computed.high, found.evaluations))
+        evaluations = WORK.of(found.computed, found.evaluations)
     return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances), evaluations)
 
 
