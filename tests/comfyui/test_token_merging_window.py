@@ -29,9 +29,10 @@ def reads(studio, model, steps, **options):
     return counted.count
 
 
+@pytest.mark.parametrize("residual", ["off", "start"])
 @pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m_sde"])
-def test_no_step_after_the_first_reads_a_number(studio, small, sampler):
-    model = small.tome(small.model, **WINDOW)
+def test_no_step_after_the_first_reads_a_number(studio, small, sampler, residual):
+    model = small.tome(small.model, **WINDOW, residual=residual)
     few, many = ((reads(small, one, steps, sampler=sampler) for one in (small.model, model)) for steps in (4, 12))
     (plain_few, ours_few), (plain_many, ours_many) = few, many
     assert ours_few - plain_few == ours_many - plain_many <= 6

@@ -100,7 +100,7 @@ class ComfyJointTokenMerging(Scheduled):
             add_innermost(call.transformer_options, layer, layer)
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        return (*super().wrappers(), *evaluation_wrappers())
+        return (*super().wrappers(), *(evaluation_wrappers() if self.policy.keeps else ()))
 
     def _attend(
         self,

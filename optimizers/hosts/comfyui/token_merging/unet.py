@@ -102,7 +102,7 @@ class ComfyUNetTokenMerging(Scheduled):
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        return (*super().wrappers(), *evaluation_wrappers())
+        return (*super().wrappers(), *(evaluation_wrappers() if self.policy.keeps else ()))
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""
