@@ -66,8 +66,7 @@ def expected_steps(steps: Range, distance: Range) -> Phrase:
             high=steps.high,
         )
     return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference about {share} of a seed change "
-        "({least} to {most})",
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} of a seed change ({least} to {most})",
         likely=steps.likely,
         low=steps.low,
         high=steps.high,

@@ -111,7 +111,7 @@ def test_what_the_demo_finds_is_what_one_click_finds(written: Path, server: Comf
 def test_the_sentence_of_the_page_is_what_was_measured(written: Path):
     import page
 
-    expected = "Reuse Steps 0.05: expected 1.4x (1.2 to 1.6); its steps 1.4x (1.2 to 1.6), difference about 1/30 ..."
+    expected = "Reuse Steps 0.05: expected 1.4x (1.2 to 1.6); its steps 1.4x (1.2 to 1.6), difference 1/30 ..."
     measured = "1.50x faster (1.42 to 1.55); difference 1/21 of a seed change in the farthest."
     lines = [expected, "drawing the same seeds plain and faster", f"Measured, steps of 3 pictures: {measured}"]
     tuned = page.Tuned(lines, {})

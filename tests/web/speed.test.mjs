@@ -7,7 +7,7 @@ import { startChips } from "../../web/js/chips.js";
 import { expectOf, testPromises } from "../../web/js/promises.js";
 import { runPrompt } from "../../web/js/run_prompt.js";
 import { describe } from "../../web/js/speed_history.js";
-import { secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
+import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
 
 let now = 0;
 let timeline, showChips, prompt, number = 0;
@@ -88,6 +88,16 @@ test("weights that a sampler loads again have a part of their own, and a sentenc
 test("both halves of a run tell how fast a step is, a short run only once", () => {
   const halves = [[5, 6, 7, 9, 11], [5, 6, 8], [5, 6], [5]].map((steps) => secondsPerStepOfHalves({ steps }));
   assert.deepEqual(halves, [[1, 2], [1, 2], [1], []]);
+});
+
+test("a step that is left out counts, though no message tells of it", async () => {
+  api.tell("execution_start", { prompt_id: "a" });
+  api.tell("executing", "4");
+  for (const [seconds, value] of [[5, 1], [2, 2], [2, 5], [2, 6]]) {
+    now += seconds * 1000;
+    api.tell("progress", { node: "4", value, max: 6, prompt_id: "a" });
+  }
+  assert.deepEqual([secondsPerStep(timeline.current.parts[0]), timeline.current.parts[0].steps.length], [6 / 5, 6]);
 });
 
 test("a measurement is no run of the workflow", async () => {

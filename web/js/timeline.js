@@ -88,8 +88,11 @@ export class Timeline extends EventTarget {
   #step(node, value, max, promptId) {
     const { current } = this;
     const part = current?.parts.at(-1);
-    if (!current || !part || current.promptId !== promptId || part.node !== node || value <= part.steps.length) return;
-    part.steps.push(this.#now());
+    if (!current || !part || current.promptId !== promptId || part.node !== node) return;
+    part.before ??= value - 1; // the page may be loaded during the run
+    if (value - part.before <= part.steps.length) return;
+    // Steps that are left out end with the next one: ComfyUI sends one message for all that end at once.
+    while (part.steps.length < value - part.before) part.steps.push(this.#now());
     part.total = max;
     part.end = this.#now();
     this.changed();

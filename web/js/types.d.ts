@@ -128,6 +128,8 @@ declare global {
     end: number;
     /** Where each step ended. */
     steps: number[];
+    /** Steps that had ended before this page heard of it. */
+    before?: number;
     /** Steps. */
     total: number;
     /** What the chip of a sampler says of it. */

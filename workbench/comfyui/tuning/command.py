@@ -86,7 +86,6 @@ def _followed(server: Server, state: Any) -> Any:
         seconds = {"otherNodes": time.monotonic() - started} if state["phase"] == "run" else {}
         state = server.ask(_ROUTE, {"do": "next", "run": state["run"], "seconds": seconds})
         if state["phase"] == "probe":
-            _say(state)
             print("probing what could make it faster", flush=True)
     return state
 
