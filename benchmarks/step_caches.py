@@ -2,19 +2,19 @@
 
     python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-flux]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
-                                     [--without-rivals]
+                                     [--guidance SCALE] [--without-rivals]
 
 All draw the same pairs of prompt and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps, ComfyUI's
-own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, and the plain model with fewer
-steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each against the curve of fewer
-steps, at as many evaluations. With ``--json`` a plot is drawn beside the file.
+own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum (shared/spectrum.py), and
+the plain model with fewer steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each
+against the curve of fewer steps, at as many evaluations. With ``--json`` a plot is drawn beside the file.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -25,14 +25,18 @@ from shared.distances import fewer_nearer, in_short, of_runs, over_fewer_steps, 
 from shared.measuring import arguments
 from shared.record import Row, keep, report
 from shared.roof import operations
-from shared.trained import FLOW_SOLVERS, ICONS, ICONS_FLUX, SOLVERS, Apply, Bench, about_weights, reused
+from shared.spectrum import spectrum
+from shared.trained import FLOW_SOLVERS, ICONS, ICONS_FLUX, SOLVERS, Apply, Bench, Solver, about_weights, reused
 
-WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}
+LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
+"""Schedules as long as today's models without distillation have them."""
+WITNESSES = {"icons": (ICONS, (*SOLVERS, *LONG)), "icons-flux": (ICONS_FLUX, (*FLOW_SOLVERS, *LONG))}
 """Each trained model with the solvers that it is sampled with."""
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
 THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
 EVERY = (2, 3)
+GROWTHS = (0.0, 0.75)
 OUTER = 2
 """Blocks at each end of the UNet that DeepCache always runs: those of its first skip branch."""
 NOTES = {
@@ -49,6 +53,8 @@ NOTES = {
     "ratio": "median of truth / estimate",
     "EasyCache, LazyCache": "ComfyUI's own nodes with this reuse_threshold (default 0.2), all else as they come",
     "DeepCache": "every n-th step whole; between them two blocks at each end, counted by their share of the operations",
+    "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
+    "network returns",
     "not here": "TeaCache: its rule needs a polynomial fitted to each model, and is for transformers",
 }
 
@@ -117,6 +123,8 @@ def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
         whole = operations(lambda: draw(bench.patcher, steps=1))
         both = operations(lambda: draw(deep_cache(bench, 2, 1.0)(bench.patcher), steps=2))
         yield from ((f"DeepCache {every}", deep_cache(bench, every, both / whole - 1)) for every in EVERY)
+    if bench.solver.evaluations == 1:
+        yield from ((f"Spectrum {growth:g}", spectrum(bench, growth)) for growth in GROWTHS)
 
 
 def fewer_steps(
@@ -129,7 +137,7 @@ def fewer_steps(
         numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
         bench.counted.pictures = 0.0
         bench.sample(bench.patcher, *bench.pairs[0], fewer)
-        yield fewer, numbers | {"evaluations": bench.counted.pictures / 2}, pairs
+        yield fewer, numbers | {"evaluations": bench.counted.pictures / bench.passes}, pairs
 
 
 def measure(bench: Bench, budgets: tuple[float, ...], with_rivals: bool) -> Iterator[JudgedRow]:
@@ -162,6 +170,7 @@ def main() -> None:
     """Measure the solvers that were asked for."""
     options = arguments(__doc__.splitlines()[0], only=tuple(WITNESSES), more=_more)
     witness, solvers = WITNESSES[options.only or "icons"]
+    witness = replace(witness, guidance=options.guidance or witness.guidance)
     names = options.solvers or (QUICK if options.quick else [solver.name for solver in solvers])
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
@@ -178,11 +187,12 @@ def main() -> None:
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS)]
+    names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG)]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
     parser.add_argument("--seeds", type=int, default=1, help="of each of the 16 prompts")
     parser.add_argument("--pairs", type=int, help="of prompt and seed: so many of the first; all without")
     parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
+    parser.add_argument("--guidance", type=float, help="instead of the witness's own")
     parser.add_argument("--without-rivals", action="store_true", help="Reuse Steps and fewer steps only")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 Rows = Sequence[dict[str, Any]]
 FEWER, REUSE = "fewer steps", "Reuse Steps"
-COLORS = {REUSE: "#0072b2", FEWER: "#222222", "EasyCache": "#d55e00", "LazyCache": "#009e73", "DeepCache": "#b0589a"}
+COLORS = {REUSE: "#0072b2", FEWER: "#222222", "EasyCache": "#d55e00", "LazyCache": "#009e73", "DeepCache": "#b0589a",
+          "Spectrum": "#e69f00"}  # fmt: skip
 """Told apart by colour-blind eyes too, on white."""
 LEGEND = {REUSE: "Reuse Steps, with its budget"}
 LABELS = {"psnr": "mean of the pictures, dB", "psnr_worst": "worst of the pictures, dB"}

@@ -168,12 +168,17 @@ class Bench:
             self._plain[key] = self.sample(self.patcher, *key)
         return self._plain[key]
 
+    @property
+    def passes(self) -> int:
+        """How many a whole evaluation has: without guidance there is no negative one."""
+        return 1 if self.witness.guidance == 1.0 else 2
+
     def runs(self, apply: Apply) -> Iterator[BenchRun]:
         """Yield what a variant draws for each pair; an evaluation without its negative pass counts half."""
         for prompt, seed in self.pairs:
             patcher, self.counted.pictures = apply(self.patcher), 0.0
             latent = self.sample(patcher, prompt, seed, self.solver.steps)
-            yield BenchRun(latent, self.counted.pictures / 2, _estimate(patcher))
+            yield BenchRun(latent, self.counted.pictures / self.passes, _estimate(patcher))
 
     def seed_distance(self, prompt: str) -> float:
         """Return the mean distance between pictures of one prompt from different seeds, as latents."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 import icon_net
@@ -85,10 +86,10 @@ class Net(icon_net.Net):
             return self.unet(noisy, level, context=text, y=text.mean(1))
 
 
-def levels(even: torch.Tensor) -> torch.Tensor:
-    """Return noise levels in 0..1 for numbers that are evenly spread there."""
+def levels(even: torch.Tensor, stronger: float = 1.0) -> torch.Tensor:
+    """Return noise levels in 0..1 for numbers that are evenly spread there, with noise so many times as strong."""
     normal = torch.special.ndtri(even.clamp(1e-4, 1 - 1e-4))
-    return torch.sigmoid(SPREAD * normal)
+    return torch.sigmoid(SPREAD * normal + math.log(stronger))
 
 
 @torch.no_grad()
@@ -101,13 +102,15 @@ def sample(
     cfg: float = 2.0,
     seed: int = 1,
     frames: int = 0,
+    stronger: float = 1.0,
 ) -> torch.Tensor:
     """Euler with classifier-free guidance -> [B, 4, (frames,) size, size]; only for looking at the progress."""
     shape = (len(ids), 4, *(frames,) * bool(frames), size, size)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(ids.device)
     null = null.expand_as(ids)
-    for step in range(steps, 0, -1):
-        level = torch.full((len(ids),), step / steps, device=ids.device)
+    even = torch.linspace(1, 0, steps + 1)
+    for now, then in (stronger * even / (1 + (stronger - 1) * even)).unfold(0, 2, 1).tolist():
+        level = torch.full((len(ids),), now, device=ids.device)
         plain = net(x, level, null).float()
-        x = x - (plain + cfg * (net(x, level, ids).float() - plain)) / steps
+        x = x - (plain + cfg * (net(x, level, ids).float() - plain)) * (now - then)
     return x

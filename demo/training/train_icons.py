@@ -7,6 +7,8 @@ From these weights at 64 x 64:
     python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
 A transformer, 4.4 million parameters, 64 tokens; core samples it as Flux schnell, with FLOW:
     python demo/training/train_icons.py --geometry icons-flux --precision bf16
+An image transformer of today's form, 11.7 million, 64 tokens, then 256, then 1,024; core: Lumina 2:
+    python demo/training/train_icons.py --geometry icons-lumina --size 16 --precision bf16 --processes 1 --compile
 A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
     python demo/training/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
 """
@@ -31,6 +33,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import icon_data  # noqa: E402
 import icon_flux  # noqa: E402
+import icon_lumina  # noqa: E402
 import icon_motion  # noqa: E402
 import icon_net  # noqa: E402
 import icon_wan  # noqa: E402
@@ -45,6 +48,10 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
     "icons-flux": {
         "size": 32, "channels": 160, "mult": "2,6", "context": 128, "heads": 5, "top": "input", "batch": 32,
         "lr": 3e-3, "seconds": 2700.0, "out": cache_dir() / "icons_flux" / "icons_flux.safetensors",
+    },
+    "icons-lumina": {
+        "size": 64, "channels": 256, "mult": "9", "context": 128, "heads": 8, "top": "input", "batch": 48, "lr": 3e-3,
+        "seconds": 3600.0, "out": cache_dir() / "icons_lumina" / "icons_lumina.safetensors",
     },
     "icons-video": {
         "size": 32, "channels": 160, "mult": "6", "context": 128, "heads": 5, "top": "input", "batch": 48, "lr": 3e-3,
@@ -70,9 +77,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--geometry", default="icons", choices=tuple(GEOMETRIES), help="defaults of what follows")
     parser.add_argument("--seconds", type=float, help="time to train for")
     parser.add_argument("--steps", type=int, default=0, help="train for this many steps instead of --seconds")
-    parser.add_argument("--size", type=int, choices=(32, 64))
+    parser.add_argument("--size", type=int, choices=(16, 32, 64))
     parser.add_argument("--channels", type=int, help="model_channels, a multiple of 32")
-    parser.add_argument("--mult", help="channel_mult, a value per level; of a transformer: double and single blocks")
+    parser.add_argument("--mult", help="channel_mult, a value per level; of a transformer: its numbers of blocks")
     parser.add_argument("--context", type=int, help="width of the text embedding")
     parser.add_argument("--heads", type=int, help="attention heads; 0: one for every 32 channels")
     parser.add_argument("--top", choices=("both", "input"), help="which halves have attention at full resolution")
@@ -90,7 +97,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save-every", type=float, default=240.0, help="seconds between checkpoints")
     parser.add_argument("--drawn", type=int, default=24, help="pictures in the last grid; those before have a quarter")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16"), help="auto: bf16 on a GPU")
-    parser.add_argument("--compile", action="store_true", help="compile the blocks of a video model")
+    parser.add_argument("--compile", action="store_true", help="compile the blocks of icons-lumina and icons-video")
     found = parser.parse_args(arguments)
     for name, value in GEOMETRIES[found.geometry].items():
         if getattr(found, name) is None:
@@ -122,7 +129,8 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     in_half = args.precision == "bf16" or (args.precision == "auto" and device.type == "cuda")
     half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
     video = args.geometry == "icons-video"
-    flow = video or args.geometry == "icons-flux"
+    lumina = args.geometry == "icons-lumina"
+    flow = video or lumina or args.geometry == "icons-flux"
     source: Any = (icon_motion.Motions if video else icon_data.Icons)(args.work, args.size)
     captions = source.captions
     words = icon_words.vocabulary(captions)
@@ -133,10 +141,11 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     null = tokens([""])
 
     if flow:
-        kind: Any = icon_wan if video else icon_flux
+        kind: Any = icon_wan if video else icon_lumina if lumina else icon_flux
         unet, settings = kind.build(args, device)
         net = kind.Net(unet, len(words), args.context)
-        draw, top = partial(icon_flux.sample, frames=icon_motion.FRAMES * video), 1.0
+        stronger = args.size / 32 if lumina else 1.0
+        draw, top = partial(icon_flux.sample, frames=icon_motion.FRAMES * video, stronger=stronger), 1.0
     else:
         unet_class, operations, sigmas = icon_net.import_unet(device)
         alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
@@ -149,12 +158,12 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     if args.init:
         icon_net.warm_start(net, args.init, words)
     net = net.to(device, memory_format=torch.preserve_format if video else torch.channels_last)
-    for block in net.unet.blocks if args.compile else ():
+    for block in (net.unet.layers if lumina else net.unet.blocks) if args.compile else ():
         block.forward = torch.compile(block.forward, dynamic=False)
     parameters = list(net.parameters())
     average = [parameter.detach().clone() for parameter in parameters]
     # The shapes of both ends are dictated by the picture, so AdamW suits them better.
-    ends = ("input_blocks.0.", "out.", "img_in.", "final_layer.linear.", "patch_embedding.", "head.")
+    ends = ("input_blocks.0.", "out.", "img_in.", "x_embedder.", "final_layer.linear.", "patch_embedding.", "head.")
     inner = [p for name, p in net.unet.named_parameters() if p.ndim in (2, 4) and not name.startswith(ends)]
     outer = [p for p in parameters if all(p is not q for q in inner)]
     optimisers = [
@@ -217,7 +226,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         # One noise level from each of `count` equal strata: less variance in the gradient for the same work.
         level = (torch.arange(count, device=device) + torch.rand(count, device=device)) / count
         if flow:
-            level = icon_flux.levels(level)
+            level = icon_flux.levels(level, stronger)
             a = 1.0 - level.view(each)
         else:
             level = levels[(level * len(alpha)).long().clamp_max(len(alpha) - 1)]

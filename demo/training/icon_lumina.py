@@ -1,0 +1,88 @@
+"""The image transformer of the icons: ComfyUI's own NextDiT (Lumina 2, Z-Image) in small, trained by flow matching.
+
+One sequence of text and picture goes through all blocks; places are rotary, the noise level modulates every block.
+Pictures of 64 x 64 have 1,024 tokens. Smaller ones are seen as the same picture from farther away: tokens stand
+farther apart, and a noise level is called by that of 64 x 64 at which as much of the picture can be seen. So what is
+learned of few tokens is known of many, and most of the training can be done where a step costs a sixteenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import icon_net
+import torch
+from comfy_host import in_process
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+SIDE = 64
+"""Of the pictures that the finished model draws."""
+
+
+def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, dict[str, Any]]:
+    """Return an untrained NextDiT and its configuration, which goes into the weights file.
+
+    ``args.channels``: width; ``args.mult``: number of blocks, beside one for the text and one for the picture.
+    """
+    in_process.bootstrap(cpu=device.type == "cpu")
+    import comfy.model_management
+    import comfy.ops
+    from comfy.ldm.lumina.model import NextDiT
+
+    comfy.model_management.in_training = True  # ComfyUI's kernel for rotary embeddings has no gradient
+    head = args.channels // args.heads
+    side = head * 3 // 16 * 2  # of a head, for each direction in the picture
+    settings = {
+        "image_model": "lumina2",
+        "patch_size": 2,
+        "in_channels": 4,
+        "dim": args.channels,
+        "cap_feat_dim": args.context,
+        "n_layers": int(args.mult),
+        "n_refiner_layers": 1,
+        "n_heads": args.heads,
+        "n_kv_heads": args.heads,
+        "multiple_of": 64,
+        "ffn_dim_multiplier": 8 / 3,
+        "qk_norm": True,
+        "axes_dims": [head - 2 * side, side, side],
+        "axes_lens": [64, 512, 512],
+        "rope_theta": 10000.0,
+        "time_scale": 1000.0,
+    }
+    network = NextDiT(**settings, dtype=torch.float32, operations=comfy.ops.disable_weight_init)
+    initialise(network)
+    return network, settings
+
+
+def initialise(network: nn.Module) -> None:
+    """Give parameters a start: ComfyUI's operations leave them as they are. Every block starts as the identity."""
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear):
+            silent = "adaLN" in name or name.startswith("final_layer")
+            (nn.init.zeros_ if silent else nn.init.xavier_uniform_)(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RMSNorm):
+            nn.init.ones_(module.weight)
+
+
+def as_of(level: torch.Tensor, times: float) -> torch.Tensor:
+    """Return the noise level at which noise is so many times as strong beside the picture."""
+    return times * level / (1 + (times - 1) * level)
+
+
+class Net(icon_net.Net):
+    """NextDiT plus text table."""
+
+    def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Predict noise - picture for noisy pictures [B, 4, H, W], noise levels [B] in 0..1 and word ids."""
+        text = self.embedding[ids] + self.position
+        apart = SIDE / noisy.shape[-1]
+        middle = (apart - 1) / 2
+        grid = {"scale_x": apart, "scale_y": apart, "shift_x": middle, "shift_y": middle}
+        options = {"rope_options": grid}
+        with sdpa_kernel(SDPBackend.MATH):
+            return self.unet(noisy, as_of(level, apart), text, text.shape[1], transformer_options=options)
