@@ -65,7 +65,8 @@ def test_a_badge_is_not_saved(page: Page, ran: dict[str, Any]):
     assert set(page.badges()) == {str(TOME), str(ATTENTION)}
     saved = {node["id"]: node for node in page.workflow()["nodes"]}
     for node in ran["nodes"]:
-        assert saved[node["id"]].get("widgets_values", []) == node.get("widgets_values", [])
+        values = node.get("widgets_values", [])  # inputs that came after the file was saved stand behind them
+        assert saved[node["id"]].get("widgets_values", [])[: len(values)] == values
     assert "$$paceline" not in page.script("return JSON.stringify((await app.graphToPrompt()).output)")
 
 

@@ -19,10 +19,10 @@ def test_badges_and_the_finding_follow_the_language_at_once(page: Page, compared
     finding = "return document.querySelector('.paceline-comparison .paceline-quality').textContent"
     verdict = "return document.querySelector('.paceline-comparison .paceline-verdict').textContent"
     said = page.script(verdict)
-    assert page.script(badge) == "active in 3 of 10 self-attention blocks" and "seed" in said
+    assert page.script(badge) == "active in 6 of 10 self-attention blocks" and "seed" in said
     english = page.script(finding)
     with page.language("es"):
-        spanish = "activo en 3 de 10 bloques de autoatención"
+        spanish = "activo en 6 de 10 bloques de autoatención"
         page.wait(lambda: page.script(badge) == spanish, "badge in Spanish")
         assert page.script(finding) != english
         assert page.script(verdict) == said
@@ -37,7 +37,7 @@ def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compare
     said = page.badges()
     assert len(said) == 3  # ToMe, attention, Compare Models
     assert not any(badge.startswith("failed") for badge in said.values())
-    assert "active in 3 of 10 self-attention blocks" in page.text(".paceline-report-text")
+    assert "active in 6 of 10 self-attention blocks" in page.text(".paceline-report-text")
     assert axe(".paceline-report") == []
     assert list(server.output_dir.rglob("compare_*")) == []  # nothing was asked for
     if PICTURES:
