@@ -163,7 +163,7 @@ def test_differences_and_blinking(page: Page, compared: int):
         const layer = document.querySelector(".paceline-layer-heat"), map = layer?.querySelector("canvas");
         if (!layer?.querySelector(".paceline-viewer-label")?.textContent.startsWith("Difference ×")) return false;
         const { data } = map.getContext("2d").getImageData(0, 0, map.width, map.height);
-        return data.some((value, i) => i % 4 < 3 && value > 200);
+        return data.some((value, i) => i % 4 < 3 && value > 80);
         """
         page.wait(lambda: page.script(drawn), "heat map")
         page.screenshot("compare_heat")
