@@ -86,7 +86,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     press(page, "Run once and look")
     page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
-    assert offers(page)[0].startswith("Reuse Steps")  # of which the run itself tells
+    assert "Reuse Steps" in offers(page)[0]  # of which the run itself tells
     page.wait(lambda: page.script(IDLE), "end of the probe")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
     page.wait(lambda: "three seeds" in page.text("dialog"), "proof")

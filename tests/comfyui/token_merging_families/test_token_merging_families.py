@@ -33,7 +33,7 @@ def test_it_is_exactly_leaving_out_rows_and_columns_of_image_keys_and_values(stu
 
 def attention_inside(studio, name, model):
     """Sample, and return queries, keys and values of each call as the backend gets them."""
-    model = studio.attention(model, "sdpa")
+    model = studio.attention(model, "vanilla")  # not ComfyUI's own, which would be left in place
     technique = model.get_attachment("paceline").find("attention")
     original, seen = technique.policy.function, []
 
