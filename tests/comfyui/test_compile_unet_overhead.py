@@ -47,6 +47,6 @@ def test_our_part_of_a_step_enters_few_functions(small, compiled, monkeypatch):
             network = small.model.model.diffusion_model
             patch.setattr(network, "_forward", lambda latent, *args, **kwargs: latent, raising=False)
             without = calls(plain)
-        assert 20 < calls(ours) - without <= 180
+        assert 20 < calls(ours) - without <= 190  # with those of the guard, which watches compiled code
     (used,) = compiled.get_attachment("paceline").find("compilation").policy.used
     assert not used.functions[0].state.graphs, "nothing is compiled here"
