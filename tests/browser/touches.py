@@ -49,7 +49,6 @@ GRAPH = (
     Touch(".subgraph", "nodes in subgraphs have no badges", "app.rootGraph.subgraphs"),
     Touch(".comfyClass", "advanced inputs are not folded", "node.constructor.comfyClass === node.type"),
     Touch("LiteGraph.createNode", "nothing can be inserted"),
-    Touch("LiteGraph.registered_node_types", "a dialog shows ids", "LiteGraph.registered_node_types[node.type].title"),
     Touch("NODE_TEXT_SIZE", "long titles are cut on the canvas", "LiteGraph.NODE_TEXT_SIZE > 0"),
     Touch("NODE_FONT", "long titles are cut on the canvas", "typeof LiteGraph.NODE_FONT === 'string'"),
 )
