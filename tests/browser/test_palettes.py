@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, ESCAPE, TOME, VUE, Page
+from browser.page import CANVAS, TOME, VUE, Page
 from cases import often
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
