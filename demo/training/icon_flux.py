@@ -59,15 +59,18 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "txt_ids_dims": [],
     }
     network = Flux(**settings, dtype=torch.float32, operations=Operations)
-    initialise(network)
+    initialise(network, "mod")
     return network, settings
 
 
-def initialise(network: nn.Module) -> None:
-    """Give parameters a start: ComfyUI's operations leave them as they are. Modulations and the last layer are zero."""
+def initialise(network: nn.Module, modulation: str) -> None:
+    """Give parameters a start: ComfyUI's operations leave them as they are.
+
+    The last layer, and those with ``modulation`` in their names, are zero: every block starts as the identity.
+    """
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear):
-            silent = "mod" in name or name.startswith("final_layer")
+            silent = modulation in name or name.startswith("final_layer")
             (nn.init.zeros_ if silent else nn.init.xavier_uniform_)(module.weight)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -92,6 +95,11 @@ def levels(even: torch.Tensor, stronger: float = 1.0) -> torch.Tensor:
     return torch.sigmoid(SPREAD * normal + math.log(stronger))
 
 
+def as_of(level: torch.Tensor, times: float) -> torch.Tensor:
+    """Return the noise level at which noise is so many times as strong beside the picture."""
+    return times * level / (1 + (times - 1) * level)
+
+
 @torch.no_grad()
 def sample(
     net: icon_net.Net,
@@ -108,8 +116,7 @@ def sample(
     shape = (len(ids), 4, *(frames,) * bool(frames), size, size)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(ids.device)
     null = null.expand_as(ids)
-    even = torch.linspace(1, 0, steps + 1)
-    for now, then in (stronger * even / (1 + (stronger - 1) * even)).unfold(0, 2, 1).tolist():
+    for now, then in as_of(torch.linspace(1, 0, steps + 1), stronger).unfold(0, 2, 1).tolist():
         level = torch.full((len(ids),), now, device=ids.device)
         plain = net(x, level, null).float()
         x = x - (plain + cfg * (net(x, level, ids).float() - plain)) * (now - then)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import icon_flux
 import icon_net
 import torch
 from comfy_host import in_process
@@ -53,25 +54,8 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "time_scale": 1000.0,
     }
     network = NextDiT(**settings, dtype=torch.float32, operations=comfy.ops.disable_weight_init)
-    initialise(network)
+    icon_flux.initialise(network, "adaLN")
     return network, settings
-
-
-def initialise(network: nn.Module) -> None:
-    """Give parameters a start: ComfyUI's operations leave them as they are. Every block starts as the identity."""
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Linear):
-            silent = "adaLN" in name or name.startswith("final_layer")
-            (nn.init.zeros_ if silent else nn.init.xavier_uniform_)(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.RMSNorm):
-            nn.init.ones_(module.weight)
-
-
-def as_of(level: torch.Tensor, times: float) -> torch.Tensor:
-    """Return the noise level at which noise is so many times as strong beside the picture."""
-    return times * level / (1 + (times - 1) * level)
 
 
 class Net(icon_net.Net):
@@ -85,4 +69,4 @@ class Net(icon_net.Net):
         grid = {"scale_x": apart, "scale_y": apart, "shift_x": middle, "shift_y": middle}
         options = {"rope_options": grid}
         with sdpa_kernel(SDPBackend.MATH):
-            return self.unet(noisy, as_of(level, apart), text, text.shape[1], transformer_options=options)
+            return self.unet(noisy, icon_flux.as_of(level, apart), text, text.shape[1], transformer_options=options)

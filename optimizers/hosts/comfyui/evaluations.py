@@ -79,9 +79,9 @@ def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, 
 
 def residual_call(policy: TokenMergingPolicy, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
     """Return what a model call does with the differences that reducing makes; None for nothing."""
-    evaluations: Evaluations | None = call.run.get(EVALUATIONS)
     if not policy.keeps:
         return None
+    evaluations: Evaluations | None = call.run.get(EVALUATIONS)
     settings, options = policy.settings, call.transformer_options
     window = None if settings.whole_schedule else position.limits(settings.start_percent, settings.end_percent)
     latest, passes, refusal = None, tuple(options.get("uuids", ())), ""
