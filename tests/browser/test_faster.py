@@ -83,6 +83,8 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
 
     page.build(SAMPLED, 40)
     open_dialog(page)
+    choose(page, "fast")
+    page.wait(lambda: "Apply ToMe, Set Attention Processor, Reuse Steps" in said(page), "what is looked at")
     press(page, "Run once and look")
     page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
