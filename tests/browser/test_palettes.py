@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, TOME, VUE, Page
+from browser.page import CANVAS, ESCAPE, TOME, VUE, Page
 from cases import often
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -110,7 +110,7 @@ def test_dialogs_in_every_palette(page: Page, ran: dict[str, Any], palettes: tup
             page.wait(lambda: page.element("dialog.paceline-dialog"), "dialog")
             page.screenshot(f"palette_{command}_{palette}")
             wrong[command, palette] = looks_right(page, surfaces=0)
-            page.script("document.querySelector('dialog.paceline-dialog').close()")
+            page.press(ESCAPE)
             page.wait(lambda: page.element("dialog.paceline-dialog") is None, "end of the dialog")
     page.use(CANVAS)
     assert wrong == dict.fromkeys(wrong, {})

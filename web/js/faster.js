@@ -99,6 +99,7 @@ async function open(timeline) {
     const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
     list.replaceChildren(...lines, ...memory);
     run.disabled = why.length > 0;
+    if (run.disabled && !group.disabled) cancel.focus(); // keys go nowhere from a button that is disabled
     if (!group.disabled) return;
     text.hidden = bar.hidden = true;
     const { offers: found } = state;
