@@ -88,12 +88,27 @@ class Net(nn.Module):
 
 
 def warm_start(net: Net, path: Path, words: dict[str, int]) -> None:
-    """Start from another weights file of the same shape; words that it does not know keep their random rows."""
+    """Start from another weights file, of the same width; words that it does not know keep their random rows.
+
+    Where the file has fewer blocks, they are spread evenly, and those between them stay as they are: a transformer's
+    start as the identity, so that it predicts what the smaller one did.
+    """
     with safe_open(path, "pt") as file:
         rows = json.loads(file.metadata()["vocabulary"])
         state = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
     prefix = "model.diffusion_model."
-    net.unet.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+    weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    for name, blocks in net.unet.named_children():
+        old = len({key.split(".")[1] for key in weights if key.startswith(f"{name}.")})
+        if not isinstance(blocks, nn.ModuleList) or not 0 < old < len(blocks):
+            continue
+        places = [round((i + 0.5) * len(blocks) / old - 0.5) for i in range(old)]
+        for i, place in reversed(tuple(enumerate(places))):
+            for key in [key for key in weights if key.startswith(f"{name}.{i}.")]:
+                weights[f"{name}.{place}.{key.split('.', 2)[2]}"] = weights.pop(key)
+        for i in set(range(len(blocks))).difference(places):
+            weights |= {f"{name}.{i}.{key}": value for key, value in blocks[i].state_dict().items()}
+    net.unet.load_state_dict(weights)
     with torch.no_grad():
         net.position.copy_(state["text.position"])
         for word in words.keys() & rows.keys():

@@ -53,3 +53,33 @@ def test_comfyui_predicts_what_was_trained(drawn):
         noisy, torch.tensor([LEVEL]), c_crossattn=text, y=more["pooled_output"], transformer_options=options
     )
     assert (denoised - (noisy - LEVEL * velocity)).abs().max() < 0.02, "weights are saved in half precision"
+
+
+@torch.no_grad()
+def test_more_blocks_start_as_what_fewer_have_learned(tmp_path, monkeypatch):
+    in_process.bootstrap()
+    import comfy.model_management
+    import icon_lumina
+    import icon_net
+
+    monkeypatch.setattr(comfy.model_management, "in_training", False)  # build() switches it on
+    words, drawn = {"<pad>": 0, "<null>": 1, "red": 2}, []
+    for blocks in ("2", "5"):
+        args = train_icons.parse(["--geometry", "icons-lumina", "--channels", "64", "--heads", "2", "--mult", blocks])
+        network, settings = icon_lumina.build(args, torch.device("cpu"))
+        net = icon_lumina.Net(network, len(words), args.context)
+        if not drawn:
+            for parameter in network.parameters():
+                parameter.copy_((torch.randn_like(parameter) * 0.1).half())
+            for table in (net.embedding, net.position):
+                table.copy_(table.half())
+            source = SimpleNamespace(captions=["red"], credit="none")
+            icon_net.save(net, tmp_path / "w.safetensors", settings, source, words, {})
+        else:
+            icon_net.warm_start(net, tmp_path / "w.safetensors", words)
+        torch.manual_seed(1)
+        drawn.append(
+            net(torch.randn(2, 4, 16, 16), torch.tensor([0.2, 0.8]), torch.tensor([[2, 0, 0, 0], [1, 0, 0, 0]]))
+        )
+    assert drawn[0].std() > 0
+    torch.testing.assert_close(*drawn)
