@@ -1,9 +1,22 @@
-"""The three choices that every host offers: how far each lets a picture move, and what it applies."""
+"""How far a picture moves: one number, what it means in words, and the three choices that every host offers.
+
+The number is the root mean square of the difference to the plain picture from the same seed, as a share of what another
+seed changes; of several pictures the farthest counts. It is of latents where only these are known, else of pixels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+SAME = 0.02
+"""Up to here a picture looks the same."""
+
+HARDLY_VISIBLE = 0.1
+"""Up to here a difference is hardly visible."""
+
+VISIBLE = 0.5
+"""Up to here it is the same picture with visible differences; farther away it is another one."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +26,7 @@ class Choice:
     Attributes:
         label: its name on every screen.
         sentence: what it costs.
-        limit: how far other settings and left out steps may move a picture, as a share of what another seed changes.
+        limit: how far left out steps and other settings may be expected to move a picture.
         merging: the preset of Apply ToMe; empty: neither that nor Reuse Steps is applied.
     """
 
@@ -24,7 +37,7 @@ class Choice:
 
 
 CHOICES: Mapping[str, Choice] = {
-    "lossless": Choice("Same picture", "Only rounding may differ.", 0.02),
+    "lossless": Choice("Same picture", "Only rounding may differ.", SAME),
     "balanced": Choice("Hardly visible", "A little fine detail for speed.", 0.05, "quality"),
     "fast": Choice(
         "Fastest",

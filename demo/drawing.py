@@ -17,7 +17,6 @@ from workflows import Workflows, setting, with_inputs
 
 load_pack()
 from paceline.workbench.measurement.evidence import share_of  # noqa: E402
-from paceline.workbench.measurement.lpips import load_lpips  # noqa: E402
 from paceline.workbench.measurement.quality import compare_pictures, distances  # noqa: E402
 from paceline.workbench.measurement.verdict_text import fraction  # noqa: E402
 
@@ -77,14 +76,13 @@ class Easel:
 
     def __init__(self, client: ComfyClient, workflows: Workflows, plain: Prompt, texts: Sequence[str]) -> None:
         self._client, self._workflows, self._texts = client, workflows, texts
-        self._lpips = load_lpips()[0]
         self._steps = int(setting(plain, "steps"))
         pictures, self._rows = self._drawn(plain)
         started = time.monotonic()
         others, rows = self._drawn(with_inputs(plain, "sampler", seed=setting(plain, "seed") + 1))
         self.seconds = (time.monotonic() - started) / len(texts)
         self._reference = _bytes(pictures)
-        self._seed_change = compare_pictures(_bytes(others), self._reference, self._lpips)
+        self._seed_change = compare_pictures(_bytes(others), self._reference)
         self.plain = self._judged("plain", "", pictures, self._rows)
         self.other_seed = self._judged("another seed", "", others, rows)
 
@@ -104,8 +102,8 @@ class Easel:
         return pictures, fmean(rows)
 
     def _judged(self, method: str, how: str, pictures: list[Image.Image], rows: float) -> Drawing:
-        found = distances(_bytes(pictures), self._reference, self._lpips)
-        shares = [share_of(one, self._seed_change)[0] or 0.0 for one in found]
+        found = distances(_bytes(pictures), self._reference)
+        shares = [share_of(one, self._seed_change) or 0.0 for one in found]
         return Drawing(method, how, self._steps * rows / self._rows, pictures, shares)
 
     def curve(self, method: str, bound: Bound, thresholds: Sequence[float]) -> list[Drawing]:

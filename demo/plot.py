@@ -10,7 +10,7 @@ from comfy_host.pack import load_pack
 from drawing import Drawing
 
 load_pack()
-from paceline.workbench.measurement.verdict import HARDLY_VISIBLE  # noqa: E402
+from paceline.core.choices import HARDLY_VISIBLE  # noqa: E402
 
 _WIDTH, _HEIGHT = 760, 400
 _LEFT, _TOP, _RIGHT, _BOTTOM = 64, 16, 640, 348

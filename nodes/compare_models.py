@@ -56,7 +56,6 @@ class PacelineCompareModels(PacelineNode):
                 "quality",
                 "psnr",
                 "ssim",
-                "lpips",
                 "difference",
                 "measure",
             ],

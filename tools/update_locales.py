@@ -44,7 +44,7 @@ SCRIPTS = ROOT / "web" / "js"
 FOLDERS = ("ComfyUI-Paceline", "comfyui-paceline", "paceline")
 """Names of the pack's folder in custom_nodes: cloned, from the registry, and in our tests."""
 
-SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*((Paceline|SSIM|PSNR|LPIPS|dB|MB|MiB|GiB|[a-z])[\W\d_]+)*")
+SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*((Paceline|SSIM|PSNR|dB|MB|MiB|GiB|[a-z])[\W\d_]+)*")
 """Names, units and symbols, with a blank at their end."""
 
 Tree = dict[str, Any]

@@ -9,11 +9,9 @@ from typing import Any
 
 import emoji_model
 import icon_data
-import lpips_weights
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, pack
-from comfy_host.packages import PackageMissing
 from comparing import Emoji
 from executing import Executor
 from int8_models import TINY
@@ -175,11 +173,3 @@ def empty_folder(kind: str) -> Any:
 
 
 output_folder, user_folder = empty_folder("output"), empty_folder("user")
-
-
-@pytest.fixture
-def with_lpips(monkeypatch):
-    try:
-        monkeypatch.syspath_prepend(str(lpips_weights.folder()))
-    except PackageMissing as missing:
-        pytest.skip(str(missing))

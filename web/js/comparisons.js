@@ -138,10 +138,10 @@ function createPager(places, at, show) {
  * @returns {HTMLElement} the numbers behind the verdict
  */
 function createDetails({ distances, lines }) {
-  const heads = ["", "RMSE", "PSNR (dB)", "SSIM", "LPIPS"].map((name) => createElement("th", { textContent: name, scope: "col" }));
-  const rows = Object.entries(distances).map(([name, { rmse, psnr, ssim, lpips }]) => {
+  const heads = ["", "RMSE", "PSNR (dB)", "SSIM"].map((name) => createElement("th", { textContent: name, scope: "col" }));
+  const rows = Object.entries(distances).map(([name, { rmse, psnr, ssim }]) => {
     const head = createElement("th", { textContent: capitalised(sideWords(name)), scope: "row" });
-    const values = [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4), digits(lpips, 4)];
+    const values = [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4)];
     return createElement("tr", {}, head, ...values.map((value) => createElement("td", {}, value)));
   });
   const caption = createElement("caption", {}, words("difference"));

@@ -59,7 +59,7 @@ export interface FewerSteps {
   full_steps: number;
   /** Of its whole sampling. */
   seconds: number;
-  /** How many times the difference of the optimized side, by LPIPS where it was measured; null if that has none. */
+  /** How many times the difference of the optimized side; null if that has none. */
   ratio: number | null;
   /** Whether it does as well as the optimized side. */
   as_good: boolean;
@@ -70,7 +70,6 @@ export interface Distance {
   rmse: number;
   psnr: number | null;
   ssim: number | null;
-  lpips: number | null;
 }
 
 /** From `shown_profile` in nodes/profile.py. All times in seconds. */

@@ -1,8 +1,10 @@
-"""How far a latent is from the plain one, as a share of what another seed changes."""
+"""How far a latent is from the plain one, as a share of what another seed changes (``core/choices.py``)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -19,6 +21,6 @@ def distance(one: Tensor, two: Tensor) -> tuple[float, int]:
 
 
 def seed_distance(plain: Sequence[Tensor]) -> float:
-    """Return the mean distance between samples of different seeds."""
+    """Return the distance between samples of different seeds, the root mean square over their pairs."""
     found = [distance(a, b)[0] for i, a in enumerate(plain) for b in plain[:i]]
-    return sum(found) / len(found)
+    return math.sqrt(fmean(one**2 for one in found))

@@ -90,11 +90,9 @@ class Evidence:
     @property
     def control_ratio(self) -> float | None:
         """How many times the difference the control has; None without a control or without a difference."""
-        return None if self.fewer_steps is None else share_of(self.fewer_steps.difference, self.difference)[0]
+        return None if self.fewer_steps is None else share_of(self.fewer_steps.difference, self.difference)
 
 
-def share_of(difference: Distance, whole: Distance) -> tuple[float | None, str]:
-    """Return the first distance as a share of the second, by LPIPS where both have it."""
-    if difference.lpips is not None and whole.lpips:
-        return difference.lpips / whole.lpips, "LPIPS"
-    return (difference.rmse / whole.rmse if whole.rmse else None), "RMSE"
+def share_of(difference: Distance, whole: Distance) -> float | None:
+    """Return the first distance as a share of the second; None where that is 0."""
+    return difference.rmse / whole.rmse if whole.rmse else None

@@ -28,7 +28,7 @@ class Farthest:
 
 def farthest(pictures: Tensor, references: Tensor, found: Sequence[Distance]) -> Farthest:
     """Return which of the pictures, uint8 ``[batch, height, width, channels]``, has the largest of the ``found``."""
-    index = max(range(len(found)), key=lambda one: found[one].size)
+    index = max(range(len(found)), key=lambda one: found[one].rmse)
     return Farthest(index + 1, found[index], worst_region(pictures[index], references[index]))
 
 

@@ -1,4 +1,4 @@
-"""How far 8-bit pictures, as they are saved, are apart: PSNR, SSIM, and LPIPS where its weights are installed."""
+"""How far 8-bit pictures, as they are saved, are apart: RMSE, which is judged (``core/choices.py``), PSNR and SSIM."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from ...core.errors import InvalidSetting
-from .lpips import Lpips
 
 _WINDOW = 11
 """Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
 
 _MOST_DRAWS = 5
-"""Five draws give ten pairs, enough for an average; LPIPS of a large picture takes a second."""
+"""Five draws give ten pairs, enough for an average."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +27,17 @@ class Distance:
         rmse: root mean square error of all values, 1 being the whole range from black to white.
         psnr: of that error in dB; None for equal pictures, where it is infinite.
         ssim: 1 for equal pictures; None for pictures smaller than its window.
-        lpips: 0 for equal pictures; None where its weights are missing.
     """
 
     rmse: float
     psnr: float | None
     ssim: float | None
-    lpips: float | None = None
-
-    @property
-    def size(self) -> float:
-        """The number by which distances are ordered: LPIPS where it was measured, else the error."""
-        return self.rmse if self.lpips is None else self.lpips
 
     def __str__(self) -> str:
         if self.psnr is None:
             return "the same to the last bit"
         ssim = "" if self.ssim is None else f", SSIM {self.ssim:.3f}"
-        return f"PSNR {self.psnr:.1f} dB{ssim}" + ("" if self.lpips is None else f", LPIPS {self.lpips:.3f}")
+        return f"PSNR {self.psnr:.1f} dB{ssim}"
 
 
 def to_8_bit(images: Tensor) -> Tensor:
@@ -67,22 +59,22 @@ def no_picture(whose: str, pictures: Tensor, finite: Tensor | None = None) -> st
     return ""
 
 
-def seed_change(groups: Iterable[Sequence[Tensor]], lpips: Lpips | None = None) -> Distance:
+def seed_change(groups: Iterable[Sequence[Tensor]]) -> Distance:
     """Return how far pictures from different seeds are apart: the average over pairs of draws.
 
     Each group holds the draws of one prompt, at least one of them two; a draw is uint8 as above. Of more than
     ``_MOST_DRAWS`` the first ones are compared.
     """
     pairs = [pair for draws in groups for pair in combinations(draws[:_MOST_DRAWS], 2)]
-    return average([one for pair in pairs for one in distances(*pair, lpips)])
+    return average([one for pair in pairs for one in distances(*pair)])
 
 
-def compare_pictures(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> Distance:
+def compare_pictures(pictures: Tensor, references: Tensor) -> Distance:
     """Return the distance between uint8 ``[batch, height, width, channels]``; `InvalidSetting` if the sizes differ."""
-    return average(distances(pictures, references, lpips))
+    return average(distances(pictures, references))
 
 
-def distances(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> list[Distance]:
+def distances(pictures: Tensor, references: Tensor) -> list[Distance]:
     """Return the distance of each picture; arguments and errors are those of :func:`compare_pictures`."""
     if pictures.shape != references.shape:
         raise InvalidSetting(
@@ -94,22 +86,20 @@ def distances(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) 
         # HWC -> 1CHW
         a, b = (image.permute(2, 0, 1)[None].double() / 255.0 for image in (picture, reference))
         similarity = structural_similarity(a, b) if min(a.shape[-2:]) >= _WINDOW else None
-        perception = None if lpips is None else lpips(a.float() * 2 - 1, b.float() * 2 - 1).item()
-        found.append(_distance((a - b).square().mean().item(), similarity, perception))
+        found.append(_distance((a - b).square().mean().item(), similarity))
     return found
 
 
 def average(found: Sequence[Distance]) -> Distance:
     """Return the distance of a batch, which has at least one picture."""
     similarities = [one.ssim for one in found if one.ssim is not None]
-    perceptions = [one.lpips for one in found if one.lpips is not None]
     error = _mean([one.rmse**2 for one in found])
     assert error is not None, "a batch has at least one picture"
-    return _distance(error, _mean(similarities), _mean(perceptions))
+    return _distance(error, _mean(similarities))
 
 
-def _distance(error: float, similarity: float | None, perception: float | None) -> Distance:
-    return Distance(math.sqrt(error), None if error == 0 else -10 * math.log10(error), similarity, perception)
+def _distance(error: float, similarity: float | None) -> Distance:
+    return Distance(math.sqrt(error), None if error == 0 else -10 * math.log10(error), similarity)
 
 
 def structural_similarity(a: Tensor, b: Tensor) -> float:

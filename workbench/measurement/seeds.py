@@ -15,7 +15,6 @@ from .evidence import Evidence, FewerSteps
 from .evidence_text import difference_lines, in_seconds
 from .farthest import farthest
 from .fewer_steps import draw_control
-from .lpips import load_lpips
 from .picture import Font, comparison_sheet
 from .quality import average, compare_pictures, distances, no_picture, seed_change
 from .speedup import MOST_ROUNDS, interleaved, measure_speedup
@@ -60,8 +59,7 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
             runs[optimized].append(draw(optimized, number, steps))
     before, after = ([run.seconds for run in runs[optimized]] for optimized in (False, True))
     baseline, changed = _pictures(runs[False]), _pictures(runs[True])
-    lpips, missing = load_lpips()
-    found, speedup = distances(changed, baseline, lpips), measure_speedup(before, after)
+    found, speedup = distances(changed, baseline), measure_speedup(before, after)
     worst, difference = farthest(changed, baseline, found), average(found)
     broken = no_picture("The baseline's image", baseline) or no_picture("The optimized image", changed)
     control, why_none = None, ""
@@ -70,13 +68,13 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
         control, why_none = draw_control(steps, whole, whole / steps, allowed, lambda fit: _all(draw, seeds, fit))
     fewer = None
     if control is not None:
-        fewer = FewerSteps(control.steps, steps, control.seconds, compare_pictures(control.output, baseline, lpips))
+        fewer = FewerSteps(control.steps, steps, control.seconds, compare_pictures(control.output, baseline))
     evidence = Evidence(
         speedup=speedup,
         difference=difference,
         same_bits=False,  # of pictures only their 8 bits are known
-        seed=seed_change([[run.pictures for run in runs[False]]], lpips),
-        repeat=max(distances(repeated.pictures, runs[False][0].pictures, lpips), key=lambda one: one.size),
+        seed=seed_change([[run.pictures for run in runs[False]]]),
+        repeat=max(distances(repeated.pictures, runs[False][0].pictures), key=lambda one: one.rmse),
         broken=broken,
         farthest=worst,
         count=len(baseline),
@@ -87,7 +85,7 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
     lines += [*difference_lines(evidence), *([why_none] if why_none else [])]
     column = None if control is None else (f"{control.steps} steps", control.output)
     sheet = comparison_sheet(baseline, changed, verdict.text, lines, column, worst.picture - 1, font)
-    return Measured(verdict, [*lines, f"LPIPS: {missing}"] if missing else lines, sheet)
+    return Measured(verdict, lines, sheet)
 
 
 def _all(draw: Draw, seeds: int, steps: int) -> tuple[float, Tensor]:

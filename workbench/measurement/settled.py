@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+from ...core.choices import HARDLY_VISIBLE, VISIBLE
 from .speedup import student
-from .verdict import HARDLY_VISIBLE, TOO_FAR
 
 LEAST_PICTURES = 5
 """The least number of pictures from which a difference can be called small with certainty."""
 
 
-def settled(shares: Sequence[float], limits: Sequence[float] = (HARDLY_VISIBLE, TOO_FAR)) -> bool:
+def settled(shares: Sequence[float], limits: Sequence[float] = (HARDLY_VISIBLE, VISIBLE)) -> bool:
     """Say whether it is clear between which of the limits the worst picture lies.
 
     ``shares`` are the differences of all pictures so far, as shares of a seed change. They are clear where one lies

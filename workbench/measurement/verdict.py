@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.choices import HARDLY_VISIBLE, VISIBLE
 from ...core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
 from .verdict_text import all_text, control_text, more_text, picture_text, sound_text, speed_text
-
-TOO_FAR = 0.5
-"""Share of a seed change from which on a difference is not called the price of speed any more."""
-
-HARDLY_VISIBLE = 0.1
-"""Share of a seed change up to which a difference is called hardly visible."""
 
 QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
@@ -37,7 +32,7 @@ class Verdict:
         headline: one clause, which can be translated; ``text`` is all of it in one line.
         seed_share: the worst difference as a share of a seed change, of picture or sound, whichever is larger; None if
             the seed changes nothing. ``mean_share`` is that of all pictures together.
-        measure: what that share is of, ``LPIPS``, ``RMSE`` or ``sound``.
+        measure: what that share is of, ``RMSE`` or ``sound``.
         quality: one of ``QUALITIES``, or of ``SOUND_QUALITIES`` if the sound is worse than the picture.
     """
 
@@ -52,14 +47,14 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Say what the evidence means; the worse of picture and sound decides."""
-    share, measure = share_of(evidence.judged, evidence.seed)
-    mean = share_of(evidence.difference, evidence.seed)[0]
+    share = share_of(evidence.judged, evidence.seed)
+    mean = share_of(evidence.difference, evidence.seed)
     heard = None if evidence.sound is None else evidence.sound.share
-    own = share_of(evidence.repeat, evidence.seed)[0] if evidence.repeat is not None else None
+    own = share_of(evidence.repeat, evidence.seed) if evidence.repeat is not None else None
     speed, control = speed_text(evidence.speedup), control_text(evidence)
     picture = picture_text(evidence, mean, share) + sound_text(evidence)
     quality, of_sound = _quality(evidence, share), _sound_quality(evidence)
-    worst = (heard, "sound") if heard is not None and (share is None or heard > share) else (share, measure)
+    worst = (heard, "sound") if heard is not None and (share is None or heard > share) else (share, "RMSE")
     if SOUND_QUALITIES.index(of_sound) > QUALITIES.index(quality):
         quality = of_sound
 
@@ -69,14 +64,14 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.broken or evidence.broken_sound:
         broken = evidence.broken or evidence.broken_sound
         return verdict("broken", phrase("{what}: something is wrong", what=broken))
-    if own is not None and own > TOO_FAR:
+    if own is not None and own > VISIBLE:
         wrong = phrase(
             "The baseline's own images from the same seed differ by {share:.2f} of a seed change: something is wrong "
             "with the baseline",
             share=own,
         )
         return verdict("suspicious", wrong, f". {speed}")
-    if share is not None and share > TOO_FAR:
+    if share is not None and share > VISIBLE:
         if _ruined(evidence, share):
             return verdict("suspicious", _ruin_text(evidence, share), f"{all_text(evidence, mean)}. {speed}")
         return verdict("suspicious", _other_text(evidence, share), f"{all_text(evidence, mean)}. {speed}{control}")
@@ -131,7 +126,7 @@ def _sound_quality(evidence: Evidence) -> str:
     share = sound.share
     if sound.within_repeat or (share is not None and share <= HARDLY_VISIBLE):
         return "hardly audible"
-    if share is None or share <= TOO_FAR:
+    if share is None or share <= VISIBLE:
         return "audible"
     return "no sound" if share > 1 else "another sound"
 
@@ -142,7 +137,7 @@ def _quality(evidence: Evidence, share: float | None) -> str:
         return "no picture"
     if evidence.same_bits or evidence.difference.rmse == 0:
         return "identical"
-    if share is not None and share > TOO_FAR:
+    if share is not None and share > VISIBLE:
         return "no picture" if _ruined(evidence, share) else "another picture"
     small = evidence.judged.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE and not evidence.one_region
     return "hardly visible" if small or evidence.within_repeat else "visible"

@@ -7,8 +7,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...core.choices import VISIBLE
 from ..measurement.speedup import SMALLEST_EFFECT
-from ..measurement.verdict import TOO_FAR
 from ..measurement.verdict_text import AS_GOOD
 from .axes import Cell
 
@@ -54,7 +54,7 @@ def pareto_front(results: Sequence[Result]) -> list[Result]:
     Only results of one size and batch can beat each other: a speed-up is relative to that picture's own baseline.
     Another picture altogether is no trade.
     """
-    measured = [one for one in results if faster(one) and one.difference is not None and one.difference <= TOO_FAR]
+    measured = [one for one in results if faster(one) and one.difference is not None and one.difference <= VISIBLE]
     front = [one for one in measured if not any(_beats(other, one) for other in measured)]
     return sorted(front, key=lambda result: (result.speedup or 0, -(result.difference or 0)))
 

@@ -74,7 +74,7 @@ class Comparison:
         """The indices of the pictures that are written and shown: the worst first, of a video some in their order."""
         if self.pictures.frames > 1:
             return spread(len(self.pictures.baseline), MOST_SHOWN, self.farthest)
-        return sorted(range(len(self.distances)), key=lambda index: -self.distances[index].size)[:MOST_SHOWN]
+        return sorted(range(len(self.distances)), key=lambda index: -self.distances[index].rmse)[:MOST_SHOWN]
 
 
 def evaluate(
@@ -92,7 +92,7 @@ def evaluate(
     The baseline has drawn its first seeds ``again``, and the first in ``fp32``. ``notes`` tell what could not be
     measured so far.
     """
-    baseline, optimized, lpips = pairs.baseline, pairs.optimized, pairs.lpips
+    baseline, optimized = pairs.baseline, pairs.optimized
 
     def drawn(outputs: Sequence[Output]) -> Tensor:
         return torch.cat([decoded(baseline.side, output).pictures for output in outputs])
@@ -101,14 +101,14 @@ def evaluate(
     pictures = pairs.pictures(None if control is None else drawn(control.output))
     fewer_steps = repeat = precision = None
     if control is not None and pictures.fewer_steps is not None:
-        difference = compare_pictures(pictures.fewer_steps, pictures.baseline, lpips)
+        difference = compare_pictures(pictures.fewer_steps, pictures.baseline)
         fewer_steps = FewerSteps(control.steps, job.steps, control.seconds, difference)
     if again:
         images = drawn(again)
-        repeat = max(distances(images, pictures.baseline[: len(images)], lpips), key=lambda one: one.size)
+        repeat = max(distances(images, pictures.baseline[: len(images)]), key=lambda one: one.rmse)
     if fp32 is not None:
         images = drawn([fp32])
-        precision = compare_pictures(images, pictures.baseline[: len(images)], lpips)
+        precision = compare_pictures(images, pictures.baseline[: len(images)])
     evidence = Evidence(
         speedup=speedup,
         difference=average(pairs.distances),
@@ -127,7 +127,6 @@ def evaluate(
     side = optimized.side
     objects = (side.vae, *(side.own.carriers() if side.own else ()))
     techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
-    notes = [*notes, f"LPIPS: {pairs.missing}"] if pairs.missing else notes
     sound_only = sounds is not None and baseline.outputs[0].sound is None
     from_preview = baseline.side.vae is None and not sound_only
     if from_preview:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ...measurement.evidence import share_of
-from ...measurement.lpips import load_lpips
 from ...measurement.quality import Distance, distances, no_picture, seed_change
 from ...measurement.settled import settled
 from ...measurement.sound import spectrogram_picture
@@ -45,7 +44,6 @@ class Pairs:
     """
 
     def __init__(self, baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Output], prompts: int) -> None:
-        self.lpips, self.missing = load_lpips()
         self.baseline, self.optimized = baseline, optimized
         self.distances: list[Distance] = []
         self._prompts, self._warmed = prompts, warmed
@@ -60,7 +58,7 @@ class Pairs:
         for number in range(len(self._before), len(self.optimized.outputs)):
             self._before.append(decoded(self.baseline.side, self.baseline.outputs[number]))
             self._after.append(decoded(self.optimized.side, self.optimized.outputs[number]))
-            self.distances += distances(self._after[-1].pictures, self._before[-1].pictures, self.lpips)
+            self.distances += distances(self._after[-1].pictures, self._before[-1].pictures)
 
     @property
     def same_bits(self) -> bool:
@@ -79,7 +77,7 @@ class Pairs:
         known = len(self._before)
         if known not in self._seed_changes:
             groups = by_prompt(self._before, self._other, self._prompts)
-            self._seed_changes[known] = seed_change([[one.pictures for one in draws] for draws in groups], self.lpips)
+            self._seed_changes[known] = seed_change([[one.pictures for one in draws] for draws in groups])
         return self._seed_changes[known]
 
     def clear(self) -> bool:
@@ -87,7 +85,7 @@ class Pairs:
         self.update()
         if self.broken or self.same_bits:
             return True
-        found = [share_of(one, self.seed_change())[0] for one in self.distances]
+        found = [share_of(one, self.seed_change()) for one in self.distances]
         shares = [share for share in found if share is not None]
         frames = self.frames
         worst = [max(shares[start : start + frames]) for start in range(0, len(shares), frames)]

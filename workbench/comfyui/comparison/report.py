@@ -69,7 +69,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "difference_run": found.worst_run,
         "farthest": None if (worst := found.evidence.farthest) is None else _farthest(worst, found.worst_run or 1),
         "distances": [asdict(one) for one in found.distances],
-        "seed_shares": [share_of(one, found.evidence.seed)[0] for one in found.distances],
+        "seed_shares": [share_of(one, found.evidence.seed) for one in found.distances],
         "frames": found.pictures.frames,
         "count": len(found.pictures.baseline),
         "shown": [index + 1 for index in found.shown],

@@ -106,7 +106,6 @@ def result_of(cell: Cell, found: Comparison) -> Result:
         "baseline_seconds": numbers["seconds"]["baseline"],
         "psnr": difference.psnr,
         "ssim": difference.ssim,
-        "lpips": difference.lpips,
         "baseline_peak_memory_bytes": before,
         "fewer_steps": None if control is None else control.steps,
         "fewer_steps_difference": None if ratio is None or share is None else ratio * share,

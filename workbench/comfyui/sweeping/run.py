@@ -112,7 +112,7 @@ def run_sweep(
     watch(results, total)
     around = environment(bench.model)
     chosen = best(results, plan.largest_difference)
-    preset = None if chosen is None else _save_preset(chosen, bench, plan.study, job["difference in"], around)
+    preset = None if chosen is None else _save_preset(chosen, bench, plan.study, around)
     picture = pareto_picture(results, f"{plan.study}: {around['device']}", plan.largest_difference)
     table, text = to_markdown(results), _summary(results, total, chosen, plan)
     content = {
@@ -149,13 +149,13 @@ def _corners(axes: Axes) -> list[Cell]:
     return Axes(pictures).cells()
 
 
-def _save_preset(chosen: Result, bench: Bench, study: str, measure: str, around: dict[str, object]) -> Path:
+def _save_preset(chosen: Result, bench: Bench, study: str, around: dict[str, object]) -> Path:
     picture = ", ".join(f"{name} {chosen.cell[name]}" for name in ("size", "batch") if name in chosen.cell)
     recipe = Recipe(
         study,
         bench.steps_of(chosen.cell),
-        f"Found by Benchmark Sweep: {chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change "
-        f"({measure}){' at ' + picture if picture else ''}.",
+        f"Found by Benchmark Sweep: {chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change"
+        f"{' at ' + picture if picture else ''}.",
         {name: str(around[name]) for name in ("model", "device", "torch", "comfyui", "date")},
     )
     path = user_folder("presets", f"{study}.json")
