@@ -65,19 +65,33 @@ def test_the_report_before_any_sampling_says_so(studio):
     assert "not sampled yet" in studio.report(studio.tome(studio.model))
 
 
-def test_a_comfyui_that_is_too_old_gets_no_node_and_one_sentence(comfy, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("version", "fault", "said"),
+    [
+        ("0.26.1", "", "Paceline needs ComfyUI 0.27 or newer: update ComfyUI"),
+        ("0.99.0", "", "Paceline was tested with 0.27 to "),
+        ("0.33.0", "module 'comfy_kitchen' has no attribute 'new'", "It needs another comfy-kitchen than "),
+    ],
+)
+def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_cause(
+    comfy, monkeypatch, caplog, version, fault, said
+):
     import asyncio
 
     import comfy.ops
     from paceline.nodes import INTERNAL, NODES, PacelineExtension
+    from paceline.workbench.comfyui import touches
 
     assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
+    monkeypatch.setattr(touches, "host_version", lambda: version)
     monkeypatch.delattr(comfy.ops, "scaled_dot_product_attention")
+    if fault:
+        monkeypatch.setattr(touches, "import_module", lambda _: exec("raise AttributeError(fault)", {"fault": fault}))
     with caplog.at_level("ERROR"):
         assert asyncio.run(PacelineExtension().get_node_list()) == []
     (message,) = caplog.messages
-    assert "has no comfy.ops.scaled_dot_product_attention" in message
-    assert "needs ComfyUI 0.27 or newer" in message
+    assert message.startswith(f"Paceline: This ComfyUI ({version}) has no comfy.")
+    assert said in message and (not fault or fault in message)
 
 
 def test_clones_that_garbage_collection_takes_at_once_are_no_leak_for_comfyui(studio):

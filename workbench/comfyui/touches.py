@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import reduce
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 from ...core.errors import HostTooOld
@@ -148,13 +148,29 @@ def problem(touch: str) -> str:
 
 
 def require_host() -> None:
-    """Raise `HostTooOld`, naming what is missing and the version that has it, if this ComfyUI is too old."""
-    missing = next((touch for touch in _REQUIRED if problem(touch)), None)
-    if missing is not None:
-        raise HostTooOld(
-            f"This ComfyUI ({host_version()}) has no {missing.replace(':', '.')}.",
-            f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer: update ComfyUI and restart it.",
-        )
+    """Raise `HostTooOld`, naming what is missing, why, and what helps, if this ComfyUI lacks what all nodes need."""
+    faults = ((touch, problem(touch)) for touch in _REQUIRED)
+    touch, fault = next(((touch, fault) for touch, fault in faults if fault), ("", ""))
+    if not fault:
+        return
+    version = host_version()
+    if "comfy_kitchen" in fault:
+        why = f" It needs another comfy-kitchen than {_installed('comfy-kitchen')}: {fault}."
+        remedy = "Install what ComfyUI's requirements.txt names, and restart it."
+    elif _numbers(version) < _numbers(MINIMUM_VERSION):
+        why = ""
+        remedy = f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer: update ComfyUI and restart it."
+    else:
+        why = f" Paceline was tested with {MINIMUM_VERSION} to {NEWEST_TESTED}."
+        remedy = "Update Paceline, and start ComfyUI again."
+    raise HostTooOld(f"This ComfyUI ({version}) has no {touch.replace(':', '.')}.{why}", remedy)
+
+
+def _installed(package: str) -> str:
+    try:
+        return f"the installed {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return "the one that is there"
 
 
 def untested() -> str | None:
