@@ -10,6 +10,7 @@ from ...workbench.comfyui.probe import Probed
 from ...workbench.expectation.expect import Range, expect, propose, speed
 from ...workbench.expectation.sampling import Sampling
 from ...workbench.recipe import Step
+from .others import apart
 from .plan import Plan
 from .wires import Wire
 
@@ -54,7 +55,7 @@ def _offer(
     chosen, expected, labels = [], [], []
     for number, plan in enumerate(plans):
         own = [pair for pair in zip(samplings, probed, strict=True) if pair[0].wire == str(number)]
-        proposed = [(one, propose(one, found, limit, reuse=plan.reuse)) for one, found in own]
+        proposed = [(one, propose(one, found, limit, apart(plan.tries), reuse=plan.reuse)) for one, found in own]
         best = [(one, proposal) for one, proposal in proposed if proposal is not None]
         if not best:
             expected += [(one, expect(one)) for one, _ in own]

@@ -17,6 +17,7 @@ from ...workbench.recipe import Step
 from ..built_in_presets import Machine, built_in_recipe, machine_here
 from ..recipes import Nodes, changed_by
 from .foreign import KNOWN
+from .others import OTHERS, others_here
 from .wires import Wire, find_wires, solver_on, steps_on, upstream
 
 REUSE_STEPS, _MERGING = "PacelineReuseSteps", "PacelineApplyToMe"
@@ -62,13 +63,14 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     machine = replace(machine, fast_int8=few is not None and machine.device == "cuda" and not file)
     recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
-    tries = {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
     changes = CHOICES[choice].merging != ""
+    others = others_here(workflow, machine.device, changes)
+    tries = others | {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
     caches = [workflow.title(id) for id, type in way.items() if type in KNOWN and KNOWN[type].to == REUSE_STEPS]
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
-    notes = []
+    notes = [OTHERS[step.node].note for step in others.values()]
     if changes and few is not None:
         notes.append(
             phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)

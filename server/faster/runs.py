@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...workbench.comfyui.prompt import Link, class_of, default_values
+from ...workbench.comfyui.prompt import Link, default_values
 from ...workbench.comfyui.seeds import SEEDS, later_seed
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step
+from .others import title_of
 from .wires import Wire, decoder_of, sampled
 
 NO_RUN = "paceline_trial"
@@ -51,8 +52,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Nodes:
         free = max((int(id) for id in firsts if id.isdecimal() and len(id) < _DIGITS), default=0) + 1
         made = {str(free + number): _made(step) for number, step in enumerate(steps)}
         for node in made.values():
-            title = getattr(class_of(node["class_type"]).GET_SCHEMA(), "display_name", None)
-            node["_meta"] = {"title": title or node["class_type"]}
+            node["_meta"] = {"title": title_of(node["class_type"])}
         workflow = _on_wire(workflow, wire, made)
     return _nodes(workflow)
 

@@ -19,6 +19,7 @@ from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Recipe, Step
 from ..recipes import Nodes, apply_recipe
 from .offers import Offer, make_offers
+from .others import OTHERS, with_other
 from .plan import Plan, make_plans
 from .proof import Proof
 from .request import Request, read_request
@@ -93,14 +94,15 @@ class Case:
         samplings = self.observer.samplings
         for number, sampling in enumerate(samplings):
             tries = self.plans[int(sampling.wire)].tries
-            candidates = {title: partial(self._with, step) for title, step in tries.items()}
+            candidates = {title: partial(self._with, step, sampling.shape) for title, step in tries.items()}
+            keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
                 continue
 
             def tell(done: float, total: float, name: str, number: int = number) -> None:
                 say((number + done / max(1, total)) / len(samplings))
 
-            probe(sampling, candidates, tell, 1.0, self.probed[number])
+            probe(sampling, candidates, tell, 1.0, self.probed[number], keeping)
 
     def answer(self) -> Payload:
         offers = self.offers or []
@@ -163,8 +165,10 @@ class Case:
         found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
         return found
 
-    def _with(self, step: Step, model: ModelPatcher) -> ModelPatcher:
-        """Return a model with a node's technique; `UnsupportedModel` says why it cannot have it."""
+    def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
+        """Return a model behind a node; `UnsupportedModel` says why it cannot be."""
+        if step.node in OTHERS:
+            return with_other(step, model, shape)
         applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
         if not applied.steps:
             raise UnsupportedModel(applied.left_out[0])

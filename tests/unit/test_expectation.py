@@ -81,7 +81,7 @@ def test_the_cautious_end_decides():
     assert propose(run, [probed(speedup=(0.9, 1.3, 1.9))], 0.5, reuse=False) is None  # not certainly faster
     assert propose(run, [probed(why_not="not here")], 0.5, reuse=False) is None
     two = [probed("quality", 0.01), probed("fast", 0.02, (1.5, 1.6, 1.7)), probed("attention", 0.0, (1.05, 1.1, 1.2))]
-    best = propose(run, two, 0.5, {"quality": "tome", "fast": "tome"}, reuse=False)
+    best = propose(run, two, 0.5, [frozenset(("quality", "fast"))], reuse=False)
     assert best.names == ("fast", "attention")
 
 

@@ -13,7 +13,7 @@ import copy
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,7 @@ class _Side:
     """What was evaluated with one MODEL: seconds by round and point."""
 
     model: ModelPatcher
+    keeps: bool = False
     first: float | None = None
     seconds: dict[tuple[int, int], float] = field(default_factory=dict)
     outputs: dict[int, Tensor] = field(default_factory=dict)
@@ -72,11 +73,13 @@ def probe(
     say: Say = lambda done, total, name: None,
     most: float = 1.0,
     found: list[Probed] | None = None,
+    keeping: Collection[str] = (),
 ) -> list[Probed]:
     """Evaluate the candidates; return what each was worth, in their order.
 
     ``most`` is the work at most, as a share of the run's; one point of all is evaluated even where that is more.
-    ``found`` is filled as it goes. What ``say`` raises, and ComfyUI's cancel, end it.
+    ``found`` is filled as it goes. What ``say`` raises, and ComfyUI's cancel, end it. Candidates ``keeping`` in a run's
+    first evaluation what all others use begin each round with the first point kept, which is not timed.
 
     `InvalidSetting` if nothing was kept of the run.
     """
@@ -88,14 +91,15 @@ def probe(
     sides, refused = {"": plain}, dict[str, str]()
     for name, change in candidates.items():
         try:
-            sides[name] = _Side(change(sampling.model))
+            sides[name] = _Side(change(sampling.model), name in keeping)
         except PacelineError as error:
             refused[name] = str(error)
-    allowed = max(len(sides), int(most * sampling.evaluations))
-    count = max(FEWEST, min(MOST, len(again.points), allowed // len(sides)))
+    more = sum(side.keeps for side in sides.values())
+    allowed = max(len(sides) + more, int(most * sampling.evaluations))
+    count = max(FEWEST, min(MOST, len(again.points), (allowed - more) // len(sides)))
     points = [again.points[int((number + 0.5) * len(again.points) / count)] for number in range(count)]
     done, number, alive = 0, 0, list(sides)
-    while len(alive) > 1 and (number == 0 or done + len(alive) * len(points) <= allowed):
+    while len(alive) > 1 and (number == 0 or done + sum(count + sides[name].keeps for name in alive) <= allowed):
         for name in interleaved(alive, number):
             say(done, allowed, name)
             try:
@@ -104,7 +108,7 @@ def probe(
                 if not name:
                     raise
                 refused[name] = str(error)
-            done += len(points)
+            done += count + sides[name].keeps
         results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
         unclear = {one.name for one in results if not one.clear and not one.why_not}
         alive = [name for name in alive if not name or name in unclear]
@@ -121,7 +125,7 @@ def _evaluate(again: Again, side: _Side, points: Sequence[tuple[int, float, Tens
     import comfy.utils
 
     def evaluate(denoiser: Any, noise: Tensor, _: Tensor, extra_args: Any = None, **__: object) -> Tensor:
-        for at, sigma, kept in points:
+        for place, (at, sigma, kept) in enumerate([*again.points[: side.keeps], *points]):
             comfy.model_management.throw_exception_if_processing_interrupted()
             x = kept.to(noise.device)
             level = torch.full((len(x),), sigma, device=x.device)
@@ -132,9 +136,9 @@ def _evaluate(again: Again, side: _Side, points: Sequence[tuple[int, float, Tens
             seconds = time.perf_counter() - started
             if side.first is None:
                 side.first = seconds
-            else:
+            elif place >= side.keeps:
                 side.seconds[number, at] = seconds
-            if at not in side.outputs:
+            if place >= side.keeps and at not in side.outputs:
                 side.outputs[at] = output.cpu()
         return noise
 
@@ -165,12 +169,21 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         sampling.share(sampling.sketch.of(side.outputs[at]) - sampling.sketch.of(plain.outputs[at]))
         for at in side.outputs.keys() & plain.outputs.keys()
     ]
+    low, ratio, high = (
+        _of_all(times, sampling.evaluations) if side.keeps else times
+        for times in (speedup.low, speedup.ratio, min(speedup.high, 1000.0))
+    )
     once = (side.first or 0.0) - statistics.median(side.seconds.values()) if side.seconds else 0.0
     return Probed(
         name,
-        (speedup.low, speedup.ratio, min(speedup.high, 1000.0)),
+        (low, ratio, high),
         speedup.clear,
         math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else 0.0,
         len(errors),
         max(0.0, once),
     )
+
+
+def _of_all(times: float, evaluations: int) -> float:
+    """Return how many times faster all evaluations are if the first takes as long as before."""
+    return evaluations / (1 + (evaluations - 1) / max(times, 0.001))

@@ -8,7 +8,7 @@ the bounds widened by what it found.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
@@ -114,21 +114,20 @@ def propose(
     sampling: Sampling,
     probed: Sequence[Error],
     limit: float,
-    groups: Mapping[str, str] | None = None,
+    apart: Collection[frozenset[str]] = (),
     reuse: bool = True,
 ) -> Expected | None:
     """Return the fastest settings whose cautious end is inside of ``limit``; None where nothing is faster.
 
-    Candidates of one of the ``groups``, by their names, exclude each other. One takes part only where its whole
-    interval is faster. ``reuse``: whether Reuse Steps may be among them.
+    Two candidates are never both among them where the pair of their names is ``apart``. One takes part only where its
+    whole interval is faster. ``reuse``: whether Reuse Steps may be among them.
     """
-    kinds = groups or {}
     faster = [one for one in probed if not one.why_not and one.speedup[0] > 1]
     budgets = [None, *(BUDGETS if reuse and not replay(sampling, BUDGETS[0]).why_not else ())]
     best: Expected | None = None
     for chosen in _subsets(faster):
-        there = [kinds.get(one.name, one.name) for one in chosen]
-        if len(set(there)) < len(there):
+        names = {one.name for one in chosen}
+        if any(pair <= names for pair in apart):
             continue
         for budget in budgets:
             found = expect(sampling, chosen, budget)
