@@ -15,7 +15,7 @@ if not templates.installed():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("template", templates.most_used(40), ids=lambda template: template.name)
+@pytest.mark.parametrize("template", templates.most_used(80), ids=lambda template: template.name)
 def test_a_template_becomes_the_prompt_that_the_frontend_makes_of_it(page: Page, client: Any, template: Any):
     workflow = template.workflow()
     ids = [node["id"] for node in templates.nodes_of(workflow)]

@@ -121,6 +121,9 @@ def small(prompt: Prompt, object_info: Mapping[str, Any]) -> Prompt:
         inputs = dict(node["inputs"])
         for name in inputs.keys() & SMALL.keys() & specs.keys():
             inputs[name] = max(SMALL[name], specs[name][1].get("min", 0))
+        for name in inputs.keys() & specs.keys():  # values that only a newer ComfyUI takes
+            if specs[name][0] == "INT" and isinstance(inputs[name], str):
+                inputs[name] = specs[name][1]["default"]
         if node["class_type"] in INPUTS:
             inputs |= dict([INPUTS[node["class_type"]]])
         made[id] = {**node, "inputs": inputs}
