@@ -14,7 +14,7 @@ _GIVEN, _HANDED_OUT = -10, -20
 """Where links of a subgraph begin and end that are its inputs and outputs."""
 
 _VIRTUAL = ("Reroute", "PrimitiveNode", "Note", "MarkdownNote")
-_WIDGET_TYPES = ("INT", "FLOAT", "STRING", "BOOLEAN", "COMBO", "COLOR")
+_WIDGET_TYPES = ("INT", "FLOAT", "STRING", "BOOLEAN", "COMBO", "COLOR", "PAINTER")
 _DYNAMIC_COMBO = "COMFY_DYNAMICCOMBO_V3"
 _AFTER_GENERATE = ("fixed", "increment", "decrement", "randomize", "increment-wrap")
 
