@@ -15,6 +15,7 @@ from comfy_host import checkpoints, in_process, pack
 from comparing import Emoji
 from executing import Executor
 from int8_models import TINY
+from writing import comfyui_writes_to
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
 TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
@@ -157,19 +158,14 @@ def core_node() -> Callable[..., Any]:
 
 
 def empty_folder(kind: str) -> Any:
-    """Return a fixture: a folder of ComfyUI's, ``output`` or ``user``, that is empty."""
+    """Return a fixture: a folder of ComfyUI's, ``output``, ``user`` or ``temp``, that is empty."""
 
     @pytest.fixture
     def folder(comfy: Any, tmp_path: Path) -> Iterator[Path]:
-        import folder_paths
-
-        get, put = (getattr(folder_paths, f"{verb}_{kind}_directory") for verb in ("get", "set"))
-        before = get()
-        put(str(tmp_path))
-        yield tmp_path
-        put(before)
+        with comfyui_writes_to(**{kind: tmp_path}):
+            yield tmp_path
 
     return folder
 
 
-output_folder, user_folder = empty_folder("output"), empty_folder("user")
+output_folder, user_folder, temp_folder = map(empty_folder, ("output", "user", "temp"))

@@ -81,26 +81,6 @@ class DiffusersNetwork(Network):
         return self.run(hidden_states, encoder_hidden_states, text_first=False)
 
 
-class InSegments(ComfyNetwork):
-    """Text and image have a call each: the text sees itself, the image all; ``more`` tokens stand before the text."""
-
-    more = 0
-
-    def forward(self, x, timesteps, context, transformer_options, **_):
-        from comfy.ldm.modules.attention import optimized_attention
-
-        image = self.image(x)
-        size, text = image.shape[2:], self.text(context)
-        tokens = torch.cat([text[:, : self.more], text, image.flatten(2).mT], dim=1)
-        start = self.more + text.shape[1]
-        for stage in self.stages:
-            q, k, v = stage.wq(tokens), stage.wk(tokens), stage.wv(tokens)
-            parts = [(q[:, :start], k[:, :start], v[:, :start]), (q[:, start:], k, v)]
-            out = [optimized_attention(*part, HEADS, transformer_options=transformer_options) for part in parts]
-            tokens = tokens + torch.cat(out, dim=1)
-        return self.back(tokens[:, start:].mT.unflatten(2, size))
-
-
 def path(of: type) -> str:
     return f"{of.__module__}.{of.__qualname__}"
 
@@ -151,34 +131,6 @@ def test_one_record_is_enough_in_comfyui(studio, model):
     assert close(sample(fused), plain)
     assert "q, k and v of 2 attention layers" in studio.report(fused)
     assert "q, k and v in 2 attention calls" in studio.report(fused)
-
-
-SEGMENTS = Family(
-    name="Segments",
-    networks=(path(InSegments),),
-    tokens=TokenLayout(TEXT_FIRST, blocks=("stages",), eligible="all stages", segments=True),
-)
-
-
-def test_where_each_part_has_a_call_of_its_own_that_of_the_image_alone_is_reduced(studio, model):
-    def by_hand(func, q, k, v, heads, **options):
-        if k.shape[1] == 116:
-            k, v = (thinned(x, TEXT, 8, 12) for x in (k, v))
-        return func(q, k, v, heads, **options)
-
-    model.model.diffusion_model = network = InSegments()
-    plain = sample(model)
-    with added(SEGMENTS):
-        fewer = studio.tome(model, method="kv_downsample", ratio=0.75)
-    expected = model.clone()
-    expected.model_options["transformer_options"]["optimized_attention_override"] = by_hand
-    assert close(sample(fewer), sample(expected)) and not close(sample(fewer), plain)
-    report = studio.report(fewer)
-    assert "active in 2 of 2 blocks" in report and "116 -> 55 keys and values" in report and "fallbacks: 0" in report
-
-    network.more = 1
-    assert torch.equal(sample(fewer), sample(model))
-    assert "117 tokens instead of 116" in studio.report(fewer)
 
 
 def test_and_without_it_nothing_is_served(studio, model):

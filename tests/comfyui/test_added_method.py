@@ -111,14 +111,6 @@ def test_one_class_is_enough_in_comfyui(studio, baseline, method, what):
     assert "active in 3 of 7 self-attention blocks" in text and f"384 -> 192 {what}" in text and "fallbacks: 0" in text
 
 
-def test_other_layers_have_it_too_if_it_says_so(studio):
-    model = studio.tome(studio.model, method="merge", merge_mlp=True, merge_crossattn=True)
-    image = studio.sample(model)
-    assert not torch.equal(image, studio.sample(studio.tome(studio.model, method="merge")))
-    with pytest.raises(Exception, match="method is kv_downsample, which leaves every query .* auto or merge"):
-        studio.tome(studio.model, method="kv_downsample", merge_mlp=True)
-
-
 def test_a_transformer_takes_it_if_it_works_after_rope(studio):
     model = build("flux")
 

@@ -7,17 +7,6 @@ import torch
 from distances import relative
 
 
-def test_ratio_zero_is_the_baseline_bit_for_bit(studio, baseline):
-    assert torch.equal(studio.sample(studio.tome(studio.model, ratio=0.0)), baseline)
-
-
-def test_it_changes_the_image_and_disconnecting_gives_the_baseline_back(studio, baseline):
-    merged = studio.sample(studio.tome(studio.model))
-    assert merged.isfinite().all()
-    assert not torch.equal(merged, baseline)
-    assert torch.equal(studio.sample(studio.model), baseline)
-
-
 def attention_sizes(studio, model, **options):
     """Sample, and return the numbers of queries and keys of all attention calls."""
     seen = set()
@@ -56,16 +45,6 @@ def test_odd_sizes_give_the_same_image_again(studio, method, size):
     assert first.isfinite().all() and torch.equal(studio.sample(model, size=size), first)
     report = studio.report(model)
     assert "active in 7 of 7" in report and "fallbacks: 0" in report
-
-
-def test_two_clones_alternate_without_touching_each_other(studio, baseline):
-    models = [studio.tome(studio.model, ratio=0.25), studio.tome(studio.model, ratio=0.7, max_downsample="2")]
-    first = [studio.sample(model) for model in models]
-    assert not torch.equal(*first)
-    for _ in range(2):
-        for model, expected in zip(models, first, strict=True):
-            assert torch.equal(studio.sample(model), expected)
-        assert torch.equal(studio.sample(studio.model), baseline)
 
 
 def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_node):
@@ -128,22 +107,6 @@ def test_same_seed_same_image_whatever_the_batch(studio):
         assert relative(alone, together[index : index + 1]) < 1e-5
 
 
-def test_positive_and_negative_apart_give_the_same_image_as_batched(studio):
-    """ComfyUI runs both passes in one batch or one by one, as memory allows; that must not change the tokens kept."""
-    import comfy.samplers
-
-    together = studio.tome(studio.model)
-    apart = studio.tome(studio.model)
-
-    def one_by_one(args):
-        run = comfy.samplers.calc_cond_batch
-        options = {k: v for k, v in args["model_options"].items() if k != "sampler_calc_cond_batch_function"}
-        return [run(args["model"], [cond], args["input"], args["sigma"], options)[0] for cond in args["conds"]]
-
-    apart.set_model_sampler_calc_cond_batch_function(one_by_one)
-    assert relative(studio.sample(apart), studio.sample(together)) < 1e-5
-
-
 def test_the_noise_stream_of_the_user_is_not_touched(studio):
     model = studio.tome(studio.model)
     torch.manual_seed(123)
@@ -195,20 +158,6 @@ def test_sdxl_has_eligible_blocks_with_the_defaults(studio, sdxl):
     assert "64 -> 32 tokens" in report
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("ratio", 1.5, "ratio is 1.5. It must be a number from 0 to 1"),
-        ("max_downsample", "3", "max_downsample is 3. It must be one of: auto, 1, 2, 4, 8"),
-    ],
-)
-def test_values_that_no_widget_would_allow(studio, setting, value, message):
-    before = dict(studio.model.attachments)
-    with pytest.raises(Exception, match=message):
-        studio.tome(studio.model, **{setting: value})
-    assert studio.model.attachments == before
-
-
 def test_a_family_that_cannot_be_served_is_refused_by_name(studio):
     """A real network of ComfyUI whose attention does not reach the override hook."""
     import comfy.model_patcher
@@ -219,14 +168,6 @@ def test_a_family_that_cannot_be_served_is_refused_by_name(studio):
     model = comfy.model_patcher.CoreModelPatcher(config.get_model({}, ""), torch.device("cpu"), torch.device("cpu"))
     with pytest.raises(Exception, match="cannot merge tokens in HunyuanDiT .*override hook.* works with UNet models"):
         studio.tome(model)
-
-
-def test_a_loader_that_hands_out_something_else_is_named(studio):
-    class Foreign:
-        model = None
-
-    with pytest.raises(Exception, match="This MODEL is a Foreign, not one of ComfyUI's own model patchers"):
-        studio.tome(Foreign())
 
 
 def test_a_second_node_replaces_the_first(studio):

@@ -78,10 +78,7 @@ def test_nothing_is_found_where_nothing_changed(scene):
     assert "baseline repeated: not measured, as both sides drew the same" in summary_lines(found)
 
 
-def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, tmp_path, monkeypatch):
-    import folder_paths
-
-    monkeypatch.setattr(folder_paths, "temp_directory", str(tmp_path))
+def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, temp_folder):
     prompts = [transformers.conditioning(scene.name, seed=seed) for seed in (1, 2)]
     with torch.inference_mode():
         output = studio.nodes["PacelineCompareModels"].execute(
@@ -91,15 +88,15 @@ def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, tmp_path, mon
             cfg=2.0, sampler_name="euler", scheduler="simple", denoise=1.0,
         )  # fmt: skip
     (shown,) = output.ui["paceline_comparison"]
-    motion = Image.open(tmp_path / shown["motion"]["filename"])
+    motion = Image.open(temp_folder / shown["motion"]["filename"])
     assert motion.n_frames == 3 and motion.size[0] > motion.size[1] * 2
     sides = []
     for side in ("baseline", "optimized"):
-        with wave.open(str(tmp_path / shown["sounds"][side]["filename"])) as file:
+        with wave.open(str(temp_folder / shown["sounds"][side]["filename"])) as file:
             assert (file.getframerate(), file.getnchannels(), file.getnframes()) == (RATE, 2, SAMPLES)
             sides.append(file.readframes(SAMPLES))
     assert sides[0] != sides[1]
-    saved = json.loads(next(tmp_path.glob("*.json")).read_text())
+    saved = json.loads(next(temp_folder.glob("*.json")).read_text())
     assert saved["frames"] == 3 and saved["sound"]["second"] and saved["files"]["sounds"]
     assert (shown["numbers"], shown["count"]) == ([1, 2, 3], 3)
 

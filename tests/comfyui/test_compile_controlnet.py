@@ -65,10 +65,7 @@ def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled
     assert torch.equal(sample(), baseline)
 
 
-def test_a_comparison_judges_it_by_a_conditioning_of_its_own(control_net, compiled, small, tmp_path, monkeypatch):
-    import folder_paths
-
-    monkeypatch.setattr(folder_paths, "temp_directory", str(tmp_path))
+def test_a_comparison_judges_it_by_a_conditioning_of_its_own(control_net, compiled, small, temp_folder):
     apply = import_module("nodes").ControlNetApplyAdvanced().apply_controlnet
     hint = torch.rand(1, 128, 128, 3)
     before, after = (
@@ -114,13 +111,6 @@ def test_of_two_copies_in_one_chain_each_keeps_its_own(control_net, compiled, re
     assert "compiled calls: 1, fallbacks: 0" in report(ours)
 
 
-def test_both_copies_compiled_in_one_chain_count_together(control_net, compiled, report, sample):
-    ours = compiled(control_net)
-    assert torch.equal(sample(ours, (ours, 0.5, 1.0), steps=3), sample(control_net, (control_net, 0.5, 1.0), steps=3))
-    assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
-    assert "compiled calls: 6, fallbacks: 0" in report(ours)
-
-
 def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
     ours = compiled(control_net)
     for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):
@@ -129,16 +119,6 @@ def test_strength_and_schedule_compile_nothing_again(control_net, compiled, repo
         assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
         assert "fallbacks: 0" in report(ours), "steps that the schedule skips are none"
         assert ("compiled calls: 4," in report(ours)) == (end == 1.0)
-
-
-@pytest.mark.thorough
-def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample):
-    ours = compiled(control_net)
-    for size in ((16, 16), (24, 16), (16, 32)):
-        torch.testing.assert_close(sample(ours, size=size), sample(control_net, size=size))
-    # On a CPU torch treats images as small as these differently, which is one more graph than for real ones.
-    assert int(report(ours).split("compiled forward: ")[1].split()[0]) <= 3
-    assert "fallbacks: 0" in report(ours)
 
 
 @pytest.mark.thorough
@@ -190,12 +170,3 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
     removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]
     assert removed.control_model is dynamic.control_model
     assert removed.control_model_wrapped is dynamic.control_model_wrapped
-
-
-@pytest.mark.thorough
-def test_the_compiler_of_torch_itself(control_net, compiled, report, sample):
-    """inductor generates code here, once and for a tiny network; everything else is about tracing."""
-    ours = compiled(control_net, backend="inductor")
-    torch.testing.assert_close(sample(ours), sample(control_net), rtol=1e-3, atol=1e-3)
-    assert "compiled forward: 1 graph" in report(ours)
-    assert "fallbacks: 0" in report(ours)

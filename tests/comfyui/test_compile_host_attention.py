@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, in_process, vaes
+from comfy_host import checkpoints, vaes
 from compiled_models import with_model_of_its_own
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -66,15 +66,6 @@ def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backen
     assert "graph breaks: 0" in small.report(model)
 
 
-def test_repeated_blocks_are_one_graph(small, start_with):
-    start_with("attention_sub_quad")
-    expected = small.sample(small.model)
-    model = small.run("PacelineCompileUNet", model=small.model, backend="eager", scope="repeated_blocks")
-    assert torch.equal(small.sample(model), expected)
-    assert "BasicTransformerBlock: 1 graph, 0 recompiles" in small.report(model)
-    assert "graph breaks: 0" in small.report(model)
-
-
 def test_the_function_of_the_host_runs_in_every_call_and_sees_the_memory_that_is_free_then(
     small, start_with, monkeypatch
 ):
@@ -97,16 +88,6 @@ def test_the_function_of_the_host_runs_in_every_call_and_sees_the_memory_that_is
     assert len(asked) == 2 * plain > 0
 
 
-def test_sizes_prompts_and_batches_cost_what_they_cost_with_sdpa(small, start_with):
-    start_with("attention_sub_quad")
-    model = small.run("PacelineCompileUNet", model=small.model, backend="eager")
-    for size, tokens, batch in (((24, 24), 77, 1), ((24, 24), 154, 1), ((32, 24), 77, 1), ((16, 40), 231, 1)):
-        positive = in_process.random_conditioning(small.model, tokens, seed=tokens)
-        expected = small.sample(small.model, size=size, positive=positive, batch=batch)
-        assert torch.equal(small.sample(model, size=size, positive=positive, batch=batch), expected)
-    assert "2 graphs, 1 recompile" in small.report(model)
-
-
 def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(small, start_with):
     start_with("attention_sub_quad")
     model = small.tome(small.attention(small.model, "sdpa_flash"))
@@ -114,24 +95,6 @@ def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(sma
     compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
     assert torch.equal(small.sample(compiled), expected)
     assert "compiled whole model: 1 graph" in small.report(compiled)
-
-
-def test_a_controlnet_is_one_graph(small, start_with):
-    start_with("attention_split")
-    plain = checkpoints.smallest_controlnet()
-    compiled = small.run("PacelineCompileControlNet", control_net=plain, backend="eager")
-
-    def sample(control_net):
-        hint = torch.rand(1, 192, 128, 3, generator=torch.Generator().manual_seed(1))
-        apply = import_module("nodes").ControlNetApplyAdvanced().apply_controlnet
-        positive, negative = apply(small.positive, small.negative, control_net, hint, 1.0, 0.0, 1.0)
-        return small.sample(small.model, positive=positive, negative=negative)
-
-    expected = sample(plain)  # ComfyUI writes into an argument's default in the first call of the process
-    assert torch.equal(sample(compiled), expected)
-    report = small.run("PacelineOptimizationReport", control_net=compiled)
-    assert "compiled forward: 1 graph, 0 recompiles" in report
-    assert "graph breaks: 0" in report
 
 
 def test_a_vae_is_one_graph_each_way(small):

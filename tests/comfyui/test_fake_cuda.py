@@ -22,21 +22,13 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
 TOME = "PacelineApplyToMe"
+# Pairs of them: test_fake_cuda_pairs.
 TECHNIQUES = {
     "kv_downsample": [(TOME, {**CUSTOM, "method": "kv_downsample"})],
     "merge": [(TOME, {**CUSTOM, "method": "merge"})],
     "merge everywhere": [(TOME, {**CUSTOM, "method": "merge", "merge_crossattn": True, "merge_mlp": True})],
     "sdpa": [("PacelineSetAttentionProcessor", {"backend": "sdpa"})],
-    "sdpa and kv_downsample": [
-        ("PacelineSetAttentionProcessor", {"backend": "sdpa"}),
-        (TOME, {**CUSTOM, "method": "kv_downsample"}),
-    ],
     "fuse": [("PacelineFuseQKV", {})],
-    "fuse and kv_downsample": [("PacelineFuseQKV", {}), (TOME, {**CUSTOM, "method": "kv_downsample"})],
-    "vanilla and merge": [
-        ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),
-        (TOME, {**CUSTOM, "method": "merge"}),
-    ],
 }
 UNETS = {
     "sd15": lambda dtype: checkpoints.tiny_sd15(width=32, context=48, dtype=dtype),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -26,8 +26,9 @@ NODES = {
     "bf16": ("PacelineModelPrecision", {"dtype": "bf16"}),
 }
 PAIRS = [pair for pair in combinations(NODES, 2) if len({NODES[name][0] for name in pair}) == 2]
+EACH_ONCE = [("sdpa", "kv_downsample"), ("vanilla", "merge"), ("kv_downsample", "fuse"), ("int8", "bf16")]
 OFTEN = ["sd15", "flux"]
-LESS_OFTEN = ["sdxl", "sd3", "qwen_image", "lumina2"]
+MORE = ["sdxl", "sd3", "qwen_image", "lumina2"]
 
 
 def apply(studio, model, title):
@@ -38,32 +39,28 @@ def apply(studio, model, title):
     return studio.run(node, **{**known, "strict": True, "model": model, **inputs})
 
 
-def families():
-    from comfy_host.transformers import TRANSFORMERS
-
-    known = [name for name in LESS_OFTEN if name in TRANSFORMERS or name == "sdxl"]
-    return often(OFTEN, [*OFTEN, *known])
-
-
-@pytest.mark.parametrize(("dtype", "batch"), [(torch.float16, 2)], ids=["fp16"])
-@pytest.mark.parametrize("name", families())
-def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype, batch):  # noqa: F811
-    call, served = call_of(name), []
-    plain, _ = step(made(name, dtype), call, batch)
-    for pair in PAIRS:
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    often([(name, EACH_ONCE) for name in OFTEN], [*product(OFTEN, (EACH_ONCE, PAIRS)), *product(MORE, (PAIRS,))], True),
+    ids=lambda value: value if isinstance(value, str) else f"{len(value)} pairs",
+)
+def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, pairs):  # noqa: F811
+    call, served, dtype = call_of(name), [], torch.float16
+    plain, _ = step(made(name, dtype), call, batch=2)
+    for pair in pairs:
         model = made(name, dtype)
         try:
             for title in pair:
                 model = apply(studio, model, title)
         except (UnsupportedModel, NothingGained):
             continue
-        found, _ = step(model, call, batch)
+        found, _ = step(model, call, batch=2)
         assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape), pair
         for technique in model.get_attachment("paceline").techniques:
             assert is_active(technique), (pair, technique.title, technique.last_summary())
         served.append(pair)
-    assert ("vanilla", "kv_downsample") in served and ("kv_downsample", "bf16") in served
-    assert (("merge", "fuse") in served) == (name in ("sd15", "sdxl"))
+    assert {("sdpa", "kv_downsample"), ("int8", "bf16")} <= {*served}
+    assert (("vanilla", "merge") in served) == (name in ("sd15", "sdxl"))
 
 
 @pytest.mark.parametrize("name", OFTEN)

@@ -223,11 +223,3 @@ def test_beside_apply_tome(studio, fuse, settings, fused):
     torch.testing.assert_close(studio.sample(fused_model), studio.sample(model), rtol=1e-4, atol=1e-4)
     report = studio.report(fused_model)
     assert all(text in report for text in fused), report
-
-
-def test_core_nodes_that_patch_attention(studio, core_node, fuse):
-    pag = core_node("comfy_extras.nodes_pag", "PerturbedAttentionGuidance", model=studio.model, scale=3.0)
-    tiling = {"tile_size": 64, "swap_size": 1, "max_depth": 0, "scale_depth": False}
-    tiled = core_node("comfy_extras.nodes_hypertile", "HyperTile", model=studio.model, **tiling)
-    for patched in (pag, tiled):
-        torch.testing.assert_close(studio.sample(fuse(patched)), studio.sample(patched), **CLOSE)

@@ -163,17 +163,6 @@ def test_a_backend_that_goes_wrong_after_ten_calls_is_not_used(studio, expected)
     assert "planted was far from exact attention in 4 layers, now computed exactly" in found.details
 
 
-def test_a_backend_that_raises_after_ten_calls_is_not_used(studio, expected):
-    def fault(number, output):
-        if number >= 10:
-            raise RuntimeError("illegal instruction")
-        return output
-
-    model = approximate(studio, counting(fault))
-    assert relative(drawn(studio, model), expected) < 1e-4
-    assert any("fallback: RuntimeError: illegal instruction" in line for line in summary(model).details)
-
-
 def test_it_is_remembered_for_this_model_and_size(studio, expected):
     function = counting(nan_from(4))
     model = approximate(studio, function)

@@ -55,7 +55,7 @@ SAMPLERS = ("euler", "heun", "dpmpp_2m_sde", "dpm_adaptive", "uni_pc", "euler_cf
 
 @pytest.mark.parametrize("sampler", often(SAMPLERS[:5], SAMPLERS))
 def test_any_sampler(studio, sampler):
-    (sampling,) = check(lambda model: studio.sample(model, steps=8, sampler=sampler, batch=2), studio.model)
+    (sampling,) = check(lambda model: studio.sample(model, (8, 8), 2, steps=8, sampler=sampler), studio.model)
     assert sampling.solver == sampler and len(sampling.levels) == 9
     assert sampling.evaluations >= 8 and len(sampling.seen[0].guided) == 2
 

@@ -120,14 +120,6 @@ def test_built_in_recipes_suit_the_machine(comfy):
         built_in_recipe("faster", Machine("cpu"))
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_an_experimental_mode_is_in_no_preset(comfy, device):
-    from paceline.server.built_in_presets import BUILT_IN, Machine, built_in_recipe
-
-    steps = [step for name in BUILT_IN for step in built_in_recipe(name, Machine(device, True, True)).steps]
-    assert not any("mode" in step.inputs for step in steps)
-
-
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
     from paceline.optimizers.hosts.comfyui import stack
     from paceline.server import attaching

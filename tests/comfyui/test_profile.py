@@ -35,8 +35,18 @@ def run(studio: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return found, summary
 
 
-def test_the_parts_of_a_step_add_up_to_it(studio, inputs):
-    found, summary = run(studio, inputs)
+@pytest.fixture(scope="module")
+def plain(studio, inputs) -> tuple[dict[str, Any], str]:
+    """The profile of the plain model, which is loaded already, and its summary."""
+    import comfy.model_management
+
+    comfy.model_management.load_models_gpu([inputs["model"]])
+    return run(studio, inputs)
+
+
+def test_the_parts_of_a_step_add_up_to_it(plain):
+    found, summary = plain
+    assert found["weights"] == []
     assert len(found["steps"]) == 3 and found["step"] == statistics.median(found["steps"][1:])
     assert set(found["slices"]) == set(SLICES)
     assert sum(found["slices"].values()) == pytest.approx(found["step"])
@@ -52,8 +62,8 @@ def test_the_work_of_our_nodes_has_its_own_part(studio, inputs):
     assert "Apply ToMe" not in [one["title"] for one in found["remedies"]], "it is there already"
 
 
-def test_a_remedy_saves_no_more_than_its_part(studio, inputs):
-    found, _ = run(studio, inputs)
+def test_a_remedy_saves_no_more_than_its_part(plain):
+    found, _ = plain
     shares = {name: seconds / found["step"] for name, seconds in found["slices"].items()}
     offered = {one["title"]: one for one in found["remedies"]}
     assert {"Apply ToMe", "Compile UNet"} >= set(offered) > set()
@@ -108,8 +118,6 @@ def test_weights_that_are_loaded_again_are_named_with_their_seconds_and_what_too
         comfy.model_management.load_models_gpu([other])
         return 0.1
 
-    found, _ = run(studio, inputs)
-    assert found["weights"] == []
     other = studio.model
     monkeypatch.setattr(comfy.model_patcher.ModelPatcher, "load", slow)
     monkeypatch.setattr(profiling, "_decoding", decoding)

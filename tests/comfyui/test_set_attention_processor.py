@@ -88,19 +88,6 @@ def test_an_override_of_another_pack_stays_in_force_whichever_comes_first(studio
         assert "vanilla in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
 
 
-def test_an_override_that_computes_by_itself_is_reported(studio):
-    def selfish(func, q, k, v, heads, **kwargs):
-        return torch.zeros_like(q)
-
-    clone = studio.model.clone()
-    clone.model_options["transformer_options"]["optimized_attention_override"] = selfish
-    model = studio.attention(clone, "sdpa")
-    studio.sample(model)
-    whose = "an attention override of another node computed the call itself"
-    assert f"28 x fallback: {whose}" in studio.report(model)
-    assert f"sdpa not active: {whose}" in studio.report(model)
-
-
 @pytest.mark.parametrize(
     ("module", "whose"),
     [

@@ -7,6 +7,7 @@ from typing import Any
 import emoji_model
 import pytest
 import torch
+from writing import comfyui_writes_to
 
 
 class Sweeping:
@@ -38,11 +39,5 @@ def sweeping(studio) -> Sweeping:
 @pytest.fixture(autouse=True)
 def folders(tmp_path, comfy):
     """ComfyUI's output and user folders, empty."""
-    import folder_paths
-
-    before = folder_paths.get_output_directory(), folder_paths.get_user_directory()
-    folder_paths.set_output_directory(str(tmp_path / "output"))
-    folder_paths.set_user_directory(str(tmp_path / "user"))
-    yield tmp_path
-    folder_paths.set_output_directory(before[0])
-    folder_paths.set_user_directory(before[1])
+    with comfyui_writes_to(output=tmp_path / "output", user=tmp_path / "user"):
+        yield tmp_path

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 
 import pytest
-from paceline.core.errors import InvalidSetting
+from paceline.core.errors import BackendUnavailable, InvalidSetting
 from sweep_files import saved
 
 
@@ -97,3 +98,12 @@ def test_the_server_owner_gives_storages_names(sweeping, folders):
         with pytest.raises(InvalidSetting, match="storages.json cannot be read") as caught:
             sweeping.run("size: 128", storage="lab 1")
         assert "hunter2" not in str(caught.value)
+
+
+def test_without_optuna_it_says_what_to_install_and_the_rest_works(sweeping, monkeypatch):
+    """That all nodes load without it: tests/e2e/test_registry_archive.py."""
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(BackendUnavailable, match="Benchmark Sweep needs Optuna.*Run `pip install optuna`"):
+        sweeping.run("size: 128")
+    tome = sweeping.studio.tome(sweeping.model, preset="fast")
+    assert tome.get_attachment("paceline").find("token_merging") is not None

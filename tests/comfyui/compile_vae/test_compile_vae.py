@@ -54,14 +54,6 @@ def test_two_copies_of_one_vae_alternate_without_meeting(vae, compiled):
     assert (state.graphs, state.compiled_calls, state.eager_calls) == (1, 3, {})
 
 
-def test_the_technique_follows_copies_that_other_nodes_make(vae, compiled, report):
-    ours = copy.copy(compiled(vae))
-    ours.patcher = ours.patcher.clone()
-    ours.first_stage_model = ours.patcher.model
-    decode(ours, latent())
-    assert "compiled decode" in report(ours)
-
-
 def test_nodes_of_comfyui_decode_and_encode_through_it(vae, compiled, report, core_node):
     ours = compiled(vae)
     mask = torch.zeros(1, 16, 24)
@@ -92,17 +84,6 @@ def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, 
     assert "fallbacks: 0" in text
     calls = int(text.rsplit("s for ", 1)[1].split()[0])
     assert calls > 10
-
-
-@pytest.mark.thorough
-def test_one_more_compilation_serves_all_sizes(vae, compiled, report):
-    ours = compiled(vae)
-    # torch itself treats images of less than 160 latent pixels differently on a CPU.
-    for size in ((16, 16), (24, 16), (16, 20)):
-        torch.testing.assert_close(decode(ours, latent(*size)), decode(vae, latent(*size)))
-    assert "compiled decode: 2 graphs, 1 recompile" in report(ours)
-    assert torch.equal(decode(ours, latent(batch=3)), decode(vae, latent(batch=3)))
-    assert "fallbacks: 0" in report(ours)
 
 
 def test_only_what_was_asked_for_is_compiled(vae, compiled, report):

@@ -34,15 +34,6 @@ def test_video_vaes_compile_a_few_frames_and_not_the_length_of_the_video(studio,
     assert "fallbacks: 0" in report(ours)
 
 
-@pytest.mark.thorough
-def test_video_vaes_encode_compiled(compiled, report):
-    wan = vaes.wan()
-    ours = compiled(wan)
-    frames = torch.rand(5, 32, 48, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(encode(ours, frames), encode(wan, frames))
-    assert "fallbacks: 0" in report(ours)
-
-
 def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(studio, compiled, report):
     @torch._dynamo.register_backend(name="paceline_second_fails")
     def second_fails(graph, inputs):
@@ -54,7 +45,7 @@ def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(stu
     wan = vaes.wan()
     ours = compiled(wan, backend="paceline_second_fails")
     for _ in range(2):
-        samples = latent(4, 6, channels=16, frames=3)
+        samples = latent(4, 6, channels=16, frames=2)  # each in a chunk of its own
         assert torch.equal(decode(ours, samples), decode(wan, samples))
     assert "not compiled: all 1 calls ran uncompiled" in report(ours)
 
@@ -116,11 +107,3 @@ def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, rep
     monkeypatch.setattr("comfy.model_management.load_models_gpu", lambda *args, **kwargs: None)
     assert torch.equal(decode(ours, latent()), expected)
     assert "the network is not loaded completely" in report(ours)
-
-
-@pytest.mark.thorough
-def test_the_compiler_of_torch_itself(vae, compiled, report):
-    """inductor generates code here, once and for a tiny network; everything else is about tracing."""
-    ours = compiled(vae, backend="inductor", compile_encoder=False)
-    torch.testing.assert_close(decode(ours, latent()), decode(vae, latent()), rtol=1e-3, atol=1e-3)
-    assert "compiled decode: 1 graph" in report(ours)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-import sound_calls
 import torch
 from cases import often
-from comfy_host.transformers import ALL, build
-from distances import close, relative
+from comfy_host.transformers import build
+from distances import close
 from families import covering
-from transformer_calls import HALVES, NAMES, every_second, grid, oracle, sample, with_override
+from transformer_calls import HALVES, NAMES, grid, oracle, sample, with_override
 
 OFTEN = covering(NAMES)
 
@@ -29,51 +28,6 @@ def test_it_is_exactly_leaving_out_rows_and_columns_of_image_keys_and_values(stu
     report = studio.report(model)
     assert f"active in {blocks} of {blocks} blocks" in report and "fallbacks: 0" in report
     assert re.search(rf"{before} -> {after}.* keys and values", report)
-
-
-def attention_inside(studio, name, model):
-    """Sample, and return queries, keys and values of each call as the backend gets them."""
-    model = studio.attention(model, "vanilla")  # not ComfyUI's own, which would be left in place
-    technique = model.get_attachment("paceline").find("attention")
-    original, seen = technique.policy.function, []
-
-    def spy(q, k, v, **options):
-        seen.append((q.clone(), k.clone(), v.clone()))
-        return original(q, k, v, **options)
-
-    technique.policy.function = spy
-    sample(name, model)
-    return seen
-
-
-@pytest.mark.parametrize("name", often(("flux", "joyimage", "wan"), NAMES))  # one for each order of text and image
-def test_text_and_queries_are_untouched(studio, zoo, name):
-    whole = attention_inside(studio, name, zoo(name))
-    reduced = attention_inside(studio, name, studio.tome(zoo(name), **HALVES))
-    assert [q.shape for q, _, _ in whole] == [q.shape for q, _, _ in reduced]
-    first = next(i for i, (a, b) in enumerate(zip(whole, reduced, strict=True)) if a[1].shape != b[1].shape)
-    text, frames, rows, columns, padding = grid(name)
-    kept = (rows // 2 + 1) * (columns // 2 + 1)
-    for index, (before, after) in enumerate(zip(whole[first], reduced[first], strict=True)):
-        assert torch.equal(before[:, :, :text], after[:, :, :text])
-        if index == 0:
-            assert torch.equal(before, after)
-            continue
-        assert torch.equal(after, every_second(before, text, frames, rows, columns, 2))
-        assert after.shape[2] == text + frames * kept + padding
-
-
-@pytest.mark.parametrize("name", often(("flux", "wan"), ALL))
-def test_any_order_with_an_attention_backend(studio, zoo, name):
-    draw = sound_calls.sample if ALL[name].sound else sample
-    inside = studio.attention(studio.tome(zoo(name), **HALVES), "vanilla")
-    outside = studio.tome(studio.attention(zoo(name), "vanilla"), **HALVES)
-    first = draw(name, inside)
-    assert torch.equal(draw(name, outside), first)
-    assert relative(first, draw(name, studio.tome(zoo(name), **HALVES))) < 1e-3
-    for one in (inside, outside):
-        report = studio.report(one)
-        assert "active in" in report and "vanilla in" in report and "fallbacks: 0" in report
 
 
 WHOLE_PATCHES = ("hunyuan_video", "wan_vace", "hidream_o1", "kandinsky5", "kandinsky5_image")
