@@ -6,8 +6,6 @@ import threading
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from paceline.optimizers.attention.plain import split, split_chunk, sub_quadratic, sub_quadratic_chunks, vanilla
 from paceline.optimizers.attention.registry import BACKENDS
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,34 +52,6 @@ def test_sub_quadratic_is_bounded_where_split_cannot_be():
     # The inputs themselves (4 MB) are larger, so this looks at the chunk: 64 heads * 1 query * 64 keys * 4 bytes.
     query_chunk, key_chunk = sub_quadratic_chunks(64, 2, 2000, 4, 100_000)
     assert 64 * query_chunk * key_chunk * 4 <= 100_000
-
-
-shapes = {
-    "heads": st.integers(1, 2000),
-    "queries": st.integers(1, 200_000),
-    "keys": st.integers(1, 200_000),
-    "element_bytes": st.sampled_from((4, 8)),
-    "max_bytes": st.integers(1, 2**30),
-}
-
-
-@settings(max_examples=500, deadline=None, derandomize=True)
-@given(**shapes)
-def test_split_chunk(heads, queries, keys, element_bytes, max_bytes):
-    chunk = split_chunk(heads, queries, keys, element_bytes, max_bytes)
-    assert 1 <= chunk <= queries
-    assert chunk == 1 or heads * chunk * keys * element_bytes <= max_bytes
-    fewest = -(-queries // max(1, min(queries, max_bytes // (heads * keys * element_bytes))))
-    assert -(-queries // chunk) == fewest
-
-
-@settings(max_examples=500, deadline=None, derandomize=True)
-@given(**shapes)
-def test_sub_quadratic_chunks(heads, queries, keys, element_bytes, max_bytes):
-    query_chunk, key_chunk = sub_quadratic_chunks(heads, queries, keys, element_bytes, max_bytes)
-    assert 1 <= query_chunk <= queries and 1 <= key_chunk <= min(keys, 4096)
-    fits = heads * query_chunk * key_chunk * element_bytes <= max_bytes
-    assert fits or (query_chunk == 1 and key_chunk <= 64)
 
 
 def test_sizes_of_real_models_take_a_sensible_number_of_chunks():

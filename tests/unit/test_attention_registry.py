@@ -11,10 +11,10 @@ import pytest
 import torch
 from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.optimizers.attention import probing
-from paceline.optimizers.attention.backend import Backend, Limits
+from paceline.optimizers.attention.backend import Backend
 from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import Probe, probe
-from paceline.optimizers.attention.registry import AUTO_ORDER, BACKENDS, choose, get, names, require
+from paceline.optimizers.attention.registry import BACKENDS, choose, get, names, require
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "comfy_kitchen", "triton")
@@ -51,13 +51,6 @@ def test_unknown_name_lists_the_known_ones():
         get("flashy")
     with pytest.raises(InvalidSetting):
         require("flashy", "cpu", torch.float32)
-
-
-def test_require_returns_the_same_working_function_every_time():
-    function = require("sdpa_flash", "cpu", torch.float32, 40)
-    assert function is require("sdpa_flash", torch.device("cpu"), torch.bfloat16, 80)
-    q = torch.randn(1, 2, 5, 40)
-    torch.testing.assert_close(function(q, q, q), vanilla(q, q, q))
 
 
 @pytest.mark.parametrize("name", ["sdpa_efficient", "sdpa_cudnn", "flash", "kitchen", "sage", "xformers"])
@@ -159,12 +152,6 @@ def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_dtype_and_head_size_are_refused_with_the_limit():
-    limited = made_of(vanilla, limits=(Limits(dtypes=(torch.float16,), max_head_dim=128),))
-    assert probe(limited, "cpu", torch.float32).reason == "it does not take dtype float32 (takes float16)"
-    assert probe(limited, "cpu", torch.float16, 160).reason == "it does not take head size 160 (takes up to 128)"
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_auto_is_sdpa_on_the_cpu(dtype):
     assert choose("cpu", dtype, (40, 80, 160)) == ("sdpa", "")
@@ -178,11 +165,6 @@ def test_auto_says_what_it_passed_over(monkeypatch):
     name, why = choose("cpu", torch.float32)
     assert name == "sub_quadratic"
     assert why == "sdpa was passed over: it failed a test call on cpu: RuntimeError: no kernel image."
-
-
-def test_auto_only_considers_exact_backends():
-    for name in AUTO_ORDER:
-        assert get(name).exact
 
 
 def test_auto_where_nothing_works_says_what_failed():

@@ -179,14 +179,9 @@ class Recorder:
             raise KeyboardInterrupt("cancelled by the user")
 
 
-def slow(seconds):
-    def backend(graph, inputs):
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            time.sleep(0.01)
-        return graph
-
-    return backend
+def never_ready(graph, inputs):
+    until(lambda: False)
+    return graph
 
 
 def test_what_a_failed_compilation_holds_is_free_before_the_function_runs_without_it():
@@ -226,12 +221,10 @@ def test_progress_is_reported_while_compiling_from_another_thread():
 
 
 def test_cancelling_stops_the_compilation_and_is_no_failure():
-    compiled = CompiledFunction(scaled, EAGER, backend=slow(240))
+    compiled = CompiledFunction(scaled, EAGER, backend=never_ready)
     compiled.observer = Recorder(cancel_after=0.3)
-    started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert time.perf_counter() - started < 120
     assert not compiled.state.fallback and compiled.state.phase == "ready"
     for _ in range(1000):  # nothing of it may be delivered later
         time.sleep(0)
@@ -244,7 +237,7 @@ def test_cancelling_stops_the_compilation_and_is_no_failure():
 
 def test_after_cancelling_a_profiler_of_python_code_ends():
     """On Python 3.11, an exception that was taken back with NULL stopped every traced function for ever."""
-    compiled = CompiledFunction(scaled, EAGER, backend=slow(240))
+    compiled = CompiledFunction(scaled, EAGER, backend=never_ready)
     compiled.observer = Recorder(cancel_after=0.0)
     with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
@@ -257,8 +250,7 @@ def test_after_cancelling_a_profiler_of_python_code_ends():
 
     thread = threading.Thread(target=traced, daemon=True)
     thread.start()
-    thread.join(timeout=120)
-    assert not thread.is_alive()
+    assert until(lambda: not thread.is_alive())
     assert "call" in calls
 
 

@@ -1,4 +1,4 @@
-"""Beside ours: the layout of SSD-1B, and reuse of features between steps (DeepCache)."""
+"""Beside ours: reuse of features between steps (DeepCache)."""
 
 from __future__ import annotations
 
@@ -47,33 +47,23 @@ def deep_cache(unet: Any, every: int) -> Iterator[list[int]]:
             block.forward = forward
 
 
-@pytest.mark.parametrize("name", ["sd15", "sdxl"])
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_features_reused_between_steps(name: str, ours_first: bool) -> None:
+def test_features_reused_between_steps(ours_first: bool, name: str = "sd15") -> None:
     plain = small(name)
     with deep_cache(plain.denoiser, every=3):
-        expected = picture(plain, steps=6)
-    assert distance(expected, picture(small(name), steps=6)) > 1e-4
+        expected = picture(plain, steps=4)
+    assert distance(expected, picture(small(name), steps=4)) > 1e-4
     pipeline = small(name)
     if ours_first:
         optimize(pipeline.pipe, *EXACT)
     with deep_cache(pipeline.denoiser, every=3) as calls:
         if not ours_first:
             optimize(pipeline.pipe, *EXACT)
-        assert distance(picture(pipeline, steps=6), expected) <= 2e-5
+        assert distance(picture(pipeline, steps=4), expected) <= 2e-5
         assert calls[1] > 0
         optimize(pipeline.pipe, *OURS)
-        assert distance(picture(pipeline, steps=6), expected) <= 0.2
+        assert distance(picture(pipeline, steps=4), expected) <= 0.2
         states = {line.title: line.summary.state for line in report(pipeline.pipe).lines if line.component == "unet"}
         assert set(states.values()) == {"active"}
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), picture(small(name)))
-
-
-def test_a_layout_without_a_middle_and_with_uneven_blocks() -> None:
-    unet = small("ssd1b").denoiser
-    with optimize(unet, TokenMerging(ratio=0.75, method="kv_downsample", max_downsample=8)) as now:
-        assert unet.mid_block is None
-        text = now.lines[0].description
-        blocks = sum(type(part).__name__ == "BasicTransformerBlock" for part in unet.modules())
-        assert f"eligible: {blocks} of {blocks} self-attention blocks" in text

@@ -42,14 +42,6 @@ def test_steps_are_left_out(name: str) -> None:
     assert torch.equal(picture(pipeline, steps=16), plain)
 
 
-@pytest.mark.parametrize("name", often(("sd15", "flux"), NAMES))
-def test_a_budget_of_nothing_changes_no_bit(name: str) -> None:
-    pipeline = small(name)
-    plain = picture(pipeline, steps=9)
-    optimize(pipeline.pipe, ReuseSteps(budget=0.0))
-    assert torch.equal(picture(pipeline, steps=9), plain)
-
-
 def reused(pipeline: Any, component: str = "unet") -> dict[str, Any]:
     """What Reuse Steps counted on a component."""
     lines = report(pipeline.pipe).lines

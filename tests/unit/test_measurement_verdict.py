@@ -138,21 +138,6 @@ def test_the_verdict_in_words(found, state, text):
     assert ";" not in verdict.headline  # it stands on a badge
 
 
-@pytest.mark.parametrize(
-    ("control", "text"),
-    [
-        (distance(6.0), "; fewer steps in the same time (10 of 20) would differ 150 times as much."),
-        (distance(0.02), " would do as well, with 0.5 times the difference: you do not need this optimization."),
-        (SAME, " would do as well, with 0 times the difference: you do not need this optimization."),
-    ],
-)
-def test_fewer_steps_in_the_same_time_are_the_control(control, text):
-    found = evidence(fewer_steps=FewerSteps(10, 20, 1.0, control))
-    assert judge(found).state == "faster"
-    assert judge(found).text.endswith(text)
-    assert judge(found).headline == judge(evidence()).headline
-
-
 def test_the_control_is_a_multiple_of_the_difference():
     assert evidence(fewer_steps=FewerSteps(10, 20, 1.0, distance(0.08))).control_ratio == pytest.approx(2.0)
     assert evidence(difference=SAME, fewer_steps=FewerSteps(10, 20, 1.0, distance(0.1))).control_ratio is None

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tarfile
-from contextlib import suppress
 
-import psutil
 import pytest
 from comfy_host.paths import ROOT
-from waiting import until
 
 pytestmark = pytest.mark.slow
 SCRIPT = ["bash", str(ROOT / "benchmarks" / "on_gpu.sh")]
@@ -85,29 +81,6 @@ def test_a_stage_that_fails_costs_only_itself_and_is_tried_again(tmp_path):
     assert ended(tmp_path)[2:] == [["about", "0"], ["attention_backends", "0"]]
 
 
-def test_what_had_too_little_time_comes_again_behind_what_was_not_tried(tmp_path):
-    short = tmp_path / "python"
-    short.write_text("#!/bin/sh\nexit 75\n")
-    short.chmod(0o755)
-    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON=str(short))
-    assert done.returncode == 0 and "2 stages are left" in done.stdout
-    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends,sd15_512_batch1", PYTHON="true")
-    assert "are left" not in done.stdout
-    assert [name for name, _ in ended(tmp_path)][2:] == ["sd15_512_batch1", "about", "attention_backends"]
-
-
-def test_another_machine_goes_on_where_the_first_one_ended(tmp_path):
-    earlier = tmp_path / "carried" / "earlier"
-    earlier.mkdir(parents=True)
-    (earlier / "stages.tsv").write_text("about\t0\t3\n")
-    (earlier / "kept.jsonl").write_text('{"stage": "about"}\n')
-    pack = str(earlier.parent / "pack.tar.xz")  # what is there carries no packages
-    run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON="true", PACELINE_GPU_PACK=pack)
-    assert ended(tmp_path) == [["about", "0"], ["attention_backends", "0"]]
-    assert (tmp_path / "out" / "stages.tsv").read_text().startswith("about\t0\t3\n")  # it did not run again
-    assert (tmp_path / "out" / "kept.jsonl").read_text() == '{"stage": "about"}\n'
-
-
 def test_variants_of_an_earlier_call_are_not_measured_again(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from shared.record import keep, kept
@@ -124,35 +97,6 @@ def test_variants_of_an_earlier_call_are_not_measured_again(tmp_path, monkeypatc
     monkeypatch.setenv("PACELINE_STAGE", "sdxl")
     monkeypatch.setenv("PACELINE_AGAIN", "1")
     assert kept("30 steps") == set()
-
-
-@pytest.mark.thorough
-def test_what_was_measured_survives_a_kill_and_the_next_call_goes_on(tmp_path):
-    stages = "about,attention_backends,sd15_512_batch1"
-    process = subprocess.Popen(
-        [*SCRIPT, "--out", str(tmp_path / "out"), "--rehearse", "--only", stages], env=environment(tmp_path),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    kept = tmp_path / "work" / "run" / "kept.jsonl"
-    assert until(lambda: kept.exists() and '"row"' in kept.read_text() or process.poll() is not None)
-    assert process.poll() is None
-    below = psutil.Process(process.pid).children(recursive=True)  # `timeout` puts a stage into a group of its own
-    os.killpg(process.pid, signal.SIGKILL)
-    for child in below:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    process.wait()
-    psutil.wait_procs(below)
-    lines = kept.read_text().splitlines()
-    assert json.loads(lines[1])["row"]["seconds_median"] > 0
-    kept.write_text(kept.read_text() + '{"stage": "attention_backends", "ro')  # and one that was cut off
-    done = run(tmp_path, "--rehearse", "--only", stages)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert [name for name, _ in ended(tmp_path)].count("about") == 1
-    collect = [*COLLECT, str(kept), "--out", str(tmp_path / "results")]
-    said = subprocess.run(collect, check=True, capture_output=True, text=True)
-    assert "not complete" in said.stderr
-    assert json.loads((tmp_path / "results" / "gpu_sd15_512_batch1.json").read_text())["rows"]
 
 
 def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tmp_path):

@@ -14,7 +14,7 @@ from paceline.workbench.measurement.settled import bound, settled
 from paceline.workbench.measurement.speedup import measure_speedup
 from planted import FALSE, MACHINES, judged, pictures, slightly_off, verdicts
 
-RUNS, PICTURES = 100, 20
+RUNS, PICTURES = 60, 8
 
 PLANS = ((3, 0), (5, 0), (10, 0), (9, 3))
 ALL = [(name, *plan) for name in MACHINES for plan in PLANS]

@@ -67,15 +67,6 @@ def test_chunks_give_what_one_go_gives(tokens, inputs, outputs):
     assert torch.equal(ChunkedIntMM().linear(x, weight, bias), expected)
 
 
-def test_unsigned_and_signed_products_are_the_same(monkeypatch):
-    x, weight, bias = layer((300,))
-    results = []
-    for unsigned in (False, True):
-        monkeypatch.setattr(chunked, "prefers_unsigned", lambda unsigned=unsigned: unsigned)
-        results.append(ChunkedIntMM().linear(x, weight, bias))
-    assert torch.equal(*results)
-
-
 def test_each_kernel_that_cannot_run_says_why():
     found, reasons = available(torch.device("cuda"))
     assert "for processors" in reasons[ChunkedIntMM.name]
@@ -138,17 +129,6 @@ def test_each_shape_has_the_kernel_that_is_quickest_for_it():
         assert timings.fastest([at_small, at_large], SMALL)[0] is at_small
         assert timings.fastest([at_small, at_large], LARGE)[0] is at_large
     assert timings.fastest([at_large, at_small], SMALL)[0] is at_small
-
-
-def test_a_choice_is_kept_with_the_timings_and_comes_out_the_same_on_a_busy_machine(tmp_path):
-    file = tmp_path / "timings.json"
-    kernels = [Doubling("first"), Doubling("second", range(64, 65))]
-    first = Timings(CPU, torch.float32, file)
-    assert first.fastest(kernels, SMALL)[0] is kernels[0]
-    first.save()
-    kernels[0].tokens, kernels[1].tokens = kernels[1].tokens, kernels[0].tokens  # now the other one would be quicker
-    assert Timings(CPU, torch.float32, file).fastest(kernels, SMALL)[0] is kernels[0]
-    assert Timings(CPU, torch.float32).fastest(kernels, SMALL)[0] is kernels[1]
 
 
 def test_a_kernel_that_fails_is_named_and_another_one_taken():

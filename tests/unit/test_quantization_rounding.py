@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from needs import package
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.quantization.rounding import (
-    ROTATION_GROUPS,
     Int8Weight,
     dequantize_weight,
     quantize_rows,
     quantize_weight,
-    rotate,
     with_row_scales,
 )
 
@@ -72,23 +70,6 @@ def test_a_weight_is_not_rotated_unless_asked_for():
     assert quantized.rotation == 0 == Int8Weight(quantized.values, quantized.scale).rotation
     assert torch.equal(quantized.values, quantize_rows(weight)[0])
     assert torch.equal(dequantize_weight(quantized), quantized.values * quantized.scale)
-
-
-@pytest.mark.parametrize("group", ROTATION_GROUPS)
-def test_rotation_is_its_own_inverse_and_keeps_lengths(group):
-    x = random(5, 512)
-    turned = rotate(x, group)
-    torch.testing.assert_close(rotate(turned, group), x)
-    torch.testing.assert_close(turned.norm(dim=1), x.norm(dim=1))
-    assert not torch.allclose(turned, x)
-
-
-def test_rotation_spreads_an_outlier():
-    x = random(64, 256)
-    x[:, 7] *= 100
-    plain, turned = quantize_rows(x), quantize_rows(rotate(x, 256))
-    error = [(v.float() * s - t).norm() for (v, s), t in ((plain, x), (turned, rotate(x, 256)))]
-    assert error[1] < error[0] / 5
 
 
 @pytest.mark.parametrize("rotation", [0, 16])

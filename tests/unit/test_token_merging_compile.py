@@ -58,16 +58,6 @@ def test_other_precisions(dtype):
 
 
 @pytest.mark.slow
-def test_a_dynamic_batch_is_one_graph():
-    function, counter = compiled("eager", dynamic=True)
-    for batch in (2, 3, 5, 8):
-        x = random_tokens(batch, 12 * 18)
-        torch._dynamo.mark_dynamic(x, 0)
-        assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
-    assert counter.frame_count == 1
-
-
-@pytest.mark.slow
 def test_automatic_dynamic_shapes_stop_recompiling():
     function, counter = compiled("eager")
     for batch in (2, 3, 4, 5, 6):

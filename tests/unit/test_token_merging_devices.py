@@ -52,14 +52,6 @@ def test_other_devices_add():
     assert "_embedding_bag_forward_only" not in calls.shapes and calls.shapes["index_add_"]
 
 
-def test_on_the_cpu_merging_is_one_kernel():
-    x = random_tokens(2, 12 * 8, 16)
-    found = match(x, partition_tokens(12, 8), 0.5)
-    with Calls() as calls:
-        merge(x, found)
-    assert len(calls.shapes["_embedding_bag_forward_only"]) == 1 and "index_add_" not in calls.shapes
-
-
 def test_similarities_are_computed_in_chunks_on_a_cpu_and_in_one_where_a_graph_would_be_unrolled():
     x, partition = random_tokens(1, 64 * 64, 8), partition_tokens(64, 64)  # 3072 sources, 1024 destinations
     with Calls() as calls:

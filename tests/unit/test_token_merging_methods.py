@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -46,14 +44,6 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
     assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
 
 
-@pytest.mark.parametrize("method", ["merge", "kv_downsample"])
-def test_nothing_is_reduced_at_ratio_zero(method):
-    x = field(2, 6, 5)
-    reduction = plan(x, 6, 5, method, 0.0)
-    assert reduction.tokens == reduction.kept == 30
-    assert torch.equal(reduction.restore(reduction.reduce(x)), x)
-
-
 @settings(max_examples=40, deadline=None)
 @given(height=SIDES, width=SIDES, ratio=st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.99]), batch=st.integers(1, 3))
 def test_every_method_keeps_a_constant_picture(height, width, ratio, batch):
@@ -68,15 +58,6 @@ def test_every_method_keeps_a_constant_picture(height, width, ratio, batch):
             torch.testing.assert_close(reduced, x[:, : reduction.kept])
 
 
-def test_batch_elements_do_not_see_each_other():
-    x = field(3, 11, 9)
-    for method in ("merge", "kv_downsample"):
-        together = plan(x, 11, 9, method, 0.5).reduce(x)
-        for index in range(3):
-            alone = plan(x[index : index + 1], 11, 9, method, 0.5).reduce(x[index : index + 1])
-            torch.testing.assert_close(alone, together[index : index + 1])
-
-
 def test_thinning_is_traced_into_one_graph():
     def attention(x):
         reduced = plan(x, 16, 12, "kv_downsample", 0.5).reduce(x)
@@ -85,11 +66,6 @@ def test_thinning_is_traced_into_one_graph():
     x = field(2, 16, 12).float()
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), attention(x))
-
-
-def test_the_ratio_decays_with_each_level():
-    chosen = TokenMergingSettings(ratio=0.8, level_decay=0.5)
-    assert [chosen.ratio_at(level, 2) for level in (2, 4, 8)] == [0.8, 0.4, 0.2]
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
@@ -115,9 +91,3 @@ def test_bad_input_is_a_sentence():
         KVDownsampling(4, 5, 0.5).reduce(x)
     with pytest.raises(InvalidSetting, match="kv_downsample, which leaves every query in place"):
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
-
-
-def test_reductions_are_immutable():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        KVDownsampling(4, 4, 0.5).ratio = 0.1
-    assert Merging.shrinks_queries and not KVDownsampling.shrinks_queries
