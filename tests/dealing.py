@@ -16,12 +16,10 @@ TABLE = Path(__file__).with_name("seconds.json")
 SHARED = ("tests/browser/", "tests/e2e/", "tests/trust/")
 # What starts servers of its own in these folders, or needs none.
 APART = {
-    "tests/e2e/test_attention_options.py",
     "tests/e2e/test_manager_install.py",
     "tests/e2e/test_registry_archive.py",
     "tests/e2e/test_sweep_command.py",
     "tests/e2e/test_templates.py",
-    "tests/e2e/test_too_old.py",
     "tests/trust/test_faults.py",
     "tests/trust/test_report.py",
     "tests/trust/test_two_users.py",

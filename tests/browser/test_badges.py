@@ -88,23 +88,6 @@ def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
     assert len(page.driver.find_elements("css selector", ".paceline-badge")) == 1
 
 
-def test_a_badge_says_when_it_is_of_other_settings(page: Page, ran: dict[str, Any]):
-    ratio = next(node for node in ran["nodes"] if node["id"] == TOME)["widgets_values"][2]
-    for change, back in (
-        ("node.widgets.find((w) => w.name === 'ratio').value = 0.4",
-         f"node.widgets.find((w) => w.name === 'ratio').value = {ratio}"),
-        ("window.wire = node.getInputLink(0); node.disconnectInput(0)",
-         "node.graph.getNodeById(wire.origin_id).connect(wire.origin_slot, node, 0)"),
-    ):  # fmt: skip
-        edit(page, change)
-        stale = "stale: ◌settings changed since · active in"
-        page.wait(lambda stale=stale: page.badges()[str(TOME)].startswith(stale), "stale badge")
-        page.screenshot("badge_stale")
-        assert page.badges()[str(ATTENTION)].startswith("inactive: ○ComfyUI's own attention is ")
-        edit(page, back)
-        page.wait(lambda: page.badges()[str(TOME)] == ACTIVE, "badge as before")
-
-
 def edit(page: Page, script: str) -> None:
     """Change something at Apply ToMe and let the frontend notice, as after a click."""
     page.script(

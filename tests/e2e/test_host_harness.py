@@ -1,4 +1,4 @@
-"""The harness itself: a real server starts, renders, reports failures, and leaves nothing behind."""
+"""The harness itself: failures have their reasons, and no server outlives the process that started it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from comfy_host.client import ComfyClient, PromptFailed
 from comfy_host.paths import ROOT
-from comfy_host.server import ComfyServer, ServerFailed
 from faster import plain
 from waiting import until
 
@@ -25,23 +23,6 @@ def alive(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def test_it_renders_an_image(server: ComfyServer, client: ComfyClient, sd15_checkpoint: Path):
-    result = client.run(plain(sd15_checkpoint, steps=3))
-    pixels = np.asarray(result.image())
-    assert pixels.shape == (64, 64, 3)
-    assert 10 < pixels.std() < 120, "a flat or saturated image"
-    assert list(server.output_dir.glob("x_*.png"))
-    assert "invalid value encountered" not in server.log
-    assert server.failed_imports == []
-
-
-def test_cached_results_are_results_too(client: ComfyClient, sd15_checkpoint: Path):
-    prompt = plain(sd15_checkpoint, steps=2, seed=8)
-    first, second = client.run(prompt), client.run(prompt)
-    assert np.array_equal(np.asarray(first.image()), np.asarray(second.image()))
-    assert first.of_type("progress") and not second.of_type("progress")
 
 
 def test_a_failing_node_raises_its_message(client: ComfyClient, sd15_checkpoint: Path):
@@ -62,27 +43,6 @@ def test_a_refused_prompt_raises_the_reason(client: ComfyClient, sd15_checkpoint
     with pytest.raises(PromptFailed, match="sampler_name: 'no such sampler' not in") as caught:
         client.run(prompt)
     assert (caught.value.node_id, caught.value.node_type) == ("5", "KSampler")
-
-
-def test_a_prompt_that_takes_too_long_is_stopped(client: ComfyClient, sd15_checkpoint: Path):
-    with pytest.raises(TimeoutError, match="not done after"):
-        client.run(plain(sd15_checkpoint, steps=500, seed=99), timeout=2.0)
-    client.run(plain(sd15_checkpoint, steps=2))
-
-
-def test_nothing_is_left_after_the_block():
-    with ComfyServer(load_pack=False, cpu=True) as server:
-        pid, folder = server.pid, server.base_directory
-        assert alive(pid)
-        assert server.system_stats()["system"]["comfyui_version"]
-    assert not alive(pid)
-    assert not folder.exists()
-    assert "To see the GUI go to" in server.log
-
-
-def test_a_server_that_cannot_start_shows_its_log():
-    with pytest.raises(ServerFailed, match="unrecognized arguments: --no-such-flag"):
-        ComfyServer(arguments=["--no-such-flag"], cpu=True).start()
 
 
 @pytest.mark.thorough
