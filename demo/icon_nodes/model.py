@@ -70,6 +70,28 @@ class FluxConfig(comfy.supported_models.FluxSchnell):
     latent_format = PictureLatent
 
 
+class LuminaConfig(comfy.supported_models.Lumina2):
+    """Lumina 2 in small: the image transformer that demo/training/train_icons.py trains on icons.
+
+    It is made for pictures of 64 pixels a side. Smaller ones, of an earlier stage of its training, are the same
+    picture from farther away: tokens stand farther apart, and a noise level is called as at 64 pixels.
+    """
+
+    latent_format = PictureLatent
+
+    def __init__(self, unet_config: dict[str, Any]) -> None:
+        super().__init__(unet_config)
+        self.sampling_settings = {"multiplier": 1.0, "shift": unet_config["side"] / 32}
+
+    def place(self, patcher: comfy.model_patcher.ModelPatcher) -> None:
+        """Have a patcher draw pictures of the side that its weights were trained on."""
+        apart = 64 / self.unet_config["side"]
+        if apart != 1.0:
+            patcher.model.model_sampling.timestep = lambda sigma: apart * sigma / (1 + (apart - 1) * sigma)
+            middle = (apart - 1) / 2
+            patcher.set_model_rope_options(apart, middle, apart, middle, 1.0, 0.0)
+
+
 class VideoLatent(PictureLatent):
     """Frames of that form, ``[batch, 4, frames, height, width]``."""
 
@@ -81,6 +103,9 @@ class WanConfig(comfy.supported_models.WAN21_T2V):
 
     latent_format = VideoLatent
     sampling_settings = {"shift": 1.0}
+
+
+FLOW_CONFIGS = {"flux": FluxConfig, "lumina2": LuminaConfig, "wan2.1": WanConfig}
 
 
 class TextTable:
@@ -169,7 +194,7 @@ def _load_unet(
     management = comfy.model_management
     unet_config = json.loads(metadata["config"])
     if metadata.get("prediction") == "flow":
-        config = (WanConfig if unet_config["image_model"] == "wan2.1" else FluxConfig)(unet_config)
+        config = FLOW_CONFIGS[unet_config["image_model"]](unet_config)
     else:
         config = UNetConfig(
             unet_config,
@@ -192,6 +217,8 @@ def _load_unet(
     patcher = patcher_class(model, load_device=load_device, offload_device=offload_device)
     # A dynamic patcher keeps the file's own tensors, so that it can drop and re-read them.
     model.load_model_weights(state, "", assign=patcher.is_dynamic())
+    if isinstance(config, LuminaConfig):
+        config.place(patcher)
     return patcher
 
 

@@ -59,23 +59,28 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "txt_ids_dims": [],
     }
     network = Flux(**settings, dtype=torch.float32, operations=Operations)
-    initialise(network, "mod")
+    initialise(network, "mod", "final_layer")
     return network, settings
 
 
-def initialise(network: nn.Module, modulation: str) -> None:
+def initialise(network: nn.Module, *silent: str) -> None:
     """Give parameters a start: ComfyUI's operations leave them as they are.
 
-    The last layer, and those with ``modulation`` in their names, are zero: every block starts as the identity.
+    Layers with one of ``silent`` in their names are zero: every block starts as the identity.
     """
     for name, module in network.named_modules():
-        if isinstance(module, nn.Linear):
-            silent = modulation in name or name.startswith("final_layer")
-            (nn.init.zeros_ if silent else nn.init.xavier_uniform_)(module.weight)
+        if isinstance(module, nn.Linear | nn.Conv3d):
+            start = nn.init.zeros_ if any(part in name for part in silent) else nn.init.xavier_uniform_
+            start(module.weight.data.flatten(1))
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.RMSNorm):
+        elif isinstance(module, nn.RMSNorm | nn.LayerNorm) and module.weight is not None:
             nn.init.ones_(module.weight)
+            if isinstance(module, nn.LayerNorm):
+                nn.init.zeros_(module.bias)
+    for name, parameter in network.named_parameters():
+        if name.endswith("modulation"):  # of Wan, a table
+            nn.init.zeros_(parameter)
 
 
 class Net(icon_net.Net):

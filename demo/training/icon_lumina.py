@@ -25,7 +25,8 @@ SIDE = 64
 def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, dict[str, Any]]:
     """Return an untrained NextDiT and its configuration, which goes into the weights file.
 
-    ``args.channels``: width; ``args.mult``: number of blocks, beside one for the text and one for the picture.
+    ``args.channels``: width; ``args.mult``: number of blocks, beside one for the text and one for the picture;
+    ``args.size``: side of the pictures, which ComfyUI's class does not read, but the loader does.
     """
     in_process.bootstrap(cpu=device.type == "cpu")
     import comfy.model_management
@@ -52,9 +53,10 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "axes_lens": [64, 512, 512],
         "rope_theta": 10000.0,
         "time_scale": 1000.0,
+        "side": args.size,
     }
     network = NextDiT(**settings, dtype=torch.float32, operations=comfy.ops.disable_weight_init)
-    icon_flux.initialise(network, "adaLN")
+    icon_flux.initialise(network, "adaLN", "final_layer")
     return network, settings
 
 

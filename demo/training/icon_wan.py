@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import icon_flux
 import icon_net
 import torch
 from comfy_host import in_process
@@ -37,25 +38,8 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "num_layers": int(args.mult),
     }
     network = WanModel(**settings, dtype=torch.float32, operations=comfy.ops.disable_weight_init)
-    initialise(network)
+    icon_flux.initialise(network, "cross_attn.o", "head.head", "time_projection.1")
     return network, settings
-
-
-def initialise(network: nn.Module) -> None:
-    """Give parameters a start: ComfyUI's operations leave them as they are. Each block starts as the identity."""
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Linear | nn.Conv3d):
-            silent = name.endswith(("cross_attn.o", "head.head", "time_projection.1"))
-            weight = module.weight.data.flatten(1)
-            (nn.init.zeros_ if silent else nn.init.xavier_uniform_)(weight)
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.RMSNorm | nn.LayerNorm) and module.weight is not None:
-            nn.init.ones_(module.weight)
-            if isinstance(module, nn.LayerNorm):
-                nn.init.zeros_(module.bias)
-    for name, parameter in network.named_parameters():
-        if name.endswith("modulation"):
-            nn.init.zeros_(parameter)
 
 
 class Net(icon_net.Net):

@@ -1,4 +1,4 @@
-"""The small Flux and Wan that learn icons: ComfyUI samples what was trained."""
+"""The small transformers that learn icons: ComfyUI samples what was trained, and they grow."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ pytestmark = pytest.mark.slow
 LEVEL = 0.6
 
 
-@pytest.fixture(params=["icons-flux", "icons-video"])
+@pytest.fixture(params=["icons-flux", "icons-lumina", "icons-video"])
 def drawn(request, tmp_path, monkeypatch):
     """An untrained net, the same weights as a MODEL of ComfyUI's, and the size of a latent."""
     in_process.bootstrap()
     monkeypatch.syspath_prepend(str(ROOT / "demo" / "icon_nodes"))
     import comfy.model_management
     import icon_flux
+    import icon_lumina
     import icon_net
     import icon_wan
     import model as loader
 
     monkeypatch.setattr(comfy.model_management, "in_training", False)  # build() switches it on
     torch.manual_seed(0)
-    flux = request.param == "icons-flux"
-    kind, blocks, size = (icon_flux, "1,2", (1, 4, 32, 32)) if flux else (icon_wan, "2", (1, 4, 8, 32, 32))
-    args = train_icons.parse(["--geometry", request.param, "--channels", "64", "--heads", "2", "--mult", blocks])
+    kind, blocks, size = {
+        "icons-flux": (icon_flux, "1,2", (1, 4, 32, 32)),
+        "icons-lumina": (icon_lumina, "2", (1, 4, 32, 32)),
+        "icons-video": (icon_wan, "2", (1, 4, 8, 32, 32)),
+    }[request.param]
+    chosen = ["--channels", "64", "--heads", "2", "--mult", blocks, "--size", "32"]
+    args = train_icons.parse(["--geometry", request.param, *chosen])
     network, settings = kind.build(args, torch.device("cpu"))
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
@@ -49,9 +54,8 @@ def test_comfyui_predicts_what_was_trained(drawn):
     velocity = net(noisy, torch.tensor([LEVEL]), torch.tensor([[2, 3, 4, 0]]))
     [[text, more]] = encode("red cat flat")
     options = patcher.clone().model_options["transformer_options"]
-    denoised = patcher.model.apply_model(
-        noisy, torch.tensor([LEVEL]), c_crossattn=text, y=more["pooled_output"], transformer_options=options
-    )
+    given = {"y": more["pooled_output"], "num_tokens": text.shape[1], "transformer_options": options}
+    denoised = patcher.model.apply_model(noisy, torch.tensor([LEVEL]), c_crossattn=text, **given)
     assert (denoised - (noisy - LEVEL * velocity)).abs().max() < 0.02, "weights are saved in half precision"
 
 
