@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every measurement that needs an NVIDIA GPU, in the order of its worth, on a machine with nothing but Python and torch.
 #
-#   benchmarks/on_gpu.sh [--all] [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse]
+#   benchmarks/on_gpu.sh [--all] [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse] [--train]
 #
 # One call ends by itself within --seconds (560). Call it again until it says that nothing is left: stages that ended
 # well are not repeated (--again repeats them), and those that failed or had too little time come again behind all
@@ -13,6 +13,8 @@
 # folder "earlier" beside the pack, and the next call goes on from there.
 # What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/gpu/pack_for_gpu.py; without that file,
 # the ComfyUI and the packages that are there are used. --rehearse goes through all stages in tiny sizes, without a GPU.
+# --train measures nothing: it trains the image and the video transformer of the icons. Their weights, what they draw
+# and how much of it is recognised (in logs.tar.gz) come to FOLDER.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,7 +30,7 @@ if [ -n "$ALL" ]; then
   exit 0
 fi
 
-OUT="${OUT:-.cache/gpu/out}" SECONDS_IN_ALL=560 ONLY="" AGAIN="" LIST="" REHEARSE=""
+OUT="${OUT:-.cache/gpu/out}" SECONDS_IN_ALL=560 ONLY="" AGAIN="" LIST="" REHEARSE="" TRAIN=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --out) OUT="$2"; shift ;;
@@ -37,7 +39,8 @@ while [ $# -gt 0 ]; do
     --again) AGAIN=1 ;;
     --list) LIST=1 ;;
     --rehearse) REHEARSE=1 ;;
-    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --train) TRAIN=1 ;;
+    *) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -71,6 +74,7 @@ save() {
   mkdir -p "$OUT"
   cp -f "$KEPT/kept.jsonl" "$KEPT/stages.tsv" "$OUT/" 2>/dev/null
   tar -C "$KEPT" -czf "$OUT/.logs.tar.gz" logs && mv "$OUT/.logs.tar.gz" "$OUT/logs.tar.gz"
+  for trained in "$KEPT"/trained/*; do [ ! -f "$trained" ] || cp -f "$trained" "$OUT/"; done
 }
 
 # What is measured is in OUT while a stage runs: a machine that is taken away takes KEPT with it.
@@ -197,6 +201,26 @@ run_stages() {
   fi
 }
 
+# learn NAME SECONDS GEOMETRY ARGUMENTS...: train until 90 seconds before the limit; a second call goes on from there.
+learn() {
+  local name="$1" limit="$2" geometry="$3" folder="$KEPT/trained"
+  shift 3
+  if [ -z "$LIST" ] && [ -d "$WORK/pack/icons" ]; then mkdir -p "$folder/$name" && cp -r "$WORK/pack/icons/." "$folder/$name"; fi
+  if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --mult 1 --batch 8 --drawn 0 --processes 1; else set -- "$@" --compile; fi
+  stage "$name" "$limit" "$PYTHON" demo/training/train_icons.py --geometry "$geometry" --seconds $((limit - 90)) --resume \
+    --save-every 60 --work "$folder/$name" --out "$folder/$name.safetensors" "$@"
+}
+
+train_stages() {
+  local folder="$KEPT/trained"
+  learn lumina16 390 icons-lumina --size 16 --batch 256
+  learn lumina32 390 icons-lumina --size 32 --batch 192 --lr 2e-3 --init "$folder/lumina16.safetensors"
+  learn lumina64 540 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina32.safetensors"
+  stage check_lumina 300 "$PYTHON" demo/training/check_icons.py --size 64 --weights "$folder/lumina64.safetensors" \
+    --sheet "$folder/lumina64.png" --captions "$([ -n "$REHEARSE" ] && echo 2 || echo 32)"
+  learn video 540 icons-video --batch 128
+}
+
 if [ -z "$LIST" ]; then
   mkdir -p "$OUT"
   mirror >/dev/null 2>&1 &
@@ -204,7 +228,7 @@ if [ -z "$LIST" ]; then
   trap 'kill $MIRROR 2>/dev/null' EXIT
 fi
 for ROUND in first again; do
-  run_stages
+  if [ -n "$TRAIN" ]; then train_stages; else run_stages; fi
   [ -z "$LIST$AGAIN" ] || break
 done
 if [ -z "$LIST" ]; then

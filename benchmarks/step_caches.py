@@ -2,7 +2,7 @@
 
     python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-flux]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
-                                     [--guidance SCALE] [--without-rivals]
+                                     [--guidance SCALE] [--rivals [NAME ...]]
 
 All draw the same pairs of prompt and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps, ComfyUI's
 own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum (shared/spectrum.py), and
@@ -13,7 +13,7 @@ against the curve of fewer steps, at as many evaluations. With ``--json`` a plot
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ WITNESSES = {"icons": (ICONS, (*SOLVERS, *LONG)), "icons-flux": (ICONS_FLUX, (*F
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
 THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
+RIVALS = (*THRESHOLDS, "DeepCache", "Spectrum")
 EVERY = (2, 3)
 GROWTHS = (0.0, 0.75)
 OUTER = 2
@@ -140,7 +141,7 @@ def fewer_steps(
         yield fewer, numbers | {"evaluations": bench.counted.pictures / bench.passes}, pairs
 
 
-def measure(bench: Bench, budgets: tuple[float, ...], with_rivals: bool) -> Iterator[JudgedRow]:
+def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str]) -> Iterator[JudgedRow]:
     """Yield the rows of one solver; the notes say what their numbers are."""
     work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
     curve, theirs = [], []
@@ -149,12 +150,12 @@ def measure(bench: Bench, budgets: tuple[float, ...], with_rivals: bool) -> Iter
         theirs.append(pairs)
         yield JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs))
     judged: list[tuple[str, Apply, float | None]] = [(f"Reuse Steps {one:g}", reused(one), one) for one in budgets]
-    judged += [(name, apply, None) for name, apply in rivals(bench)] if with_rivals else []
+    judged += [(name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted]
     for name, apply, budget in judged:
         numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
         numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
         yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
-    if with_rivals:
+    if wanted:
         yield from (JudgedRow(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
@@ -176,7 +177,7 @@ def main() -> None:
     for solver in (solver for solver in solvers if solver.name in names):
         bench = Bench(witness, solver, options.seeds)
         bench.pairs = bench.pairs[: 4 if options.quick else options.pairs]
-        for row in measure(bench, tuple(options.budgets), not options.without_rivals):
+        for row in measure(bench, options.budgets, options.rivals):
             rows.append(row)
             keep([asdict(row)])
             print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
@@ -193,7 +194,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, help="of prompt and seed: so many of the first; all without")
     parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
     parser.add_argument("--guidance", type=float, help="instead of the witness's own")
-    parser.add_argument("--without-rivals", action="store_true", help="Reuse Steps and fewer steps only")
+    parser.add_argument("--rivals", nargs="*", choices=RIVALS, default=RIVALS, help="beside fewer steps; all without")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Show that the icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
 
-    python demo/training/check_icons.py [--size 32|64] [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
+    python demo/training/check_icons.py [--size 16|32|64] [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
 
 - *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
 - *Recognised*: the nearest of many drawings of all shapes, in the caption's colour and style, is of the caption's
@@ -84,12 +84,14 @@ def check(name: str, icons: icon_data.Icons, captions: list[str], pictures: list
 def main() -> None:
     """Sample, compare, draw the sheet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=32, choices=tuple(icon_data.WEIGHTS))
+    parser.add_argument("--size", type=int, default=32, choices=(16, 32, 64))
     parser.add_argument("--weights", type=Path, help="instead of those in benchmarks/weights")
     parser.add_argument("--captions", type=int, default=32, help="of each kind")
     parser.add_argument("--guidance", type=float, default=3.0)
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
     options = parser.parse_args()
+    if not options.weights and options.size not in icon_data.WEIGHTS:
+        parser.error(f"There are no weights for {options.size} pixels a side: --weights must name a file.")
     in_process.bootstrap()
     sys.path.insert(0, str(ROOT / "demo" / "icon_nodes"))
     import model as loader

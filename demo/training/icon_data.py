@@ -30,6 +30,8 @@ PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
 WEIGHTS = {side: ROOT / "benchmarks" / "weights" / f"icons{side}.safetensors" for side in (32, 64)}
 """Of the trained models, by the side of their pictures."""
+READ = ("package.json", "css/materialdesignicons.css", "fonts/materialdesignicons-webfont.ttf")
+"""Files of the package."""
 CREDIT = f"Material Design Icons by Pictogrammers, Apache-2.0 (npm {PACKAGE} {VERSION})"
 
 # word -> name in the font. One solid shape each, that can be told from the others at 32 by 32 pixels.
@@ -66,7 +68,7 @@ def combinations() -> tuple[list[str], list[str]]:
 def fetch(cache: Path) -> Path:
     """Return the unpacked npm package below `cache`; downloads the one named package the first time."""
     root = cache / f"mdi-font-{VERSION}"
-    if not (root / "package.json").is_file():
+    if not (root / READ[0]).is_file():
         cache.mkdir(parents=True, exist_ok=True)
         archive = cache / f"mdi-font-{VERSION}.tgz"
         if not archive.is_file():
@@ -80,9 +82,10 @@ def fetch(cache: Path) -> Path:
 
 def distances(root: Path) -> Tensor:
     """Return signed distances to every shape's border ``[shapes, grid, grid]``, negative inside, in half shapes."""
-    css = (root / "css" / "materialdesignicons.css").read_text("utf-8")
+    _, style, letters = (root / name for name in READ)
+    css = style.read_text("utf-8")
     codes = dict(re.findall(r'\.mdi-([a-z0-9-]+)::before\s*{\s*content:\s*"\\([0-9A-F]+)"', css))
-    font = ImageFont.truetype(str(root / "fonts" / "materialdesignicons-webfont.ttf"), 400)
+    font = ImageFont.truetype(str(letters), 400)
     tables = []
     for name in SHAPES.values():
         glyph = chr(int(codes[name], 16))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import icon_net
@@ -83,14 +84,18 @@ def initialise(network: nn.Module, *silent: str) -> None:
             nn.init.zeros_(parameter)
 
 
+def attention_for(device: torch.device) -> AbstractContextManager[None]:
+    """Return what chooses an attention: on processor cores the gradient of the fused one took two fifths of a step."""
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+
+
 class Net(icon_net.Net):
     """Flux plus text table; the mean of the words takes the place of the pooled text."""
 
     def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Predict noise - picture for noisy pictures [B, 4, H, W], noise levels [B] in 0..1 and word ids."""
         text = self.embedding[ids] + self.position
-        # On processor cores the gradient of the fused attention took two fifths of a step.
-        with sdpa_kernel(SDPBackend.MATH):
+        with attention_for(noisy.device):
             return self.unet(noisy, level, context=text, y=text.mean(1))
 
 

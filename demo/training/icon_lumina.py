@@ -16,7 +16,6 @@ import icon_net
 import torch
 from comfy_host import in_process
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SIDE = 64
 """Of the pictures that the finished model draws."""
@@ -70,5 +69,5 @@ class Net(icon_net.Net):
         middle = (apart - 1) / 2
         grid = {"scale_x": apart, "scale_y": apart, "shift_x": middle, "shift_y": middle}
         options = {"rope_options": grid}
-        with sdpa_kernel(SDPBackend.MATH):
+        with icon_flux.attention_for(noisy.device):
             return self.unet(noisy, icon_flux.as_of(level, apart), text, text.shape[1], transformer_options=options)

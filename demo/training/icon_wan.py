@@ -10,7 +10,6 @@ import icon_net
 import torch
 from comfy_host import in_process
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, dict[str, Any]]:
@@ -48,5 +47,5 @@ class Net(icon_net.Net):
     def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Predict noise - video for noisy videos [B, 4, F, H, W], noise levels [B] in 0..1 and word ids."""
         text = self.embedding[ids] + self.position
-        with sdpa_kernel(SDPBackend.MATH):
+        with icon_flux.attention_for(noisy.device):
             return self.unet(noisy, level * 1000, context=text)
