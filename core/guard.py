@@ -15,6 +15,9 @@ of the spoiled one: then the sampler begins again with the same noise, and gives
 would have given. At the end of a run, where hosts wait for the device anyway, the last numbers are waited for.
 
 Not found: wrong but finite numbers after the first evaluation, and wrong layers inside of compiled code.
+
+Pipelines of diffusers cannot begin again, so there the numbers of each evaluation are waited for. VAEs are not watched:
+formats in which one fails are refused. Nor are ControlNets, where nothing approximates but generated code.
 """
 
 from __future__ import annotations
@@ -158,9 +161,13 @@ class Guard:
         compares, self._compares = self._compares, False
         return Evaluation(evaluation.number, evaluation.known, compares, self.keeping)
 
-    def closed(self, evaluation: Evaluation, output: Tensor) -> bool:
-        """End an evaluation; return whether it is known to be wrong already, and is to be computed again."""
-        numbers = evaluation.close(output).ready()
+    def closed(self, evaluation: Evaluation, output: Tensor, waiting: bool = False) -> bool:
+        """End an evaluation; return whether it is known to be wrong already, and is to be computed again.
+
+        ``waiting``: for its numbers, where nobody can begin again later.
+        """
+        arriving = evaluation.close(output)
+        numbers = arriving.wait() if waiting else arriving.ready()
         with self._lock:
             if numbers is not None:
                 return self._judge(evaluation, numbers, begins_again=False)

@@ -30,6 +30,7 @@ TOOLTIP = (
 """How the backend was chosen, in words."""
 
 FAR = "this layer was far from exact attention"
+WRONG = "it gave wrong numbers"
 
 FULL_PRECISION = "the model asks for full precision here"
 
@@ -117,8 +118,8 @@ class AttentionPolicy(Policy):
         watched = None if self.backend.exact or is_compiling() else evaluation
         layer = 0 if watched is None else watched.next_layer()
         reason = refusal or self.refusal(q, k, v, mask, full_precision)
-        if watched is not None and layer in watched.left:
-            reason = FAR
+        if watched is not None and (watched.known.exact or layer in watched.left):
+            reason = WRONG if watched.known.exact else FAR
         if reason is None:
             function = self.function
             if self.quickest is not None:

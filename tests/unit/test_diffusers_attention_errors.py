@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 from paceline import Attention, optimize, restore
+from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import baseline, distance, picture, small
 
@@ -85,3 +87,44 @@ def test_an_error_that_is_not_the_kernels_says_nothing_about_it() -> None:
         network(**inputs())
     counts = technique(network).summary().counts
     assert counts["fallbacks"] == 0 and counts["calls"] > 0
+
+
+def planted(part: Any, fault: Any) -> Any:
+    """Put an approximate backend on a part that computes exactly but for a ``fault``, which is given calls."""
+    chosen, exact, calls = technique(part), get("sdpa_math").load(), []
+
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        calls.append(q.shape)
+        return fault(len(calls), exact(q, k, v, **options))
+
+    chosen.policy.backend = dataclasses.replace(chosen.policy.backend, name="planted", exact=False)
+    chosen.policy.function, chosen.calls = function, calls
+    return chosen
+
+
+def test_numbers_that_are_not_finite_are_computed_again_and_it_is_remembered() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
+    chosen = planted(pipeline.denoiser, lambda number, output: output)
+    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
+    assert chosen.summary().state == "active" and not chosen.total.faults
+    last = len(chosen.calls)  # of the last evaluation of a picture
+    chosen = planted(pipeline.denoiser, lambda number, output: output * float("nan") if number == last else output)
+    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
+    said = chosen.summary()
+    assert said.state == "partly" and said.headline.startswith("planted gave numbers that are not finite in evaluation")
+    assert said.headline.endswith("from there on the run is without it") and len(chosen.calls) == last
+    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5 and len(chosen.calls) == last
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+
+
+def test_a_layer_that_is_far_from_exact_attention_is_left_out() -> None:
+    network, plain = small("flux").denoiser, small("flux").denoiser
+    layers = len([part for part in network.modules() if hasattr(part, "get_processor")])
+    optimize(network, Attention("sub_quadratic"))
+    chosen = planted(network, lambda number, output: output * 1.3 if number == 2 else output)
+    with torch.no_grad():
+        assert distance(network(**inputs()).sample, plain(**inputs()).sample) <= 2e-5
+    assert len(chosen.calls) == 2 * layers - 1
+    assert chosen.summary().headline == "planted was far from exact attention in 1 layer, now computed exactly"

@@ -103,8 +103,8 @@ class ComponentAttention(PipelineTechnique):
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
         reduced = host.find(TOKEN_MERGING) is not None and backend != "sdpa"
         compiled = host.find(COMPILATION) is not None
-        # Kernels are timed in our own function only.
-        reduced = reduced or (policy.quickest is not None and not compiled)
+        # Kernels are timed, and approximate ones watched, in our own function only.
+        reduced = reduced or (bool(policy.quickest or policy.approximation) and not compiled)
         counts: dict[str, int] = {}
         for name, layer in layers:
             theirs = Patches()
@@ -113,7 +113,7 @@ class ComponentAttention(PipelineTechnique):
             patches.on_undo(theirs.undo)
             if whose is None:
                 _use_sdpa(layer, patches)
-                patches.shadow(layer, "forward", self._routed(name, current(layer, "forward")))
+                patches.shadow(layer, "forward", self._routed(host, name, current(layer, "forward")))
             elif not compiled:
                 patches.shadow(layer, "forward", self._guarded(whose, layer, current(layer, "forward"), theirs))
             else:  # compiled code catches no errors, and would be compiled anew for the function of each layer
@@ -130,12 +130,14 @@ class ComponentAttention(PipelineTechnique):
         if self.policy.quickest is not None:
             self.policy.quickest.save()  # a run ends when the next begins, which may be never
 
-    def _routed(self, name: str, forward: Function) -> Function:
+    def _routed(self, host: Host, name: str, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
             plain = not options.get("is_causal") and not options.get("dropout_p")
             refusal = None if plain else "causal attention or dropout (takes neither)"
-            output = self.policy.attend(self.activity, name, q, k, v, mask, scale, enable_gqa, refusal)
+            output = self.policy.attend(
+                self.activity, name, q, k, v, mask, scale, enable_gqa, refusal, evaluation=host.evaluation
+            )
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
         return intercepted(forward, attend, lambda: self.activity.fall_back(_NO_SDPA))

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, cast
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.activity import Activity, Summary
+from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
+from ....core.guard import Evaluation, Guard
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from .components import CONTROLNET, DENOISER, Component
 from .patches import Patches, current
@@ -79,7 +80,9 @@ class PipelineTechnique(core.Technique):
         self.total.add(self.activity)
 
     def summary(self) -> Summary:
-        return self.policy.summarize(self.total) if self.total.model_calls else Summary("waiting", "not run yet")
+        if not self.total.model_calls:
+            return Summary("waiting", "not run yet")
+        return with_faults(self.policy.summarize(self.total), self.total)
 
 
 class Host:
@@ -91,6 +94,7 @@ class Host:
         optional: whether a technique that cannot help this component is left out; else that is an error.
         left_out: techniques that were, with the reason, by kind.
         inner: the function that the entry runs: the part's own method, or it compiled.
+        evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
     """
 
     def __init__(
@@ -103,6 +107,8 @@ class Host:
         self.techniques = core.in_order(techniques, ORDER)
         self.inner: Function = current(component.part, component.entry)
         self.running = False
+        self.evaluation: Evaluation | None = None
+        self._guard: Guard | None = None
         self._attached = False
         self._patches = Patches()
         self._in_run = False
@@ -199,6 +205,10 @@ class Host:
         self._in_run, self._schedule = True, schedule
         for technique in self.techniques:
             technique.began()
+        attention = self.find(ATTENTION)
+        # In compiled code no layer can be left out.
+        watched = attention is not None and attention.policy.approximation and self.find(COMPILATION) is None
+        self._guard = Guard((attention.policy.approximation,)) if attention is not None and watched else None
 
     def end_run(self) -> None:
         """End the run that goes on, if one does."""
@@ -208,6 +218,23 @@ class Host:
                 technique.ended()
 
     def _compute(self, *args: object, **kwargs: object) -> object:
+        guard, attention = self._guard, self.find(ATTENTION)
+        if guard is None or attention is None:
+            return self._evaluate(args, kwargs)
+        size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        self.evaluation = guard.evaluation(self.component.part, size)
+        while True:
+            result = self._evaluate(args, kwargs)
+            output = _first_tensor(result)
+            # Waited for: a pipeline cannot begin again.
+            again = self.evaluation and output is not None and guard.closed(self.evaluation, output, waiting=True)
+            attention.total.faults |= guard.faults
+            if not again or self.evaluation is None:
+                self.evaluation = None
+                return result
+            self.evaluation = guard.again(self.evaluation)
+
+    def _evaluate(self, args: Args, kwargs: Kwargs) -> object:
         for technique in self.techniques:
             technique.begin_call()
         for technique in self.techniques:
@@ -248,6 +275,11 @@ class ComponentTarget:
 
     def _host(self, techniques: Iterable[PipelineTechnique], optional: bool) -> Host:
         return Host(self.component, self.pipeline, [item.renewed() for item in techniques], optional)
+
+
+def _first_tensor(result: object) -> Tensor | None:
+    values = result.values() if isinstance(result, dict) else result if isinstance(result, tuple) else (result,)
+    return next((value for value in values if isinstance(value, Tensor)), None)
 
 
 def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
