@@ -16,8 +16,8 @@ would have given. At the end of a run, where hosts wait for the device anyway, t
 
 Not found: wrong but finite numbers after the first evaluation, and wrong layers inside of compiled code.
 
-Pipelines of diffusers cannot begin again, so there the numbers of each evaluation are waited for. VAEs are not watched:
-formats in which one fails are refused. Nor are ControlNets, where nothing approximates but generated code.
+Pipelines of diffusers cannot begin again, so there the numbers of each evaluation are waited for. In ComfyUI
+neither VAEs are watched, as formats in which one fails are refused, nor ControlNets, where only code is generated.
 """
 
 from __future__ import annotations
