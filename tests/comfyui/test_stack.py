@@ -77,6 +77,7 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
     comfy, monkeypatch, caplog, version, fault, said
 ):
     import asyncio
+    from unittest.mock import Mock
 
     import comfy.ops
     from paceline.nodes import INTERNAL, NODES, PacelineExtension
@@ -86,7 +87,7 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
     monkeypatch.setattr(touches, "host_version", lambda: version)
     monkeypatch.delattr(comfy.ops, "scaled_dot_product_attention")
     if fault:
-        monkeypatch.setattr(touches, "import_module", lambda _: exec("raise AttributeError(fault)", {"fault": fault}))
+        monkeypatch.setattr(touches, "import_module", Mock(side_effect=AttributeError(fault)))
     with caplog.at_level("ERROR"):
         assert asyncio.run(PacelineExtension().get_node_list()) == []
     (message,) = caplog.messages

@@ -81,7 +81,8 @@ def test_a_clean_comfyui_loads_it_with_no_warning_and_no_further_package(archive
         server.client() as client,
     ):
         nodes = set(client.object_info())
-        log, failed = server.log, server.failed_imports
+        log, failed, folder = server.log, server.failed_imports, server.base_directory
+    assert not folder.exists(), "what the tests' server leaves behind"
     listed = ast.literal_eval(
         re.search(r"^FILES = ({.*?^})", (pack / "nodes" / "__init__.py").read_text(), re.M | re.S)[1]
     )
