@@ -143,7 +143,7 @@ class Generator:
 def _of_another_pack(info: dict[str, Any]) -> bool:
     """Return whether a node is neither ComfyUI's nor ours nor of the tests."""
     folder, _, pack = str(info.get("python_module", "")).partition(".")
-    return folder == "custom_nodes" and pack not in ("paceline", "trust_nodes", "slow_nodes", "icon_nodes")
+    return folder == "custom_nodes" and pack not in ("paceline", "trust_nodes", "icon_nodes")
 
 
 def _model_node(info: dict[str, Any], inputs: list[Input]) -> bool:

@@ -10,24 +10,7 @@ from pathlib import Path
 
 sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("tools", "tests")]
 
-from .faults import TrustFault, TrustWrongType  # noqa: E402
-from .models import TrustControlNet, TrustHint, TrustLatent, TrustMask, TrustModel, TrustVAE  # noqa: E402
-from .truth import TrustKeep, TrustMemory, TrustSteps, TrustTruth  # noqa: E402
+from . import faults, models, truth  # noqa: E402, F401 - each makes some nodes
+from .made import NODES  # noqa: E402
 
-NODE_CLASS_MAPPINGS = {
-    node.__name__: node
-    for node in (
-        TrustModel,
-        TrustVAE,
-        TrustControlNet,
-        TrustLatent,
-        TrustMask,
-        TrustHint,
-        TrustFault,
-        TrustWrongType,
-        TrustTruth,
-        TrustSteps,
-        TrustKeep,
-        TrustMemory,
-    )
-}
+NODE_CLASS_MAPPINGS = NODES

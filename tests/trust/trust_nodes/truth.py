@@ -13,7 +13,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .leaks import leaks
+from .made import node
 
+_NAME = ("STRING", {"default": "truth"})
 _counted: dict[str, list[Any]] = {}
 """By name: what TrustSteps saw, or TrustTruth: for each call of the network, the tokens of each attention call."""
 
@@ -38,120 +40,87 @@ class _Attention(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class TrustTruth:
+@node("TrustTruth", "MODEL", model=("MODEL",), name=_NAME)
+def count(model: Any, name: str) -> tuple[Any]:
     """Count the calls of the network and of attention while this MODEL is sampled."""
+    import comfy.patcher_extension
 
-    RETURN_TYPES = ("MODEL",)
-    FUNCTION = "patch"
-    CATEGORY = "trust"
+    calls = _counted[name] = []
+    while len(_counted) > 8:
+        del _counted[next(iter(_counted))]
 
-    @classmethod
-    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"model": ("MODEL",), "name": ("STRING", {"default": "truth"})}}
+    def wrapper(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        with _Attention() as seen:
+            result = executor(*args, **kwargs)
+        calls.append(seen.sizes)
+        return result
 
-    def patch(self, model: Any, name: str) -> tuple[Any]:
-        import comfy.patcher_extension
-
-        calls = _counted[name] = []
-        while len(_counted) > 8:
-            del _counted[next(iter(_counted))]
-
-        def wrapper(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            with _Attention() as seen:
-                result = executor(*args, **kwargs)
-            calls.append(seen.sizes)
-            return result
-
-        clone = model.clone()
-        clone.add_wrapper_with_key(comfy.patcher_extension.WrappersMP.APPLY_MODEL, "trust_truth", wrapper)
-        return (clone,)
+    clone = model.clone()
+    clone.add_wrapper_with_key(comfy.patcher_extension.WrappersMP.APPLY_MODEL, "trust_truth", wrapper)
+    return (clone,)
 
 
-class TrustSteps(TrustTruth):
+@node("TrustSteps", "MODEL", model=("MODEL",), name=_NAME)
+def look_at_steps(model: Any, name: str) -> tuple[Any]:
     """Note what the network was called for while this MODEL is sampled; nothing of it is traced by a compiler.
 
     What is counted is a list of runs, each a list of evaluations, each a list of calls, each the kinds of its rows:
     0 is the positive pass, 1 the negative one.
     """
+    from comfy.patcher_extension import WrappersMP
 
-    def patch(self, model: Any, name: str) -> tuple[Any]:
-        from comfy.patcher_extension import WrappersMP
+    runs: list[Any] = []
+    _counted[name] = runs
 
-        runs: list[Any] = []
-        _counted[name] = runs
+    def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        runs.append([])
+        return executor(*args, **kwargs)
 
-        def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            runs.append([])
-            return executor(*args, **kwargs)
+    def evaluation(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        runs[-1].append([])
+        return executor(*args, **kwargs)
 
-        def evaluation(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            runs[-1].append([])
-            return executor(*args, **kwargs)
+    def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        options = kwargs["transformer_options"] if "transformer_options" in kwargs else args[5]
+        runs[-1][-1].append(list(options["cond_or_uncond"]))
+        return executor(*args, **kwargs)
 
-        def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            options = kwargs["transformer_options"] if "transformer_options" in kwargs else args[5]
-            runs[-1][-1].append(list(options["cond_or_uncond"]))
-            return executor(*args, **kwargs)
-
-        clone = model.clone()
-        kinds = {WrappersMP.OUTER_SAMPLE: run, WrappersMP.PREDICT_NOISE: evaluation, WrappersMP.APPLY_MODEL: call}
-        for kind, wrapper in kinds.items():
-            clone.add_wrapper_with_key(kind, "trust_steps", wrapper)
-        return (clone,)
+    clone = model.clone()
+    kinds = {WrappersMP.OUTER_SAMPLE: run, WrappersMP.PREDICT_NOISE: evaluation, WrappersMP.APPLY_MODEL: call}
+    for kind, wrapper in kinds.items():
+        clone.add_wrapper_with_key(kind, "trust_steps", wrapper)
+    return (clone,)
 
 
-class TrustKeep:
+@node("TrustKeep", samples=("LATENT",), name=_NAME, optional={"truth": ("STRING", {"default": ""})})
+def keep(samples: dict[str, Any], name: str, truth: str = "") -> dict[str, Any]:
     """Write a latent to a file, and show its hash and what was counted."""
+    import folder_paths
+    from safetensors.torch import save_file
 
-    RETURN_TYPES = ()
-    OUTPUT_NODE = True
-    FUNCTION = "keep"
-    CATEGORY = "trust"
-
-    @classmethod
-    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {
-            "required": {"samples": ("LATENT",), "name": ("STRING", {"default": "latent"})},
-            "optional": {"truth": ("STRING", {"default": ""})},
-        }
-
-    def keep(self, samples: dict[str, torch.Tensor], name: str, truth: str = "") -> dict[str, Any]:
-        import folder_paths
-        from safetensors.torch import save_file
-
-        latent = samples["samples"].detach().cpu().contiguous()
-        path = Path(folder_paths.get_output_directory(), "trust", f"{name}.safetensors")
-        path.parent.mkdir(exist_ok=True)
-        save_file({"samples": latent}, path)
-        digest = hashlib.sha256(latent.float().numpy().tobytes()).hexdigest()
-        return {"ui": {"text": [json.dumps({"digest": digest, "truth": _counted.get(truth)})]}}
+    latent = samples["samples"].detach().cpu().contiguous()
+    path = Path(folder_paths.get_output_directory(), "trust", f"{name}.safetensors")
+    path.parent.mkdir(exist_ok=True)
+    save_file({"samples": latent}, path)
+    digest = hashlib.sha256(latent.float().numpy().tobytes()).hexdigest()
+    return {"ui": {"text": [json.dumps({"digest": digest, "truth": _counted.get(truth)})]}}
 
 
-class TrustMemory:
+@node("TrustMemory", again=("INT", {"default": 0, "min": 0, "max": 2**32}))
+def memory(again: int) -> dict[str, Any]:
     """Show what this process holds, after all that can go has gone."""
+    import comfy.model_management
 
-    RETURN_TYPES = ()
-    OUTPUT_NODE = True
-    FUNCTION = "look"
-    CATEGORY = "trust"
-
-    @classmethod
-    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"again": ("INT", {"default": 0, "min": 0, "max": 2**32})}}
-
-    def look(self, again: int) -> dict[str, Any]:
-        import comfy.model_management
-
-        gc.collect()
-        tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
-        status = Path("/proc/self/status").read_text()
-        resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
-        found = {
-            "tensors": len(tensors),
-            "objects": len(gc.get_objects()),
-            "resident_kb": resident,
-            "loaded_models": len(comfy.model_management.current_loaded_models),
-            "modules": sum(isinstance(thing, torch.nn.Module) for thing in gc.get_objects()),
-            **leaks(),
-        }
-        return {"ui": {"text": [json.dumps(found)]}}
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+    status = Path("/proc/self/status").read_text()
+    resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+    found = {
+        "tensors": len(tensors),
+        "objects": len(gc.get_objects()),
+        "resident_kb": resident,
+        "loaded_models": len(comfy.model_management.current_loaded_models),
+        "modules": sum(isinstance(thing, torch.nn.Module) for thing in gc.get_objects()),
+        **leaks(),
+    }
+    return {"ui": {"text": [json.dumps(found)]}}
