@@ -12,7 +12,7 @@ import pytest
 from comfy_host import checkpoints
 from model_changes import lora_for
 
-RUNS = 10
+RUNS = 4
 REUSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
 NODES = {
     "attention": lambda studio, model: studio.attention(model, "sdpa_math"),
@@ -67,7 +67,7 @@ def moved(monkeypatch):
 
 
 def counts_of(studio, moved, *models):
-    """Return what is moved while these models are sampled with in turn, ten times in all."""
+    """Return what is moved while these models are sampled with in turn."""
     import comfy.model_management
 
     comfy.model_management.unload_all_models()
@@ -79,7 +79,7 @@ def counts_of(studio, moved, *models):
 
 @pytest.mark.parametrize("lora", [False, True], ids=["plain", "with a LoRA"])
 @pytest.mark.parametrize("name", NODES)
-def test_ten_runs_load_as_often_as_without_the_node(studio, model, moved, name, lora):
+def test_runs_load_as_often_as_without_the_node(studio, model, moved, name, lora):
     base = lora_for(model) if lora else model
     changed = NODES[name](studio, base)
     without, found = counts_of(studio, moved, base), counts_of(studio, moved, changed)

@@ -7,12 +7,19 @@ import pytest
 import torch
 from cases import often
 from comfy_host import checkpoints
+from compiled_models import with_model_of_its_own
 from distances import relative
 from paceline.optimizers.step_reuse.rule import Rule
 from reusing import Calls, guided, outcome, reuse, technique
 from torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def studio(studio):
+    """With a smaller model: each check draws three pictures of many steps."""
+    return with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
 
 
 def check(studio, model, steps=12, **sampling):
@@ -101,14 +108,6 @@ def test_inpainting_leaves_what_is_not_masked(studio):
     assert not torch.allclose(found[..., :12, :], image[..., :12, :], atol=1e-1)
 
 
-def test_two_sizes_and_two_prompts_one_after_the_other(studio):
-    model = reuse(studio, studio.model)
-    first = studio.sample(model, steps=12)
-    large = studio.sample(model, steps=12, size=(32, 24))
-    assert torch.equal(studio.sample(model, steps=12), first)
-    assert torch.equal(studio.sample(reuse(studio, studio.model), steps=12, size=(32, 24)), large)
-
-
 def test_each_picture_of_a_batch_is_judged(studio, core_node, monkeypatch):
     """The worst picture decides: where the same steps are left out, the estimate for two is that of the farther one."""
     original = Rule._pays
@@ -128,7 +127,7 @@ def test_each_picture_of_a_batch_is_judged(studio, core_node, monkeypatch):
 def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
     """As ComfyUI's MultiGPU nodes make it: a network of its own for one of the passes, in a thread of its own."""
     base = studio.model.clone()
-    base.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48), ())
+    base.cached_patcher_init = (lambda: checkpoints.smallest_unet(levels=2), ())
     expected = studio.sample(reuse(studio, base), steps=12)
     model = reuse(studio, base)
     other = model.deepclone_multigpu(torch.device("cpu", 0))  # ComfyUI takes it for another device than "cpu"

@@ -8,6 +8,7 @@ import sys
 import zipfile
 
 import pytest
+from cases import often
 from comfy_host.paths import ROOT, host_dir
 from paceline.optimizers.compilation.cache_folder import CacheFolder
 from paceline.workbench.comfyui import cache_transfer as transfer
@@ -28,7 +29,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["--base-directory", "--user-directory"])
+@pytest.mark.parametrize("option", often(["--base-directory"], ["--base-directory", "--user-directory"]))
 def test_the_folder_is_the_one_that_comfyui_would_use(tmp_path, option):
     user = tmp_path / "user" if option == "--base-directory" else tmp_path
     listed = run("--comfyui", host_dir(), "list", "--", "--cpu", option, tmp_path)
@@ -46,15 +47,10 @@ def test_export_and_import_by_path(cache, tmp_path):
     file, there = tmp_path / "compiled.zip", tmp_path / "there"
     exported = run("--store", cache.path, "export", file)
     fingerprint = exported.stdout.split()[-1]
-    refused = run("--store", there, "import", file, "--fingerprint", "0" * 32)
-    assert refused.returncode == 1
-    assert f"has the fingerprint {fingerprint}" in refused.stderr
-    assert not there.exists()
     imported = run("--store", there, "import", file, "--fingerprint", fingerprint)
     assert "1 files imported" in imported.stdout, imported.stderr
     assert "programs: ComfyUI will run them with your rights" in imported.stdout
     assert (there / "inductor" / "kernel.so").read_bytes() == b"code"
-    assert run("--store", there, "list").stdout.strip() == f"0.0 MB in {there}"
 
 
 def repack(file, target, change, machine=lambda machine: machine):

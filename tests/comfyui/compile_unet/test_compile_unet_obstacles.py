@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -80,9 +79,7 @@ def cancelled(graph, inputs):
     import comfy.model_management
 
     comfy.model_management.interrupt_current_processing()  # as the Cancel button does
-    end = time.perf_counter() + 240
-    while time.perf_counter() < end:
-        time.sleep(0.01)
+    until(lambda: False)
     return graph
 
 

@@ -1,7 +1,15 @@
 """Both hosts, and a look at what is left of us on the network."""
 
 import pytest
+from comfy_host import checkpoints
+from compiled_models import with_model_of_its_own
 from webui_drawing import Host, shadowed
+
+
+@pytest.fixture(scope="session")
+def studio(studio):
+    """With a smaller model: each test draws several pictures of many steps."""
+    return with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
 
 
 @pytest.fixture(params=["webui", "forge"])

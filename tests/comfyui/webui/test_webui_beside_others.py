@@ -37,7 +37,7 @@ def test_tiles_are_pictures_of_their_own(host):
     assert not torch.equal(plain, host.draw())
     assert not torch.equal(host.draw(ALL, scripts=[in_tiles]), plain)
     assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
-    assert host.lines[1] == "Paceline Apply ToMe: active in 3 of 7 self-attention blocks"
+    assert host.lines[1] == "Paceline Apply ToMe: active in 2 of 3 self-attention blocks"
 
 
 class Packed(Module):

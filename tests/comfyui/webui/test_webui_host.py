@@ -1,7 +1,5 @@
 """Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
 
-import itertools
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -31,7 +29,7 @@ def test_tokens_are_reduced_as_in_comfyui(host, studio, method):
     merged = host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=3)
     expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=3)
     torch.testing.assert_close(merged, expected, rtol=1e-3, atol=1e-3)
-    assert host.lines == ["Paceline Apply ToMe: active in 3 of 7 self-attention blocks"]
+    assert host.lines == ["Paceline Apply ToMe: active in 2 of 3 self-attention blocks"]
 
 
 def test_a_ratio_of_zero_is_the_plain_picture_bit_for_bit(host):
@@ -65,12 +63,6 @@ def test_no_budget_is_the_plain_picture_bit_for_bit(host):
     assert host.lines[0].startswith("Paceline Reuse Steps: nothing was reused: no skip fits into the budget")
 
 
-@pytest.mark.parametrize("sampler", ["dpmpp_2m", "euler_ancestral", "heun"])
-def test_every_sampler_with_a_schedule_leaves_out_evaluations(host, sampler):
-    host.draw(LOOSE, sampler=sampler)
-    assert host.said[-1].summary.counts["forecast"] > 0
-
-
 def test_ddim_is_eulers_step_at_other_scales(host):
     """What is forecast and taken back does not depend on whether a sampler asks for noise or for pictures."""
     host.draw(LOOSE, sampler=hosts.ddim)
@@ -96,11 +88,6 @@ def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
         assert all(said.summary.state == "active" for said in host.said), host.lines
 
 
-def test_each_image_of_a_batch_is_what_it_is_alone(host):
-    both = host.draw(MERGE, batch=2, steps=3)
-    torch.testing.assert_close(both[:1], host.draw(MERGE, steps=3), rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("error", [hosts.Interrupted(), RuntimeError("out of memory")], ids=["interrupt", "error"])
 def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, error, monkeypatch):
     plain, drawing, ends = host.draw(), host.drawing(), []
@@ -117,23 +104,6 @@ def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, er
     assert "forward" not in denoiser.__dict__ and "update_inner_model" not in denoiser.__dict__
     assert torch.equal(host.draw(), plain)
     assert len(host.said) == 3  # reports up to there
-
-
-def test_black_pictures_have_reports(host):
-    """Predictions that are not finite, as half precision gives them, are the host's business; reports stay numbers."""
-    calls = itertools.count()
-
-    def break_down(module, args, output):
-        return output if next(calls) < 6 else output * float("nan")
-
-    handle = host.studio.model.model.diffusion_model.register_forward_hook(break_down)
-    try:
-        host.draw(MERGE | LOOSE, steps=16)
-    finally:
-        handle.remove()
-    for said in host.said:
-        assert said.summary.lines and json.dumps(dict(said.summary.counts), allow_nan=False)
-    assert "predictions are not finite" in " ".join(host.said[-1].summary.details)
 
 
 def test_two_passes_of_one_picture_begin_anew(host):
@@ -174,10 +144,10 @@ def test_controlnets_are_left_out_too_in_forecast_steps(studio):
 
 
 def test_a_refiner_that_takes_over_gets_the_techniques(host):
-    refiner = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    refiner = checkpoints.smallest_unet(seed=5, levels=2)
     before = shadowed(refiner.model.diffusion_model)
     host.draw(MERGE, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
-    assert host.lines == ["Paceline Apply ToMe: active in 3 of 7 self-attention blocks"] * 2
+    assert host.lines == ["Paceline Apply ToMe: active in 2 of 3 self-attention blocks"] * 2
     assert [said.summary.counts["model_calls"] for said in host.said] == [8, 8]
     host.draw(LOOSE, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
     assert host.said[-1].summary.counts["forecast"] > 0
@@ -213,7 +183,7 @@ def test_attention_is_computed_by_the_backend(host):
     plain, found = host.draw(steps=3), host.draw({ATTENTION: "vanilla"}, steps=3)
     torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-3)
     assert not torch.equal(found, plain)
-    assert host.lines == ["Paceline Set Attention Processor: vanilla in 42 attention calls"]
+    assert host.lines == ["Paceline Set Attention Processor: vanilla in 18 attention calls"]
 
 
 def test_a_refused_call_is_projected_by_the_host_alone(host, studio, monkeypatch):
