@@ -109,6 +109,11 @@ MODELS = {
     "qwen_image21": Model("Qwen-Image 2.1, 1328 x 1328", "qwen_image21", (1, 83, 83), {LAYERS: 32}, QWEN21),
     "qwen_image21_2048": Model("Qwen-Image 2.1, 2048 x 2048", "qwen_image21", (1, 128, 128), {LAYERS: 32}, QWEN21),
     "flux2": Model("Flux.2 dev, 1024 x 1024", "flux2", SQUARE, dict(zip(JOINT, (8, 48), strict=True)), FLUX2),
+    "flux2_klein_9b": Model("Flux.2 Klein 9B, 1024 x 1024", "flux2", SQUARE, dict(zip(JOINT, (8, 24), strict=True)),
+                            FLUX2 | {"hidden_size": 4096, "num_heads": 32}),
+    "flux2_klein_4b": Model("Flux.2 Klein 4B, 1024 x 1024", "flux2", SQUARE, dict(zip(JOINT, (5, 20), strict=True)),
+                            FLUX2 | {"hidden_size": 3072, "num_heads": 24}),
+    "flux": Model("Flux.1, 1024 x 1024", "flux", SQUARE, dict(zip(JOINT, (19, 38), strict=True)), HUNYUAN),
     "hunyuan_video": Model("HunyuanVideo, 848 x 480, 73 frames", "hunyuan_video", (19, 30, 53),
                            dict(zip(JOINT, (20, 40), strict=True)), HUNYUAN),
     "hunyuan_video_15": Model("HunyuanVideo 1.5, 1280 x 720, 121 frames", "hunyuan_video_15", (31, 45, 80),
@@ -197,6 +202,8 @@ def measured(model: Model, part: int, dtype: torch.dtype, rounds: int, speed: fl
         quality[name] = {"speedup_by_arithmetic": (attention + others) / (attention + others - saved)}
         variants[name] = partial(made.step, patcher)
     work = f"{model.name}; {tokens} tokens, {str(dtype).removeprefix('torch.')}"
+    if not rounds:
+        return [Row(name, work, quality=numbers) for name, numbers in quality.items()]
     rows = measure(
         work, variants, PLAIN, rounds=rounds, warmups=0, quality=quality, speed=speed, memory_while_timed=True
     )
@@ -226,7 +233,7 @@ def main() -> None:
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=tuple(MODELS), metavar="NAME", help="these models only")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="0: nothing is timed")
 
 
 if __name__ == "__main__":
