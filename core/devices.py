@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -59,12 +57,6 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     instructions = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
     return f"{facts.get('model name', platform.machine())} {hashlib.sha256(instructions.encode()).hexdigest()[:8]}"
-
-
-def fingerprint(description: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that stand for ``description``."""
-    text = json.dumps(description, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def device_name(device: torch.device | str) -> str:

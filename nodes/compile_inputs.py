@@ -8,11 +8,11 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.errors import require_choice
-from ..optimizers.compilation.settings import BACKENDS, CompileSettings, NetworkSettings
+from ..optimizers.compilation.settings import BACKENDS, NetworkSettings
 from .common import TechniqueNode
 from .inputs import setting_input
 
-_setting = partial(setting_input, CompileSettings)
+_setting = partial(setting_input, NetworkSettings)
 
 
 class CompileNode(TechniqueNode):
@@ -24,16 +24,14 @@ class CompileNode(TechniqueNode):
         return super().execute(strict or inputs.get("on_error") == "raise", **inputs)
 
 
-def network_settings(
-    channels_last: bool = NetworkSettings.channels_last, scope: str = NetworkSettings.scope, **settings: Any
-) -> NetworkSettings:
+def network_settings(**settings: Any) -> NetworkSettings:
     """Return how to compile, from the values of :func:`compile_inputs`; `InvalidSetting` if one is not allowed."""
-    backend = settings.get("backend", CompileSettings.backend)
+    backend = settings.get("backend", NetworkSettings.backend)
     if backend not in BACKENDS:
         from torch._dynamo import list_backends  # takes a second, and only who calls the API asks for others
 
         require_choice("backend", backend, tuple(list_backends(exclude_tags=())))
-    return NetworkSettings(CompileSettings(**settings), scope, channels_last)
+    return NetworkSettings(**settings)
 
 
 def compile_inputs(*further: io.Input) -> list[io.Input]:
@@ -42,7 +40,7 @@ def compile_inputs(*further: io.Input) -> list[io.Input]:
         io.Combo.Input(
             "backend",
             options=list(BACKENDS),
-            default=CompileSettings.backend,
+            default=NetworkSettings.backend,
             tooltip="inductor: generates code for this device. aot_eager, eager: trace only, without a gain in "
             "speed, to find the cause of a problem.",
         ),
@@ -70,8 +68,7 @@ def compile_inputs(*further: io.Input) -> list[io.Input]:
             "counts them.",
             advanced=True,
         ),
-        setting_input(
-            NetworkSettings,
+        _setting(
             "channels_last",
             "Store images with their channels last in memory. Faster or slower, depending on the device; the image "
             "changes by rounding only.",

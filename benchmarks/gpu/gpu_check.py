@@ -146,11 +146,11 @@ def compiled(model: Any) -> Any:
     """Return a MODEL through Compile UNet, in one graph or with an error."""
     from paceline.core.technique import attach
     from paceline.optimizers.compilation.compiler import Compiler
-    from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+    from paceline.optimizers.compilation.settings import NetworkSettings
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
-    how = NetworkSettings(CompileSettings(backend=gpu_code.BACKEND, fullgraph=True, on_error="raise"))
+    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, on_error="raise")
     return attach(ModelTarget(model), CompileUNet(model, how, Compiler()))
 
 

@@ -5,16 +5,12 @@ The folder is bounded in size and must belong to the user alone: its files are p
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import stat
 import sys
-from math import inf
 from pathlib import Path
-
-from ...core.files import write_atomically
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 LIMIT_BYTES = 4 * 1024**3
@@ -33,7 +29,6 @@ class CacheFolder:
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = Path(path)
         self.limit_bytes = limit_bytes
-        self._times = self.path / "seconds.json"
 
     def use(self) -> None:
         """Let inductor keep its code here from now on, if that is safe; a folder that the user has named stays."""
@@ -90,24 +85,6 @@ class CacheFolder:
             if stat.S_ISREG(details.st_mode):
                 found.append((max(details.st_atime, details.st_mtime), details.st_size, path))
         return found
-
-    def expected_seconds(self, key: str) -> float | None:
-        """Return how long it took to compile the function ``key`` in an earlier start; None if that is not known."""
-        seconds = self._read_times().get(key)
-        return seconds if isinstance(seconds, (int, float)) and 0 <= seconds < inf else None
-
-    def remember_seconds(self, key: str, seconds: float) -> None:
-        text = json.dumps({**self._read_times(), key: seconds}, indent=1)
-        try:
-            write_atomically(self._times, lambda file: file.write_text(text, "utf-8"))
-        except OSError as error:
-            logging.warning("Paceline: %s could not be written: %s", self._times, error)
-
-    def _read_times(self) -> dict[str, object]:
-        try:
-            return dict(json.loads(self._times.read_text("utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):
-            return {}
 
 
 def _is_default(folder: str) -> bool:

@@ -32,7 +32,6 @@ class CompiledFunction:
     Args:
         name: what a person calls it, for progress messages.
         cache: where compiled code is kept for the next start; None keeps it where torch does.
-        key: stands for the function in ``cache``.
         weights: of the function's network, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
         backend: runs in place of the backend that ``settings`` name; for tests.
@@ -48,7 +47,6 @@ class CompiledFunction:
         *,
         name: str = "function",
         cache: CacheFolder | None = None,
-        key: str = "",
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
         backend: Function | None = None,
@@ -57,7 +55,6 @@ class CompiledFunction:
         self.settings = settings
         self.name = name
         self._cache = cache if settings.backend == "inductor" else None
-        self._key = key
         self.state = CompileState()
         self.observer: Observer | None = None
         self.weights = weights
@@ -93,8 +90,8 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         # Part of the function may have run and emptied its arguments when a later part fails to compile.
         untouched = _copy_containers((args, kwargs))
-        runs, first = self._backend.runs, not state.graphs
-        call = Compilations(self.name, state, self.observer, self._expected_seconds)
+        runs = self._backend.runs
+        call = Compilations(state, self.observer)
         sizes = nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
         try:
             try:
@@ -124,13 +121,7 @@ class CompiledFunction:
             return result
         state.compiled_calls += 1
         state.phase = READY
-        if first and self._cache is not None:
-            self._cache.remember_seconds(self._key, call.seconds)
         return _cloned(result) if self._reuses_results else result
-
-    def _expected_seconds(self) -> float | None:
-        # Of the first compilation; nothing is known of later ones.
-        return None if self._cache is None or self.state.graphs else self._cache.expected_seconds(self._key)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
         state = self.state

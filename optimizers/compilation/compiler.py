@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,13 +12,12 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ...core.calls import Function, Kwargs
-from ...core.devices import fingerprint, machine_description
 from .cache_folder import CacheFolder
 from .compiled import CompiledFunction
 from .progress import Observer
-from .settings import NetworkSettings
+from .settings import CompileSettings
 from .sizes import Sizes
-from .weights import WeightGuards, structure
+from .weights import WeightGuards
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
@@ -72,28 +70,22 @@ class Compiler:
         self,
         function: Function,
         network: torch.nn.Module,
-        settings: NetworkSettings,
+        settings: CompileSettings,
         name: str,
         *,
-        method: str = "",
         text: int | None = None,
         guard_weights: bool = False,
     ) -> CompiledFunction:
         """Return a function of a network, compiled.
 
-        ``method``: which of the network's methods it is, if there are several. ``guard_weights``: whether the function
-        holds the network, whose weights are then guarded as a whole. ``text`` as in ``Sizes``.
+        ``guard_weights``: whether the function holds the network, whose weights are then guarded as a whole. ``text``
+        as in ``Sizes``.
         """
-        cache, key = self._cache(), ""
-        if cache is not None:
-            machine = machine_description(str(next(network.parameters()).device))
-            key = fingerprint({**structure(network), **asdict(settings), **machine, "name": name, "method": method})
         return CompiledFunction(
             function,
-            settings.compilation,
+            settings,
             name=name,
-            cache=cache,
-            key=key,
+            cache=self._cache(),
             weights=WeightGuards(network) if guard_weights else None,
             sizes=Sizes(text),
         )
@@ -108,7 +100,7 @@ class CompiledBlocks(CompiledNetwork):
     def __init__(
         self,
         network: torch.nn.Module,
-        settings: NetworkSettings,
+        settings: CompileSettings,
         name: str,
         compiler: Compiler,
         alike: Callable[[Kwargs, str], AbstractContextManager[Kwargs]] = lambda kwargs, block: nullcontext(kwargs),

@@ -17,7 +17,7 @@ from .compiled import CompiledFunction
 from .compiler import CompiledNetwork
 from .failures import NOTHING_KNOWN
 from .progress import Observer
-from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
+from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
 
 _GRAPHS = "graphs compiled"
 _FEW_LEFT = 3
@@ -41,17 +41,17 @@ class CompilePolicy(Policy):
     def __init__(
         self,
         title: str,
-        how: NetworkSettings,
+        how: CompileSettings,
         what: str,
         notes: tuple[str, ...] = (),
         *,
         break_remedies: Mapping[str, str] = MappingProxyType({}),
         narrower: str = "",
     ) -> None:
-        refusal = cudagraph_trees_refusal() if how.compilation.mode in CUDAGRAPH_TREE_MODES else None
+        refusal = cudagraph_trees_refusal() if how.mode in CUDAGRAPH_TREE_MODES else None
         if refusal is not None:
-            if how.compilation.on_error == "raise":
-                raise BackendUnavailable(f"mode {how.compilation.mode} was asked for, but {refusal}.")
+            if how.on_error == "raise":
+                raise BackendUnavailable(f"mode {how.mode} was asked for, but {refusal}.")
             notes = (*notes, f"without CUDA graphs: {refusal}")
         self.title = title
         self.how = how
@@ -63,13 +63,10 @@ class CompilePolicy(Policy):
 
     @property
     def approximation(self) -> str:
-        return "" if self.how.compilation.backend == "eager" else "compiled code"
+        return "" if self.how.backend == "eager" else "compiled code"
 
     def clauses(self) -> tuple[str, ...]:
-        how = self.how.compilation.describe()
-        if self.how.channels_last:
-            how = f"{how}, channels last"
-        return (phrase("{what} with {how}", what=self.what, how=how), *self.notes)
+        return (phrase("{what} with {how}", what=self.what, how=self.how.describe()), *self.notes)
 
     def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
         """Note what runs for this technique from now on, watched by ``observer``."""

@@ -26,13 +26,11 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the compilation of ``name`` is; ``expected_seconds`` is what it took the last time, if known."""
+    """How far a compilation is; ``graph`` counts from 1."""
 
-    name: str
     phase: str
     seconds: float
     graph: int
-    expected_seconds: float | None = None
 
     @property
     def text(self) -> str:

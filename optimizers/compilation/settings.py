@@ -37,6 +37,7 @@ class CompileSettings(Settings):
         preset: ``diffusion-fast`` adds the inductor options of that recipe.
         recompile_limit: how many variants of a function may be compiled; calls that need another one run uncompiled.
         on_error: ``fallback`` runs the function uncompiled if compiling it fails; ``raise`` stops.
+        channels_last: whether images are handed over with their channels last in memory.
     """
 
     backend: str = "inductor"
@@ -46,6 +47,7 @@ class CompileSettings(Settings):
     preset: str = choice("none", ("none", "diffusion-fast"))
     recompile_limit: int = number(32, 1, 1000)
     on_error: str = choice("fallback", ("fallback", "raise"))
+    channels_last: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str) or not self.backend:
@@ -77,21 +79,20 @@ class CompileSettings(Settings):
             parts.append(f"dynamic {self.dynamic}")
         if self.on_error != "fallback":
             parts.append("no fallback")
+        if self.channels_last:
+            parts.append("channels last")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True)
-class NetworkSettings(Settings):
-    """How to compile a network; `InvalidSetting` if the scope is unknown.
+class NetworkSettings(CompileSettings):
+    """How to compile a network.
 
     ``scope`` ``repeated_blocks`` compiles one block of each class, for all of its repetitions; ``auto`` does so for
-    models whose network torch.compile cannot trace in one piece. ``channels_last``: whether images are handed over with
-    their channels last in memory.
+    models whose network torch.compile cannot trace in one piece.
     """
 
-    compilation: CompileSettings
     scope: str = choice("auto", ("auto", "whole_model", "repeated_blocks"))
-    channels_last: bool = False
 
 
 def cudagraph_trees_refusal() -> str | None:

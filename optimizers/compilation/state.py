@@ -6,7 +6,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,17 +47,12 @@ class Compilations:
     """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
 
     Nothing is left registered after the call. ``happened`` says whether it compiled something, ``seconds`` how long
-    that took. ``expected`` returns how long it took the last time; asked only if something is compiled.
+    that took.
     """
 
-    def __init__(
-        self, name: str, state: CompileState, observer: Observer | None, expected: Callable[[], float | None]
-    ) -> None:
-        self._name = name
+    def __init__(self, state: CompileState, observer: Observer | None) -> None:
         self._state = state
         self._observer = observer
-        self._expected = expected
-        self._expected_seconds: float | None = None
         self._thread = threading.get_ident()
         self._watch: Watch | None = None
         self._started = 0.0
@@ -88,9 +82,7 @@ class Compilations:
     def close(self, last: bool = False) -> None:
         """End the watching; ``last``: show that it is ready, if anything was shown before."""
         if self._watch is not None:
-            state = self._state
-            ready = Progress(self._name, READY, self.seconds, state.graphs, self._expected_seconds) if last else None
-            self._watch.close(ready)
+            self._watch.close(Progress(READY, self.seconds, self._state.graphs) if last else None)
 
     def _on_start(self, *arguments: object) -> None:
         if threading.get_ident() != self._thread:
@@ -99,7 +91,6 @@ class Compilations:
         self._started = time.perf_counter()
         self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
         if not self.happened and self._observer is not None:
-            self._expected_seconds = self._expected()
             self._watch = Watch(self._observer, self._progress)
         self.happened = True
 
@@ -120,8 +111,7 @@ class Compilations:
 
     def _progress(self, seconds: float) -> Progress:
         state = self._state
-        graph = state.graphs + (state.phase == TRACING)
-        return Progress(self._name, state.phase, seconds, graph, self._expected_seconds)
+        return Progress(state.phase, seconds, state.graphs + (state.phase == TRACING))
 
 
 _CHANGES = (

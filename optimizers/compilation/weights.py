@@ -74,10 +74,3 @@ class WeightGuards:
     def _look(self) -> tuple[list[int], list[tuple[int, int]]]:
         layers = [id(place[name]) for place, name in self._layers]
         return layers, [(id(place[name]), place[name].data_ptr()) for place, name in self._weights]
-
-
-def structure(network: torch.nn.Module) -> dict[str, str]:
-    """Return what identifies a network's structure: its class, and its weights' names, sizes and dtypes."""
-    lines = [f"{name} {tuple(weight.shape)} {weight.dtype}" for name, weight in network.named_parameters()]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return {"network": f"{type(network).__module__}.{type(network).__qualname__}", "weights": digest[:16]}

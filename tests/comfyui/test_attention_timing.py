@@ -58,13 +58,13 @@ def test_where_the_hosts_own_kernel_is_the_quickest_nothing_is_installed_any_mor
 def test_compiled_code_is_decided_before_it_is_compiled(small, timed):
     from paceline.core.technique import attach
     from paceline.optimizers.compilation.compiler import Compiler
-    from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+    from paceline.optimizers.compilation.settings import NetworkSettings
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
     torch._dynamo.reset()
     expected = small.sample(small.model)
-    how = NetworkSettings(CompileSettings(backend="eager", fullgraph=True))
+    how = NetworkSettings(backend="eager", fullgraph=True)
     for seconds, name in (([1.0, 0.5], "sdpa_math"), ([1.0, 1.0], "sdpa")):
         timed["seconds"], timed["times"] = seconds, 0
         bare = small.model.clone()

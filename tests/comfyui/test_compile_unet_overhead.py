@@ -12,7 +12,7 @@ def compiled(small):
     """A clone that compiles a network that returns its first argument."""
     from paceline.core.technique import attach
     from paceline.optimizers.compilation.compiler import Compiler
-    from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+    from paceline.optimizers.compilation.settings import NetworkSettings
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
@@ -27,7 +27,7 @@ def compiled(small):
             made._compiled = nothing
             return made
 
-    how = NetworkSettings(CompileSettings(backend="eager"))
+    how = NetworkSettings(backend="eager")
     return attach(ModelTarget(small.model), CompileUNet(small.model, how, Nothing()))
 
 

@@ -12,7 +12,7 @@ from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from compiled_models import state
 from paceline.core.technique import attach
 from paceline.optimizers.compilation.compiler import Compiler
-from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet
 from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
 from paceline.optimizers.hosts.comfyui.compilation.vae import CompileVAE
@@ -24,7 +24,7 @@ from vae_calls import decoded, on_fake_cuda
 
 from .test_fake_cuda import CUSTOM, TOME, is_active
 
-HOW = NetworkSettings(CompileSettings(backend="aot_eager", fullgraph=True, on_error="raise"))
+HOW = NetworkSettings(backend="aot_eager", fullgraph=True, on_error="raise")
 STACKS = {
     "kv_downsample and all that is lossless": [
         ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),

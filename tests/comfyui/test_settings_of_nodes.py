@@ -6,19 +6,18 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.optimizers.precision.settings import PrecisionSettings
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.token_merging import TokenMergingSettings
 
-COMPILATION = (CompileSettings, NetworkSettings)
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "PacelineApplyToMe": (TokenMergingSettings,),
     "PacelineReuseSteps": (StepReuseSettings,),
-    "PacelineCompileUNet": COMPILATION,
-    "PacelineCompileVAE": COMPILATION,
-    "PacelineCompileControlNet": COMPILATION,
+    "PacelineCompileUNet": (NetworkSettings,),
+    "PacelineCompileVAE": (NetworkSettings,),
+    "PacelineCompileControlNet": (NetworkSettings,),
     "PacelineQuantizeInt8": (QuantizationSettings,),
     "PacelineModelPrecision": (PrecisionSettings,),
     "PacelineVAEPrecision": (PrecisionSettings,),
@@ -30,7 +29,6 @@ WITHOUT = {
 }
 OTHER_NAME = {"use_forecast": "reuse_forecast", "use_guidance": "reuse_guidance"}
 NO_INPUT = {
-    "compilation",  # the settings of one function, inside of those of a network
     "scope",  # VAEs and ControlNets are compiled whole
     "alone",  # presets set it
 }

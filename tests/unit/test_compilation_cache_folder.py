@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +11,6 @@ from paceline.optimizers.compilation import cache_folder
 from paceline.optimizers.compilation.cache_folder import VARIABLE, CacheFolder
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.settings import CompileSettings
-from waiting import until
 
 
 @pytest.fixture
@@ -137,7 +134,7 @@ def test_a_damaged_library_costs_one_compilation_and_not_the_speed(folder):
         return graph
 
     fill(folder, "kernel.so", 10, used=1)
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key="a", backend=backend)
+    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
     x = torch.randn(3)
     for _ in range(2):
         assert torch.equal(compiled(x), x.relu())
@@ -154,7 +151,7 @@ def test_what_still_fails_without_the_kept_code_is_given_up(folder):
         attempts.append(1)
         raise OSError("kernel.so: file too short")
 
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key="a", backend=backend)
+    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
     for _ in range(4):
         assert torch.equal(compiled(torch.ones(3)), torch.ones(3))
     assert len(attempts) == 2 and compiled.state.fallback
@@ -165,47 +162,7 @@ def test_another_failure_leaves_the_kept_code_alone(folder):
         raise RuntimeError("No working C++ compiler found")
 
     fill(folder, "kernel.so", 10, used=1)
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key="a", backend=backend)
+    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
     compiled(torch.ones(3))
     assert "no C++ compiler" in compiled.state.fallback
     assert (folder.path / "inductor" / "kernel.so").exists()
-
-
-def test_how_long_a_compilation_took_is_known_the_next_time(folder):
-    """To the next start of the program, for the same function of the same network; not for what comes after it."""
-    seen = []
-
-    class Observer:
-        def progress(self, progress):
-            seen.append(progress)
-
-        def check_cancelled(self):
-            pass
-
-    def backend(graph, inputs):
-        assert until(lambda: seen)
-        return graph
-
-    def start(key):
-        torch._dynamo.reset()
-        made = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key=key, backend=backend)
-        made.observer = Observer()
-        return made
-
-    def called(made, size):
-        seen.clear()
-        made(torch.ones(size))
-        assert until(lambda: seen[-1].phase == "ready")
-        return {progress.expected_seconds for progress in seen}
-
-    first = start("network")
-    assert called(first, 3) == {None}
-    assert "ready" not in [progress.phase for progress in seen[:-1]] and len(seen) > 1
-    assert re.fullmatch(r"compiled in \d\d:\d\d · 1 graph", seen[-1].text)
-    second = start("network")
-    (expected,) = called(second, 3)
-    assert expected == pytest.approx(first.state.seconds) and expected > 0.9
-    assert called(second, 4) == {None}
-    assert called(start("another part"), 3) == {None}
-    shutil.rmtree(folder.path)
-    assert called(start("network"), 3) == {None}

@@ -10,9 +10,9 @@ from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.compiler import CompiledNetwork
 from paceline.optimizers.compilation.failures import NOTHING_KNOWN
 from paceline.optimizers.compilation.policy import CompilePolicy
-from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+from paceline.optimizers.compilation.settings import NetworkSettings
 
-HOW = NetworkSettings(CompileSettings(backend="eager"))
+HOW = NetworkSettings(backend="eager")
 
 
 def policy(**options):
@@ -21,7 +21,7 @@ def policy(**options):
 
 def used(policy, **counts):
     """Return a network that ``policy`` uses, with these counts."""
-    function = CompiledFunction(lambda x: x, HOW.compilation)
+    function = CompiledFunction(lambda x: x, HOW)
     for name, value in counts.items():
         setattr(function.state, name, value)
     network = CompiledNetwork(function)
@@ -85,7 +85,7 @@ def test_graph_breaks_are_named_by_the_worst_place_and_its_remedy():
 def test_the_latest_reasons_and_the_last_variants_are_told():
     one = policy()
     network = used(one, recompile_reasons=["another size", "another dtype", "another batch size", "other patches"])
-    network.functions[0]._backend.variants[0] = HOW.compilation.recompile_limit - 2
+    network.functions[0]._backend.variants[0] = HOW.recompile_limit - 2
     details = one.summarize(activity()).details
     assert [line for line in details if line.startswith("compiled again for ")] == [
         "compiled again for another dtype",
@@ -99,7 +99,7 @@ def test_cuda_graphs_that_cannot_work_are_left_out_or_an_error(monkeypatch):
     monkeypatch.setattr(module, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
 
     def asked(**settings):
-        how = NetworkSettings(CompileSettings(mode="reduce-overhead", **settings))
+        how = NetworkSettings(mode="reduce-overhead", **settings)
         return CompilePolicy("Compile", how, "unet.forward")
 
     assert "without CUDA graphs: there is no CUDA device" in asked().clauses()

@@ -171,21 +171,6 @@ def test_kept_timings_of_another_number_of_functions(tmp_path, times):
     assert Timings(torch.device("cpu"), torch.float32, file).time(ChunkedIntMM(), shape).speedup > 0
 
 
-TIMES = {"0123456789abcdef": 1.0, "fedcba9876543210": 90.5}
-
-
-@fuzzed
-@given(st.one_of(st.binary(max_size=80), st.one_of(documents, changed(TIMES)).map(json.dumps).map(str.encode)))
-def test_how_long_compilations_took(content):
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "seconds.json").write_bytes(content)
-        cache = CacheFolder(Path(folder))
-        seconds = cache.expected_seconds("0123456789abcdef")
-        assert seconds is None or seconds >= 0
-        cache.remember_seconds("0123456789abcdef", 2.0)
-        assert cache.expected_seconds("0123456789abcdef") == 2.0
-
-
 def zipped(files: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -70,7 +70,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.workbench.recipe import Step
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
-    NodeObserver("7").progress(Progress("the model", "tracing", 1.0, 1))
+    NodeObserver("7").progress(Progress("tracing", 1.0, 1))
     sweep, profile = swept(), profiled()
     loaded()
     events = [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT, LOADING_EVENT]

@@ -9,17 +9,15 @@ const OURS = "Paceline";
 const READY = "ready";
 
 /** @param {CompilePayload} payload */
-export function compileActivity({ phase, headline, phrase, seconds, graph, expected_seconds }) {
-  const known = expected_seconds !== null && seconds < expected_seconds; // else it takes longer than the last time
-  const counts = { graph, seconds: Math.round(seconds) };
+export function compileActivity({ phase, headline, phrase, seconds, graph }) {
   return {
     state: "working",
     title: OURS,
     headline,
-    counts: expected_seconds === null ? counts : { ...counts, expected_seconds: Math.round(expected_seconds) },
+    counts: { graph, seconds: Math.round(seconds) },
     details: [phase],
     phrase,
-    ...(phase !== READY && { progress: known ? seconds / expected_seconds : null }),
+    ...(phase !== READY && { progress: null }),
   };
 }
 

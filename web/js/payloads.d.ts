@@ -49,8 +49,6 @@ export interface CompilePayload {
   seconds: number;
   /** Which graph is being compiled, from 1. */
   graph: number;
-  /** How long all of it took the last time; null if that is not known. */
-  expected_seconds: number | null;
 }
 
 /** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: a run that the page has not seen. */

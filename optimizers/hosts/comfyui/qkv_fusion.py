@@ -13,11 +13,11 @@ from torch.nn import Module
 from ....core.activity import Activity
 from ....core.shadow import Shadows
 from ....core.technique import COMPILATION, find
-from ...compilation.policy import CompilePolicy
 from ...families import find_layer, names
 from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ...qkv_fusion.projections import FusedProjections
 from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
+from .compilation.unet import CompileUNet
 from .model import describe_model
 from .protocols import BaseModel, ModelPatcher
 from .stack import ComfyTechnique, ModelCall, Stack
@@ -56,8 +56,7 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         network = call.model.diffusion_model
         self._used.add(_unwrapped(network))
         compiled = find(call.techniques, COMPILATION)
-        policy = None if compiled is None else compiled.policy
-        by_blocks = isinstance(policy, CompilePolicy) and policy.how.scope == "repeated_blocks"
+        by_blocks = isinstance(compiled, CompileUNet) and compiled.by_blocks
         shadows = call.cleanup.enter_context(Shadows())
         for group in _groups_of(network):
             reason = group.prepare(call.sigmas.device)

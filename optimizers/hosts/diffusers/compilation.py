@@ -9,7 +9,7 @@ from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ...compilation.policy import CompilePolicy
-from ...compilation.settings import CompileSettings, NetworkSettings
+from ...compilation.settings import CompileSettings
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .host import Host, PipelineTechnique
 from .memory_layout import to_channels_last
@@ -21,12 +21,11 @@ class Compile(CompileSettings):
     """How to compile: the settings of the nodes Compile UNet, VAE and ControlNet, and one more.
 
     Attributes:
-        channels_last: keep weights and images with their channels last in memory, as convolutions on GPUs like it.
+        channels_last: keep weights too with their channels last in memory, as convolutions on GPUs like it.
         regional: compile the repeated blocks instead of the whole network (diffusers' ``compile_repeated_blocks``): a
             few times quicker to compile, a little slower to run. Denoisers that name their blocks only.
     """
 
-    channels_last: bool = False
     regional: bool = False
 
 
@@ -41,20 +40,20 @@ class ComponentCompilation(PipelineTechnique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: CompileSettings) -> None:
-        super().__init__(settings, _policy(settings, ""))  # until it is attached
+        super().__init__(settings, CompilePolicy("Compile", settings, ""))  # until it is attached
 
     def attach(self, host: Host, patches: Patches) -> None:
         component, compiler, how = host.component, Compiler(), self.policy.how
         if how.channels_last:
             to_channels_last(component.part, patches)
-        if how.scope == "repeated_blocks" and component.role != VAE:
-            self.policy = _policy(self.settings, self._blocks(component))
+        if getattr(how, "regional", False) and component.role != VAE:
+            self.policy = CompilePolicy("Compile", how, self._blocks(component))
             blocks = CompiledBlocks(component.part, how, component.name, compiler)
             self.policy.use(blocks)
             for block, function in blocks.places(component.part):
                 patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
-            self.policy = _policy(self.settings, f"{component.name}.{component.entry}")
+            self.policy = CompilePolicy("Compile", how, f"{component.name}.{component.entry}")
             whole = CompiledNetwork(compiler.function(host.inner, component.part, how, self.policy.what))
             self.policy.use(whole)
             host.inner = partial(self._run, whole, whole)
@@ -75,9 +74,3 @@ class ComponentCompilation(PipelineTechnique):
                 "Use our implementation of TokenMerging, or switch regional off.",
             )
         return describe_blocks(component.part)
-
-
-def _policy(settings: CompileSettings, what: str) -> CompilePolicy:
-    scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
-    how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
-    return CompilePolicy("Compile", how, what)

@@ -29,7 +29,6 @@ class NodeObserver:
             "phrase": data(progress.text),
             "seconds": progress.seconds,
             "graph": progress.graph,
-            "expected_seconds": progress.expected_seconds,
         }
         send(COMPILE_EVENT, self._node_id, payload)
 

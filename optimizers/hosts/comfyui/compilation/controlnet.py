@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from ....compilation.compiler import Compiler
-from ....compilation.settings import NetworkSettings
+from ....compilation.settings import CompileSettings
 from .. import protocols
 from ..controlnet import moved_to, require_controlnet
 from ..weight_clone import second_module
@@ -36,7 +36,7 @@ class CompileControlNet(CompileMethods):
     """Compile ControlNet on one CONTROL_NET, which is read for its class only; `UnsupportedModel` for some."""
 
     def __init__(
-        self, control_net: protocols.ControlNet, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
+        self, control_net: protocols.ControlNet, how: CompileSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
         require_controlnet(control_net)
         super().__init__("Compile ControlNet", how, ("__call__",), compiler, notes)

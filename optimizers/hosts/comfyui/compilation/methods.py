@@ -14,7 +14,7 @@ from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
 from ....compilation.compiler import CompiledNetwork, Compiler
 from ....compilation.policy import CompilePolicy
-from ....compilation.settings import NetworkSettings
+from ....compilation.settings import CompileSettings
 from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .host_attention import BREAK_REMEDIES, in_modules
 from .refusals import refusal
@@ -36,7 +36,7 @@ class CompileMethods(NetworkTechnique):
     def __init__(
         self,
         title: str,
-        how: NetworkSettings,
+        how: CompileSettings,
         methods: tuple[str, ...],
         compiler: Compiler,
         notes: tuple[str, ...],
@@ -90,7 +90,7 @@ class CompileMethods(NetworkTechnique):
 
         def make() -> CompiledNetwork:
             function = getattr(type(network), method)  # not bound: it must not hold the network
-            return CompiledNetwork(self._compiler.function(function, network, how, self.title, method=method))
+            return CompiledNetwork(self._compiler.function(function, network, how, self.title))
 
         compiled = self._compiler.once(network, (method, how), make)
         self.policy.use(compiled, self._compiler.observer(self.node_id))

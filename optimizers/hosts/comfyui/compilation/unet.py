@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from weakref import WeakKeyDictionary
@@ -76,6 +75,8 @@ class CompileUNet(ComfyTechnique[ModelCall]):
 
     Raises `UnsupportedModel` for repeated blocks where there are none, `BackendUnavailable` if the mode cannot work
     here and no fallback is allowed.
+
+    ``by_blocks``: whether its blocks are compiled, which share code, in place of the whole network.
     """
 
     policy: CompilePolicy
@@ -85,14 +86,12 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     ) -> None:
         network = patcher.model.diffusion_model
         family, blocks = find_family(network), describe_blocks(network)
-        if how.scope == "auto":
-            in_parts = blocks and family is not None and family.traced_in_parts
-            how = replace(how, scope="repeated_blocks" if in_parts else "whole_model")
-            notes = (*notes, _BLOCKS_ONLY) if in_parts else notes
-        whole = how.scope == "whole_model"
-        what = phrase("whole model") if whole else blocks
+        self.by_blocks = how.scope == "repeated_blocks"
+        if how.scope == "auto" and blocks and family is not None and family.traced_in_parts:
+            self.by_blocks, notes = True, (*notes, _BLOCKS_ONLY)
+        what = blocks if self.by_blocks else phrase("whole model")
         narrower = ""
-        if whole and blocks:
+        if blocks and not self.by_blocks:
             narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
         if not what:
             raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
@@ -110,7 +109,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if reason is not None:
             activity.fall_back(reason)
             return
-        compiled = self._compiler.once(call.model, self.policy.how, partial(self._compile, network))
+        compiled = self._compiler.once(call.model, (self.policy.how, self.by_blocks), partial(self._compile, network))
         compiled.weights_are(self._version(call.model))
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.policy.run, compiled, self.policy.what, activity)
@@ -153,7 +152,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how
-        if how.scope != "whole_model":
+        if self.by_blocks:
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = with_parts_as_numbers(getattr(network, _forward(network)))
         function = self._compiler.function(forward, network, how, self.title, text=2, guard_weights=True)
@@ -172,13 +171,13 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
         from comfy.patcher_extension import WrappersMP
 
-        options, whole = call.transformer_options, self.policy.how.scope == "whole_model"
+        options = call.transformer_options
         if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
             return _FOREIGN
-        if not whole and (call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)):
+        if self.by_blocks and (call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)):
             return _PATCHED_BLOCKS
-        modules = [network] if whole else repeated_blocks(network)
-        methods = [(module, _forward(network) if whole else "forward") for module in modules]
+        modules = repeated_blocks(network) if self.by_blocks else [network]
+        methods = [(module, "forward" if self.by_blocks else _forward(network)) for module in modules]
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....compilation.compiler import Compiler
-from ....compilation.settings import NetworkSettings
+from ....compilation.settings import CompileSettings
 from ..protocols import VAE
 from ..vae import describe_vae, moved_to, require_vae
 from ..weight_moves import SECOND_COPY
@@ -64,7 +64,7 @@ class CompileVAE(CompileMethods):
     """
 
     def __init__(
-        self, vae: VAE, how: NetworkSettings, compiler: Compiler, encoder: bool, decoder: bool, notes: tuple[str, ...]
+        self, vae: VAE, how: CompileSettings, compiler: Compiler, encoder: bool, decoder: bool, notes: tuple[str, ...]
     ) -> None:
         if not encoder and not decoder:
             raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
