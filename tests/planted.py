@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 from paceline.workbench.measurement.evidence import Evidence
-from paceline.workbench.measurement.farthest import farthest
-from paceline.workbench.measurement.quality import average, compare_pictures, distances, seed_change
+from paceline.workbench.measurement.quality import average, compare_pictures, distances, farthest, seed_change
 from paceline.workbench.measurement.sound import sound_distance
 from paceline.workbench.measurement.speedup import interleaved, measure_speedup
 from paceline.workbench.measurement.verdict import Verdict, judge

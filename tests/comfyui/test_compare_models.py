@@ -45,7 +45,7 @@ def test_a_gpu_is_waited_for_before_and_after_a_run_and_not_in_its_steps(emoji, 
 
 def test_weights_under_dynamic_vram_count_as_memory(emoji, monkeypatch):
     import comfy.model_management
-    from paceline.workbench.comfyui.device_memory import beside_the_allocator
+    from paceline.workbench.comfyui.machine import beside_the_allocator
 
     model = emoji.model
     comfy.model_management.unload_all_models()  # all that is loaded counts

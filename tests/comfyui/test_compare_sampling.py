@@ -186,7 +186,7 @@ def test_the_same_picture_needs_no_control(emoji):
 def test_a_sampler_that_ignores_the_number_of_steps_has_no_control(emoji):
     from dataclasses import replace
 
-    from paceline.workbench.comfyui.comparison.fewer_steps import draw_fewer_steps
+    from paceline.workbench.comfyui.comparison.compare import draw_fewer_steps
     from paceline.workbench.comfyui.comparison.rounds import Output, SideRuns, TimedRun
 
     side = SideRuns(object())

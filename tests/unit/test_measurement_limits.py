@@ -7,8 +7,7 @@ import math
 
 import pytest
 from paceline.workbench.measurement.evidence import Evidence, FewerSteps
-from paceline.workbench.measurement.farthest import Farthest
-from paceline.workbench.measurement.quality import Distance
+from paceline.workbench.measurement.quality import Distance, Farthest
 from paceline.workbench.measurement.speedup import Speedup, measure_speedup
 from paceline.workbench.measurement.verdict import QUALITIES, judge
 

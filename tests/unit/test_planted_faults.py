@@ -10,8 +10,8 @@ import random
 import planted
 import pytest
 from cases import often
-from paceline.workbench.measurement.settled import bound, settled
 from paceline.workbench.measurement.speedup import measure_speedup
+from paceline.workbench.measurement.verdict import bound, settled
 from planted import FALSE, MACHINES, judged, pictures, slightly_off, verdicts
 
 RUNS, PICTURES = 60, 8

@@ -1,10 +1,12 @@
-"""ComfyUI's version and its device."""
+"""ComfyUI's version, its device, and what it holds there."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 import torch
+
+from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 def host_version() -> str:
@@ -20,3 +22,16 @@ def host_device() -> torch.device:
     from comfy.model_management import get_torch_device
 
     return torch.device(get_torch_device())
+
+
+def beside_the_allocator(model: ModelPatcher) -> int:
+    """Return bytes of weights that dynamic VRAM holds on a MODEL's device, which torch's allocator does not count."""
+    import comfy.model_management
+
+    patchers = [loaded.model for loaded in comfy.model_management.current_loaded_models]
+    found = sum(
+        patcher.loaded_size() - patcher.model.model_loaded_weight_memory
+        for patcher in patchers
+        if patcher is not None and patcher.load_device == model.load_device and patcher.is_dynamic()
+    )
+    return int(found)

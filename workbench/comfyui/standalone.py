@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...core.calls import Function
-from ...core.errors import BackendUnavailable, InvalidSetting
+from ...core.errors import BackendUnavailable, InvalidSetting, PacelineError
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..exit_status import exit_status
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:
@@ -55,6 +54,22 @@ def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:
         folder_paths.set_output_directory(os.path.abspath(args.output_directory))
     if args.user_directory:
         folder_paths.set_user_directory(os.path.abspath(args.user_directory))
+
+
+def exit_status(run: Callable[[], object], stopped: str) -> int:
+    """Run a command; return 0, 2 after an error of ours, or 130 where Ctrl-C stopped it.
+
+    ``stopped`` is said then: what is kept, and how to go on.
+    """
+    try:
+        run()
+    except PacelineError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(stopped, file=sys.stderr)
+        return 130
+    return 0
 
 
 def run_command(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.phrases import phrase
-from .farthest import Farthest
-from .quality import Distance
+from .quality import Distance, Farthest
 from .sound import SoundDistance
 from .speedup import Speedup
 

@@ -12,13 +12,12 @@ from torch import Tensor
 
 from ...core.errors import require_integer
 from .evidence import Evidence, FewerSteps
-from .evidence_text import difference_lines, in_seconds
-from .farthest import farthest
 from .fewer_steps import draw_control
 from .picture import Font, comparison_sheet
-from .quality import average, compare_pictures, distances, no_picture, seed_change
+from .quality import average, compare_pictures, distances, farthest, no_picture, seed_change
 from .speedup import MOST_ROUNDS, interleaved, measure_speedup
 from .verdict import Verdict, judge
+from .verdict_text import difference_lines, in_seconds
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from ...compilation.policy import CompilePolicy
 from ...compilation.settings import CompileSettings
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .host import Host, PipelineTechnique
-from .memory_layout import to_channels_last
-from .patches import Patches
+from .patches import Patches, to_channels_last
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,13 @@
-"""Shadows on the modules of a pipeline, which accelerate may have wrapped to move their weights."""
+"""Changes of the modules of a pipeline, which accelerate may have wrapped to move their weights, and their undo."""
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
+
 from ....core.calls import Function
+from ....core.memory_format import channels_last
 from ....core.shadow import Shadows
 
 _OFFLOADED = "_old_forward"
@@ -41,3 +46,17 @@ def _take_out(owner: object, name: str, function: Function, previous: Function |
                 del owner.__dict__[slot]
             return
     # Somebody has wrapped ours and still calls it. It is told by its host being detached, and steps aside.
+
+
+def to_channels_last(part: torch.nn.Module, patches: Patches) -> None:
+    """Lay out the weights of convolutions with their channels last; images follow the weights."""
+    for parameter in part.parameters():
+        laid_out = channels_last(parameter.data)
+        if laid_out is not parameter.data and laid_out.stride() != parameter.data.stride():
+            patches.on_undo(partial(_restride, parameter, parameter.data.stride()))
+            parameter.data = laid_out
+
+
+def _restride(parameter: torch.Tensor, strides: tuple[int, ...]) -> None:
+    data = torch.empty_strided(parameter.shape, strides, dtype=parameter.dtype, device=parameter.device)
+    parameter.data = data.copy_(parameter.data)

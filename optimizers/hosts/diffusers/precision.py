@@ -17,8 +17,7 @@ from ...precision.arithmetic import arithmetic
 from ...precision.policy import PrecisionPolicy, choose_dtype
 from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
 from .host import Host, PipelineTechnique
-from .memory_layout import to_channels_last
-from .patches import Patches, current
+from .patches import Patches, current, to_channels_last
 from .settings import Precision
 
 _PLACES = ("img_ids", "txt_ids", "time_ids")

@@ -21,7 +21,6 @@ from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
 from .host import Host, PipelineTechnique
-from .latent_parts import frames_of
 from .network_calls import PipelineCall, Text, positive_half, text_of
 from .patches import Patches
 from .position import PipelinePosition
@@ -29,7 +28,7 @@ from .prediction import noise_levels
 from .settings import ReuseSteps
 from .solvers import solver_of
 from .step_hook import step_hook_of
-from .step_reuse_run import PipelineRun
+from .step_reuse_run import PipelineRun, frames_of
 from .unet import is_unet
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from ...step_reuse.parts import undivided
 from ...step_reuse.rule import Action, Rule
 from .network_calls import LastCalls, Text, version_of
 from .prediction import NoiseLevels
@@ -91,3 +92,17 @@ class PipelineRun:
         if unchanged or kept.shape != sample.shape:
             return None
         return self._latent_of(scheduler, sample.float() - kept.float())
+
+
+def frames_of(latent: Tensor, channels: int | None, frames: int = 0) -> Sequence[Tensor]:
+    """Return a latent, as a scheduler is given it, as one stream ``[batch, frames, ...]``.
+
+    ``channels``: how many the denoiser gives, which stand before the frames or behind them. ``frames``: how many it was
+    told there are (0: it was not), where the latent is tokens ``[batch, frames * places, channels]``.
+    """
+    if latent.ndim == 5:
+        behind = latent.shape[2] == channels != latent.shape[1]
+        return [latent if behind else latent.movedim(2, 1)]
+    if latent.ndim == 3 and frames and latent.shape[1] % frames == 0:
+        return [latent.unflatten(1, (frames, -1))]
+    return undivided(latent)

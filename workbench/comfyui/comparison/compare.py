@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 
 import torch
 
@@ -11,13 +12,13 @@ from ....core.errors import InvalidSetting
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...measurement.fewer_steps import Control, draw_control
 from ...measurement.steps import Clock
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
 from ..sampling import SamplingJob
-from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import Pairs
-from .rounds import ComparisonSettings, Rounds, Side, SideRuns
+from .rounds import ComparisonSettings, Output, Rounds, Side, SideRuns, TimedRun
 from .sounds import make_sounds
 
 
@@ -107,3 +108,19 @@ def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decod
     most, warmups = settings.rounds(job.prompts)[1], max(1, settings.warmup_runs)
     passes = 2 * (most + settings.warmup_runs) + (settings.warmup_runs < 1) + (most > 1)
     return job.steps * ((passes if sampling else most + warmups) + further) + (passes if decoding else 0)
+
+
+def draw_fewer_steps(
+    rounds: Rounds, steps: int, baseline: SideRuns, optimized: SideRuns
+) -> tuple[Control[list[Output]] | None, str]:
+    """Draw the baseline with as many of its ``steps`` as fit, from all seeds; or return None and why."""
+
+    def draw(fit: int) -> tuple[float, list[Output]]:
+        drawn = [rounds.draw(baseline.side.model, seed, fit) for seed in range(len(baseline.outputs))]
+        return median(seconds for seconds, _ in drawn), [output for _, output in drawn]
+
+    def middle(runs: list[TimedRun], part: str) -> float:
+        return median([getattr(run, part) or 0.0 for run in runs])  # no step fits into what was not measured
+
+    whole, each = middle(baseline.runs, "sampling_seconds"), middle(baseline.runs, "step_seconds")
+    return draw_control(steps, whole, each, middle(optimized.runs, "sampling_seconds"), draw)

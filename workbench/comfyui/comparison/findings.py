@@ -12,14 +12,13 @@ from ....core.activity import Summary
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
 from ...measurement.evidence import Evidence, FewerSteps
-from ...measurement.farthest import farthest
+from ...measurement.fewer_steps import Control
 from ...measurement.picture import spread
-from ...measurement.quality import Distance, average, compare_pictures, distances
+from ...measurement.quality import Distance, average, compare_pictures, distances, farthest
 from ...measurement.speedup import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
 from ..sampling import SamplingJob
-from .fewer_steps import Control
 from .pictures import Pairs, Pictures, decoded
 from .rounds import ComparisonSettings, Output, Side, TimedRun
 from .sounds import Sounds
@@ -85,7 +84,7 @@ def evaluate(
     fp32: Output | None,
     sounds: Sounds | None,
     notes: list[str],
-    control: Control | None = None,
+    control: Control[list[Output]] | None = None,
 ) -> Comparison:
     """Turn what the runs gave into distances and a verdict.
 

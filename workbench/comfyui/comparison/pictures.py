@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...measurement.evidence import share_of
 from ...measurement.quality import Distance, distances, no_picture, seed_change
-from ...measurement.settled import settled
 from ...measurement.sound import spectrogram_picture
+from ...measurement.verdict import settled
 from ..latents import decode, decode_sound, preview
 from .rounds import Decoded, Output, Side, SideRuns, by_prompt
 

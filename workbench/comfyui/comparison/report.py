@@ -16,9 +16,8 @@ from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.evidence import share_of
-from ...measurement.evidence_text import difference_lines, in_seconds, noise_floor
-from ...measurement.farthest import Farthest
-from ...measurement.verdict_text import AS_GOOD
+from ...measurement.quality import Farthest
+from ...measurement.verdict_text import AS_GOOD, difference_lines, in_seconds, noise_floor
 from ..machine import host_version
 from .findings import Comparison, seconds
 from .rounds import TimedRun

@@ -18,8 +18,8 @@ from ...measurement.memory import PeakMemory
 from ...measurement.quality import to_8_bit
 from ...measurement.speedup import MOST_ROUNDS, interleaved
 from ...measurement.steps import Clock
-from ..device_memory import beside_the_allocator
 from ..latents import decode
+from ..machine import beside_the_allocator
 from ..sampling import Sampled, SamplingJob
 
 T = TypeVar("T")

@@ -19,9 +19,8 @@ from typing import Any
 
 from ....core.choices import CHOICES
 from ....core.files import write_atomically
-from ...exit_status import exit_status
 from ..prompt import Prompt
-from ..standalone import find_comfyui, split_arguments
+from ..standalone import exit_status, find_comfyui, split_arguments
 from .reading import read_workflow
 from .server import Server, start_server
 
