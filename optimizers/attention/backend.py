@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -44,6 +44,20 @@ class AttentionFunction(Protocol):
         enable_gqa: bool = False,
     ) -> Tensor:
         """Compute attention."""
+
+
+class Inputs(NamedTuple):
+    """The arguments of one call of an ``AttentionFunction``."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Mask = None
+    scale: float | None = None
+    enable_gqa: bool = False
+
+    def given_to(self, function: AttentionFunction) -> Tensor:
+        return function(self.q, self.k, self.v, mask=self.mask, scale=self.scale, enable_gqa=self.enable_gqa)
 
 
 @dataclass(frozen=True)

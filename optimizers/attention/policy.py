@@ -14,7 +14,7 @@ from ...core.errors import error_line
 from ...core.guard import Evaluation, rows_to_compare
 from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
-from .backend import AttentionCall, AttentionFunction, Mask
+from .backend import AttentionCall, AttentionFunction, Inputs
 from .probing import NO_MEMORY, probe
 from .quickest import OWN, QuickestKernel, rivals_for
 from .registry import choose, get, require
@@ -99,12 +99,7 @@ class AttentionPolicy(Policy):
         self,
         activity: Activity,
         place: str,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask,
-        scale: float | None,
-        enable_gqa: bool,
+        inputs: Inputs,
         refusal: str | None = None,
         full_precision: bool = False,
         evaluation: Evaluation | None = None,
@@ -112,27 +107,25 @@ class AttentionPolicy(Policy):
         """Compute one call with the backend; None where it must be left to the host, which is counted with the reason.
 
         ``refusal``: why the backend cannot take this call, where the host knows; ``full_precision``: the model asks for
-        a backend that quantises nothing; ``evaluation``: where the guard keeps how far it is from exact attention. The
-        rest as in ``AttentionFunction``.
+        a backend that quantises nothing; ``evaluation``: where the guard keeps how far it is from exact attention.
         """
         watched = None if self.backend.exact or is_compiling() else evaluation
         layer = 0 if watched is None else watched.next_layer()
-        reason = refusal or self.refusal(q, k, v, mask, full_precision)
+        reason = refusal or self.refusal(inputs, full_precision)
         if watched is not None and (watched.known.exact or layer in watched.left):
             reason = WRONG if watched.known.exact else FAR
         if reason is None:
             function = self.function
             if self.quickest is not None:
-                masked = mask is not None
-                place, quicker = (OWN, None) if masked else self.quickest.choose(function, q, k, v, scale, enable_gqa)
+                place, quicker = self.quickest.choose(function, inputs)
                 function = quicker or function
             try:
-                output = function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+                output = inputs.given_to(function)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
-                reason = self.failed(error, kind_of(q, mask))
+                reason = self.failed(error, kind_of(inputs))
             else:
                 if watched is not None and watched.compares:
-                    self._compare(watched, layer, output, q, k, v, mask, scale, enable_gqa)
+                    self._compare(watched, layer, output, inputs)
                 activity.use(place)
                 return output
         activity.fall_back(reason)
@@ -144,34 +137,22 @@ class AttentionPolicy(Policy):
         self._refusals = {}
         return reason
 
-    def _compare(
-        self,
-        evaluation: Evaluation,
-        layer: int,
-        output: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask,
-        scale: float | None,
-        enable_gqa: bool,
-    ) -> None:
+    def _compare(self, evaluation: Evaluation, layer: int, output: Tensor, inputs: Inputs) -> None:
         """Compute some queries of a call exactly, for the guard. It may cost nobody a run: where it fails, it ends."""
-        rows = rows_to_compare(q.shape[2])
+        rows = rows_to_compare(inputs.q.shape[2])
+        some = inputs._replace(q=inputs.q[:, :, rows], mask=slice_mask(inputs.mask, rows))
         try:
-            exact = get(OWN).load()(
-                q[:, :, rows], k, v, mask=slice_mask(mask, rows), scale=scale, enable_gqa=enable_gqa
-            )
-            evaluation.compare(layer, output[:, :, rows], exact)
+            evaluation.compare(layer, output[:, :, rows], some.given_to(get(OWN).load()))
         except Exception as error:
             evaluation.compares = False
             if not is_out_of_memory(error):
                 limit_of(error, self.always_raised)
 
-    def refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None, full_precision: bool = False) -> str | None:
+    def refusal(self, inputs: Inputs, full_precision: bool = False) -> str | None:
         """Return why the backend cannot take a call of these shapes, dtypes and device; None if it can."""
         if is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
-            return self._find_refusal(q, k, v, mask, full_precision)
+            return self._find_refusal(inputs, full_precision)
+        q, k, v, mask, *_ = inputs
         records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
         masked = None if mask is None else mask.dtype
         signature = (q.shape, k.shape, v.shape, q.dtype, q.device, masked, records, full_precision)
@@ -179,14 +160,14 @@ class AttentionPolicy(Policy):
         if signature not in known:
             if len(known) >= MOST_SIGNATURES:  # another one: the thread of another GPU may be looking into this one
                 known = self._refusals = {}
-            known[signature] = self._find_refusal(q, k, v, mask, full_precision)
+            known[signature] = self._find_refusal(inputs, full_precision)
         return known[signature]
 
-    def _find_refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
-        reason = self.backend.refusal(AttentionCall.of(q, k, v, mask))
+    def _find_refusal(self, inputs: Inputs, full_precision: bool) -> str | None:
+        reason = self.backend.refusal(AttentionCall.of(*inputs[:4]))
         if reason is None and full_precision and not self.backend.exact:
             reason = FULL_PRECISION
-        return reason or self.failing.get(q.shape[-1]) or self.broken.get(kind_of(q, mask))
+        return reason or self.failing.get(inputs.q.shape[-1]) or self.broken.get(kind_of(inputs))
 
     def began(self) -> None:
         if self.quickest is not None:
@@ -225,9 +206,9 @@ class AttentionPolicy(Policy):
         return " and ".join(sorted(ran)) if ran else self.backend.name
 
 
-def kind_of(q: Tensor, mask: Mask) -> tuple[object, ...]:
+def kind_of(inputs: Inputs) -> tuple[object, ...]:
     """Return the properties of a call for which a kernel's failure is remembered."""
-    return q.shape[-1], q.dtype, mask is not None
+    return inputs.q.shape[-1], inputs.q.dtype, inputs.mask is not None
 
 
 def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = ()) -> str:

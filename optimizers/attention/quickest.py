@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...core.devices import is_compiling, is_out_of_memory
 from ...core.kernel_times import KeptTimes, KernelFailed, interleaved_seconds, where
-from .backend import AttentionCall, AttentionFunction, short
+from .backend import AttentionCall, AttentionFunction, Inputs, short
 from .probing import probe
 from .registry import get
 
@@ -70,10 +70,14 @@ class QuickestKernel:
         self._lines: dict[str, None] = {}
         self.in_compiled: dict[int, Chosen] = {}
 
-    def choose(
-        self, own: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, scale: float | None, enable_gqa: bool
-    ) -> Chosen:
-        """Return the kernel for a call without a mask; the first of its kind is timed, which waits for the device."""
+    def choose(self, own: AttentionFunction, inputs: Inputs) -> Chosen:
+        """Return the kernel for a call, the host's own for one with a mask.
+
+        The first call of its kind is timed, which waits for the device.
+        """
+        q, k, v, mask, *_ = inputs
+        if mask is not None:
+            return OWN, None
         if is_compiling():
             return self.in_compiled.get(q.shape[-1], (OWN, None))
         signature = (q.shape, k.shape, v.shape, q.dtype)
@@ -82,7 +86,7 @@ class QuickestKernel:
             if self._without_memory or len(self._chosen) >= MOST_SHAPES or _is_recording(q):
                 return OWN, None
             try:
-                chosen = self._timed(own, q, k, v, scale, enable_gqa)
+                chosen = self._timed(own, inputs)
             except KernelFailed:  # only when it was called again and again; the host's own is asked below
                 chosen = OWN, None
             except Exception as error:
@@ -111,7 +115,7 @@ class QuickestKernel:
                 if not is_out_of_memory(error):
                     raise
                 return
-            chosen = self.choose(own, q, k, v, None, False)
+            chosen = self.choose(own, Inputs(q, k, v))
             if not self._without_memory:
                 self.in_compiled[size] = chosen
 
@@ -127,18 +131,17 @@ class QuickestKernel:
         return tuple(self._lines)
 
     @torch.inference_mode()
-    def _timed(
-        self, own: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, scale: float | None, enable_gqa: bool
-    ) -> Chosen:
-        call = AttentionCall.of(q, k, v)
-        if q.shape[1] == k.shape[1]:
+    def _timed(self, own: AttentionFunction, inputs: Inputs) -> Chosen:
+        call = AttentionCall.of(*inputs[:3])
+        if call.query_heads == call.key_heads:
             heads = _timed_heads(call.batch, call.query_tokens, call.key_tokens, call.head_dim)
-            q, k, v = (tensor[:, :heads] for tensor in (q, k, v))
-        functions = {OWN: partial(own, q, k, v, scale=scale, enable_gqa=enable_gqa)}
+            q, k, v = (tensor[:, :heads] for tensor in inputs[:3])
+            inputs = inputs._replace(q=q, k=k, v=v)
+        functions = {OWN: partial(inputs.given_to, own)}
         for name, rival in self._rivals.items():
             if get(name).refusal(call) is not None:
                 continue
-            function = partial(rival, q, k, v, scale=scale, enable_gqa=enable_gqa)
+            function = partial(inputs.given_to, rival)
             try:
                 function()
             except Exception as error:  # a kernel that cannot run is not the quickest
@@ -149,7 +152,7 @@ class QuickestKernel:
         if len(functions) == 1:
             return OWN, None
         section = f"{where(self._device, self._dtype)} | attention: {', '.join(functions)}"
-        sizes = f"{tuple(q.shape)} x {tuple(k.shape)}".replace(" ", "")
+        sizes = f"{tuple(inputs.q.shape)} x {tuple(inputs.k.shape)}".replace(" ", "")
         measure = partial(interleaved_seconds, self._device, list(functions.values()))
         seconds = dict(zip(functions, self._kept.get(section, sizes, measure, len(functions)), strict=True))
         best = min(seconds, key=lambda name: seconds[name])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.optimizers.attention import policy as policies
+from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.policy import HOST_DOES_IT, AttentionPolicy
 from paceline.optimizers.attention.registry import get
 
@@ -20,7 +21,7 @@ def attend(policy, activity, head_size=8, keys=24, times=1, **options):
     """Ask for a call some times, and return the last answer: the output, or None where the host must compute."""
     q, k = torch.randn(1, 2, 24, head_size), torch.randn(1, 2, keys, head_size)
     for _ in range(times):
-        found = policy.attend(activity, "block", q, k, k, None, None, False, **options)
+        found = policy.attend(activity, "block", Inputs(q, k, k), **options)
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.optimizers.attention import quickest
+from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.policy import AttentionPolicy
 from paceline.optimizers.attention.quickest import OWN, QuickestKernel
 from paceline.optimizers.attention.registry import get
@@ -45,12 +46,12 @@ def kernels(file=None, **rivals):
 def test_the_quickest_kernel_is_kept_for_each_shape_and_timed_in_the_first_call_only():
     slow, quick = Kernel(6), Kernel()
     choice = kernels(sdpa_flash=quick)
-    assert choice.choose(slow, *tensors(), None, False) == ("sdpa_flash", quick)
+    assert choice.choose(slow, Inputs(*tensors())) == ("sdpa_flash", quick)
     timed = slow.calls[64], quick.calls[64]
     assert min(timed) >= 5
-    assert choice.choose(slow, *tensors(), None, False) == ("sdpa_flash", quick)
+    assert choice.choose(slow, Inputs(*tensors())) == ("sdpa_flash", quick)
     assert (slow.calls[64], quick.calls[64]) == timed
-    assert choice.choose(quick, *tensors(48), None, False)[0] in choice.names
+    assert choice.choose(quick, Inputs(*tensors(48)))[0] in choice.names
     assert quick.calls[48]
     first, second = choice.lines()
     assert first.startswith("timed for 64 x 64 tokens, head size 32, float32: sdpa ")
@@ -61,14 +62,14 @@ def test_a_kernel_that_is_not_clearly_quicker_changes_nothing(tmp_path):
     file = tmp_path / "times.json"
     same = Kernel()
     choice = kernels(file, sdpa_flash=same)
-    choice.choose(same, *tensors(), None, False)
+    choice.choose(same, Inputs(*tensors()))
     choice.save()
     ((section, times),) = json.loads(file.read_text()).items()
     ((sizes, _),) = times.items()
     assert section.endswith("attention: sdpa, sdpa_flash") and sizes == "(1,4,64,32)x(1,4,64,32)"
     for rival, expected in ((0.96, OWN), (0.9, "sdpa_flash")):
         file.write_text(json.dumps({section: {sizes: [1.0, rival]}}))
-        assert kernels(file, sdpa_flash=same).choose(same, *tensors(), None, False)[0] == expected
+        assert kernels(file, sdpa_flash=same).choose(same, Inputs(*tensors()))[0] == expected
 
 
 def test_a_kernel_that_raises_while_it_is_timed_leaves_the_hosts_own():
@@ -83,7 +84,7 @@ def test_a_kernel_that_raises_while_it_is_timed_leaves_the_hosts_own():
 
     choice._rivals = {"sdpa_flash": broken_later}
     for _ in range(2):
-        assert choice.choose(own, *tensors(), None, False) == (OWN, None)
+        assert choice.choose(own, Inputs(*tensors())) == (OWN, None)
     assert failing.calls[64] == 2
 
 
@@ -93,10 +94,10 @@ def test_running_out_of_memory_is_not_remembered(error):
     choice = kernels(sdpa_flash=full)
     slow = Kernel(6)
     for _ in range(2):  # the second call does not try again: the run goes on without waiting
-        assert choice.choose(slow, *tensors(), None, False) == (OWN, None)
+        assert choice.choose(slow, Inputs(*tensors())) == (OWN, None)
     assert full.calls[64] == 1
     choice.began()
-    assert choice.choose(slow, *tensors(), None, False)[0] == "sdpa_flash"
+    assert choice.choose(slow, Inputs(*tensors()))[0] == "sdpa_flash"
 
 
 def test_nothing_is_timed_while_a_graph_is_recorded(monkeypatch):
@@ -104,7 +105,7 @@ def test_nothing_is_timed_while_a_graph_is_recorded(monkeypatch):
     rival = Kernel()
     choice = kernels(sdpa_flash=rival)
     monkeypatch.setattr(quickest, "_is_recording", lambda tensor: True)
-    assert choice.choose(Kernel(), *tensors(), None, False) == (OWN, None)
+    assert choice.choose(Kernel(), Inputs(*tensors())) == (OWN, None)
     assert not rival.calls
 
 
@@ -114,7 +115,7 @@ def test_compiled_code_times_nothing_and_uses_what_was_timed_before():
     seen = []
 
     def step(q, k, v):
-        name, function = choice.choose(get("sdpa").load(), q, k, v, None, False)
+        name, function = choice.choose(get("sdpa").load(), Inputs(q, k, v))
         seen.append(name)
         return (function or get("sdpa").load())(q, k, v)
 
@@ -141,7 +142,7 @@ def test_few_heads_are_timed_of_a_long_sequence(monkeypatch):
         shapes.add(q.shape[1])
         return get("sdpa").load()(q, k, v, **options)
 
-    kernels(sdpa_flash=rival).choose(Kernel(), *tensors(), None, False)
+    kernels(sdpa_flash=rival).choose(Kernel(), Inputs(*tensors()))
     kernels(sdpa_flash=rival).time_ahead(Kernel(), [(1, 4, 64, 32)])
     assert shapes == {2}
 
@@ -150,8 +151,8 @@ def test_sizes_that_never_end_are_not_timed_for_ever(monkeypatch):
     monkeypatch.setattr(quickest, "MOST_SHAPES", 1)
     rival = Kernel()
     choice = kernels(sdpa_flash=rival)
-    choice.choose(Kernel(), *tensors(), None, False)
-    choice.choose(Kernel(), *tensors(48), None, False)
+    choice.choose(Kernel(), Inputs(*tensors()))
+    choice.choose(Kernel(), Inputs(*tensors(48)))
     assert set(rival.calls) == {64}
 
 
@@ -162,9 +163,9 @@ def test_auto_alone_has_rivals_and_a_masked_call_is_left_as_it_is(monkeypatch):
     auto, activity = choices["auto"], Activity()
     assert auto.quickest.names == ("sdpa", "sdpa_flash", "sdpa_math")
     inputs, mask = tensors(), torch.ones(64, 64, dtype=torch.bool)
-    auto.attend(activity, "self-attention", *inputs, mask, None, False)
+    auto.attend(activity, "self-attention", Inputs(*inputs, mask))
     assert activity.used == {"sdpa": 1} and not auto.quickest.lines()
-    auto.attend(activity, "self-attention", *inputs, None, None, False)
+    auto.attend(activity, "self-attention", Inputs(*inputs))
     assert sum(activity.used.values()) == 2 and len(auto.quickest.lines()) == 1
     summary = auto.summarize(activity)
     assert "sdpa" in summary.headline and summary.headline.endswith("in 2 attention calls")

@@ -14,7 +14,7 @@ from ....core.devices import is_compiling
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
-from ...attention.backend import Mask
+from ...attention.backend import Inputs, Mask
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
 from ...attention.quickest import OWN, QuickestKernel
 from ...families import find_family
@@ -109,19 +109,19 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         """
         call: ModelCall = kwargs["transformer_options"][KEY]
         tensors = [box.peek() for box in args[:3]]
-        q, k, v, mask, _ = _to_heads(*tensors, *args[3:], **kwargs)
-        kind, place = kind_of(q, mask), _place(q, k)
+        inputs, _ = _to_heads(*tensors, *args[3:], **kwargs)
+        kind, place = kind_of(inputs), _place(inputs)
         function = _function_of(self.policy.backend.name) if kind in self._worked else None
         empties = getattr(function, "container_function", None)
         watched = call.evaluation is not None and (call.evaluation.compares or call.evaluation.left)
-        if empties is None or watched or self.policy.refusal(q, k, v, mask, _full_precision(kwargs)) is not None:
+        if empties is None or watched or self.policy.refusal(inputs, _full_precision(kwargs)) is not None:
             computed = self._computed(*tensors, *args[3:], **kwargs)
-            del tensors, q, k, v
+            del tensors, inputs
             if computed is None:
                 return func(*args, **kwargs)
             self._worked.add(kind)
             return computed
-        del tensors, q, k, v
+        del tensors, inputs
         try:
             output: Tensor = empties(*args, **kwargs)
         except Exception as error:
@@ -133,13 +133,11 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
     def _computed(self, *args: Any, **kwargs: Any) -> Tensor | None:
         """Compute a call with the backend, in the layout that ComfyUI asks for; None where it must not."""
         call: ModelCall = kwargs["transformer_options"][KEY]
-        q, k, v, mask, heads_first_out = _to_heads(*args, **kwargs)
+        inputs, heads_first_out = _to_heads(*args, **kwargs)
         output = self.policy.attend(
             call.activities[self.kind],
-            _place(q, k),
-            *(q, k, v, mask),
-            scale=kwargs.get("scale"),
-            enable_gqa=bool(kwargs.get("enable_gqa", False)),
+            _place(inputs),
+            inputs,
             full_precision=_full_precision(kwargs),
             evaluation=None if is_compiling() else call.evaluation,
         )
@@ -200,8 +198,8 @@ def _in_place_of(network: torch.nn.Module) -> tuple[str, ...]:
     return (*started, *checkpoint_attention_overrides(network))
 
 
-def _place(q: Tensor, k: Tensor) -> str:
-    return "self-attention" if q.shape[2] == k.shape[2] else "cross-attention"
+def _place(inputs: Inputs) -> str:
+    return "self-attention" if inputs.q.shape[2] == inputs.k.shape[2] else "cross-attention"
 
 
 def _full_precision(options: Options) -> bool:
@@ -230,9 +228,14 @@ def _to_heads(
     attn_precision: torch.dtype | None = None,
     skip_reshape: bool = False,
     skip_output_reshape: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
     **kwargs: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-    """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes."""
+) -> tuple[Inputs, bool]:
+    """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes.
+
+    Return too whether the output is to stay so.
+    """
     if not skip_reshape:  # [B, N, H*D] -> [B, H, N, D]; with grouped queries, k and v have fewer heads of the same size
         width = q.shape[-1] // heads
         q, k, v = (
@@ -243,4 +246,4 @@ def _to_heads(
             mask = mask.unsqueeze(0)
         if mask.ndim == 3:
             mask = mask.unsqueeze(1)
-    return q, k, v, mask, skip_output_reshape
+    return Inputs(q, k, v, mask, scale, bool(enable_gqa)), skip_output_reshape

@@ -14,6 +14,7 @@ from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
 from ....core.technique import COMPILATION, TOKEN_MERGING, Policy
+from ...attention.backend import Inputs
 from ...attention.policy import AUTO, AttentionPolicy, limit_of
 from ...attention.registry import names
 from .components import CONTROLNET, DENOISER, VAE, device_of
@@ -133,11 +134,10 @@ class ComponentAttention(PipelineTechnique):
     def _routed(self, host: Host, name: str, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
+            inputs = Inputs(q, k, v, mask, scale, enable_gqa)
             plain = not options.get("is_causal") and not options.get("dropout_p")
             refusal = None if plain else "causal attention or dropout (takes neither)"
-            output = self.policy.attend(
-                self.activity, name, q, k, v, mask, scale, enable_gqa, refusal, evaluation=host.evaluation
-            )
+            output = self.policy.attend(self.activity, name, inputs, refusal, evaluation=host.evaluation)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
         return intercepted(forward, attend, lambda: self.activity.fall_back(_NO_SDPA))

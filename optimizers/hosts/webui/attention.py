@@ -10,6 +10,7 @@ from torch import Tensor
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
+from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
 from .technique import Sampling, WebUITechnique
 from .unet import is_unet, transformer_blocks
@@ -54,7 +55,7 @@ class WebUIAttention(WebUITechnique):
             """Return why the backend cannot take a call, before anything is projected for it: by its shapes alone."""
             like = x.new_empty((), dtype=self._dtype)
             q, k = (like.expand(len(tokens), heads, tokens.shape[1], size) for tokens in (x, keys))
-            return self.policy.refusal(q, k, k)
+            return self.policy.refusal(Inputs(q, k, k))
 
         def split(tokens: Tensor) -> Tensor:
             """[batch, tokens, heads * size] -> [batch, heads, tokens, size]."""
@@ -74,7 +75,7 @@ class WebUIAttention(WebUITechnique):
                 self.activity.fall_back(reason)
                 return forward(x, context, *args, **options)
             q, k, v = layer.to_q(x), layer.to_k(keys), layer.to_v(keys if value is None else value)
-            output = self.policy.attend(self.activity, name, split(q), split(k), split(v), None, None, False)
+            output = self.policy.attend(self.activity, name, Inputs(split(q), split(k), split(v)))
             if output is None:  # the kernel failed: from now on its calls are refused
                 return forward(x, context, **options)
             return layer.to_out(output.transpose(1, 2).flatten(2))
