@@ -7,7 +7,7 @@ has to be clearly quicker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -54,8 +54,7 @@ def rivals_for(device: torch.device, dtype: torch.dtype, head_sizes: list[int]) 
 class QuickestKernel:
     """The choice of kernels for one model: ``rivals`` by the names of their backends, and the host's own.
 
-    ``file`` keeps the times for the next start; None keeps them in this object. ``in_compiled``: what compiled code
-    uses, by head size, as nothing can be timed while it is traced.
+    ``file`` keeps the times for the next start; None keeps them in this object.
     """
 
     def __init__(
@@ -68,18 +67,15 @@ class QuickestKernel:
         self._chosen: dict[object, Chosen] = {}
         self._without_memory = False
         self._lines: dict[str, None] = {}
-        self.in_compiled: dict[int, Chosen] = {}
 
     def choose(self, own: AttentionFunction, inputs: Inputs) -> Chosen:
-        """Return the kernel for a call, the host's own for one with a mask.
+        """Return the kernel for a call; the host's own for one with a mask, and in compiled code.
 
-        The first call of its kind is timed, which waits for the device.
+        The first call of its kind is timed, which waits for the device: nothing can be timed while code is traced.
         """
         q, k, v, mask, *_ = inputs
-        if mask is not None:
+        if mask is not None or is_compiling():
             return OWN, None
-        if is_compiling():
-            return self.in_compiled.get(q.shape[-1], (OWN, None))
         signature = (q.shape, k.shape, v.shape, q.dtype)
         chosen = self._chosen.get(signature)
         if chosen is None:
@@ -96,28 +92,6 @@ class QuickestKernel:
                 return OWN, None
             self._chosen[signature] = chosen
         return chosen
-
-    def time_ahead(self, own: AttentionFunction, calls: Iterable[tuple[int, int, int, int]]) -> None:
-        """Decide what compiled code uses for each head size, by its largest self-attention.
-
-        ``calls``: batch, heads, tokens and head size of each.
-        """
-        for batch, heads, tokens, size in sorted(calls, key=lambda call: call[1] * call[2] ** 2, reverse=True):
-            if size in self.in_compiled:
-                continue
-            shape = (batch, tokens, min(heads, _timed_heads(batch, tokens, tokens, size)), size)
-            try:
-                # A generator of our own: a sampler may draw from torch's.
-                random = torch.Generator(self._device).manual_seed(0)
-                drawn = (torch.randn(shape, device=self._device, dtype=self._dtype, generator=random) for _ in "qkv")
-                q, k, v = (tensor.transpose(1, 2) for tensor in drawn)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                return
-            chosen = self.choose(own, Inputs(q, k, v))
-            if not self._without_memory:
-                self.in_compiled[size] = chosen
 
     def began(self) -> None:
         """Time kernels again where memory had run out: it may have been freed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
 from ...attention.backend import Inputs, Mask
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
-from ...attention.quickest import OWN, QuickestKernel
+from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import Attend, add_layer
 from .attention_owner import SLOT, start_option
@@ -25,9 +25,8 @@ from .newer import checkpoint_attention_overrides, layers_with_a_preference
 from .paths import user_folder
 from .protocols import ModelPatcher, Options
 from .stack import KEY, ComfyTechnique, LostInputs, ModelCall
-from .unet import AttentionBlock, attention_blocks
+from .unet import attention_blocks
 
-SAME = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name="sdpa")
 SAME_AND_QUICKEST = phrase("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
@@ -52,13 +51,12 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
                 "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
                 "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
             )
-        self._blocks = attention_blocks(patcher) if is_unet(patcher) else ()
-        self._head_sizes = sorted({block.head_dim for block in self._blocks}) or [64, 128]
+        blocks = attention_blocks(patcher) if is_unet(patcher) else ()
         policy = AttentionPolicy(
             name,
             torch.device(patcher.load_device),
             inference_dtype(patcher),
-            self._head_sizes,
+            sorted({block.head_dim for block in blocks}) or [64, 128],
             user_folder("attention_timings.json"),
             host_sdpa=_host_sdpa,
             always_raised=(InterruptProcessingException,),
@@ -77,20 +75,16 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             activity.skip(HOST_DOES_IT, self._chosen)
             return
         quickest, name = self.policy.quickest, self.policy.backend.name
+        if find(call.techniques, COMPILATION) is not None:
+            quickest = None  # nothing can be timed in compiled code
         same = call.transformer_options.get(SLOT) is None and _host_computes(_function_of(name))
-        if same and (quickest is None or self._host_is_quickest(call, quickest)):
+        if same and (quickest is None or frozenset(call.shapes.items()) in self._nothing_gained):
             same_by_itself = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name=name)
             activity.skip(HOST_DOES_IT, same_by_itself if quickest is None else SAME_AND_QUICKEST)
             return
         add_layer(call.transformer_options, self._layer, activity, self._boxed_layer)
         if quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
-
-    def _host_is_quickest(self, call: ModelCall, quickest: QuickestKernel) -> bool:
-        if find(call.techniques, COMPILATION) is None:
-            return frozenset(call.shapes.items()) in self._nothing_gained
-        quickest.time_ahead(self.policy.function, _typical_calls(call.shapes["x"], self._blocks, self._head_sizes))
-        return all(name == OWN for name, _ in quickest.in_compiled.values())
 
     def _note(self, shapes: Hashable, activity: Activity) -> None:
         """Remember a model call in which the host's own kernel was the quickest everywhere: later ones need no hook."""
@@ -144,23 +138,6 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         if output is None or heads_first_out:
             return output
         return output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
-
-
-def _typical_calls(
-    latent: Sequence[int], blocks: Sequence[AttentionBlock], head_sizes: Sequence[int]
-) -> set[tuple[int, int, int, int]]:
-    """Return batch, heads, tokens and head size of self-attentions before they are computed.
-
-    Of networks that are no UNets only the latent is known from outside: most join two of its places on each side to a
-    token, and have about 24 heads.
-    """
-    batch, height, width = latent[0], latent[-2], latent[-1]
-    if not blocks:
-        frames = latent[2] if len(latent) == 5 else 1
-        return {(batch, 24, max(1, frames * height * width // 4), size) for size in head_sizes}
-    sizes = {(block.channels // block.head_dim, *block.size((height, width)), block.head_dim)
-             for block in blocks if block.self_attention}  # fmt: skip
-    return {(batch, heads, rows * columns, size) for heads, rows, columns, size in sizes}
 
 
 def _function_of(backend: str) -> Attend | None:
