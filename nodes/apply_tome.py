@@ -12,8 +12,7 @@ from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset
-from .common import Made, TechniqueNode
-from .inputs import setting_input
+from .common import Made, TechniqueNode, setting_input
 
 
 class PacelineApplyToMe(TechniqueNode):

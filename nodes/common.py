@@ -11,8 +11,9 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import CannotHelp
 from ..core.phrases import phrase
+from ..core.settings import Settings, setting
 from ..optimizers.hosts.comfyui.reporting import announce
-from ..server.attaching import attach_for
+from ..server.recipes import attach_for
 
 Made = tuple[Any, ...]
 """What an object of ComfyUI is wrapped in to carry techniques, the technique, and further outputs of the node."""
@@ -98,3 +99,24 @@ class TechniqueNode(OptimizingNode):
     def apply(cls, **inputs: Any) -> io.NodeOutput:
         target, technique, *others = cls.technique(**inputs)
         return io.NodeOutput(attach_for(cls.node_id(), target, technique), *others)
+
+
+def setting_input(owner: type[Settings], name: str, tooltip: str, **options: Any) -> io.Input:
+    """Return the input for the field ``name`` of the settings ``owner``.
+
+    ``options`` go before what the field says: ``id`` for an input of another name, ``options`` or ``max`` for less.
+    """
+    found = setting(owner, name)
+    limits, default = found.metadata, found.default
+    given: dict[str, Any] = {"id": name, "default": default, "tooltip": tooltip}
+    if "choices" in limits:
+        choices = [str(value) for value in limits["choices"]]
+        return io.Combo.Input(**given | {"options": choices} | options)
+    if isinstance(default, bool):
+        return io.Boolean.Input(**given | options)
+    if isinstance(default, str):
+        return io.String.Input(**given | options)
+    given |= {"min": limits["minimum"], "max": limits["maximum"]}
+    if isinstance(default, int):
+        return io.Int.Input(**given | options)
+    return io.Float.Input(**given | {"step": 0.01} | options)

@@ -9,8 +9,7 @@ from comfy_api.latest import io
 
 from ..core.errors import require_choice
 from ..optimizers.compilation.settings import BACKENDS, NetworkSettings
-from .common import TechniqueNode
-from .inputs import setting_input
+from .common import TechniqueNode, setting_input
 
 _setting = partial(setting_input, NetworkSettings)
 

@@ -11,9 +11,8 @@ from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-from .common import Made
+from .common import Made, setting_input
 from .compile_inputs import CompileNode, compile_inputs, network_settings
-from .inputs import setting_input
 
 _FORMER_MODE = "cuda-graph"
 """Recorded CUDA graphs in this pack's own way. It is gone, but saved workflows have it."""

@@ -11,8 +11,7 @@ from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.precision.settings import PrecisionSettings
-from .common import Made, TechniqueNode
-from .inputs import setting_input
+from .common import Made, TechniqueNode, setting_input
 
 SEARCH_ALIASES = ("dtype", "bf16", "fp16", "fp32", "half precision", "channels_last")
 """What people search both precision nodes by."""

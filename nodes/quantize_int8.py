@@ -12,8 +12,7 @@ from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatc
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import QuantizationSettings
 from ..workbench.comfyui.links import fitting, mismatch_explained, require_conditioning, require_latent
-from .common import Made, TechniqueNode
-from .inputs import setting_input
+from .common import Made, TechniqueNode, setting_input
 
 
 class PacelineQuantizeInt8(TechniqueNode):

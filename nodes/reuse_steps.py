@@ -11,8 +11,7 @@ from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.step_reuse import ComfyStepReuse
 from ..optimizers.step_reuse.settings import TOOLTIPS, StepReuseSettings
-from .common import Made, TechniqueNode
-from .inputs import setting_input
+from .common import Made, TechniqueNode, setting_input
 
 
 class PacelineReuseSteps(TechniqueNode):

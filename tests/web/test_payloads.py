@@ -252,7 +252,7 @@ def test_a_prompt_without_a_page_tells_no_page(server):
 
 @pytest.mark.usefixtures("comfy")
 def test_a_node_whose_work_a_later_one_replaces_is_told(server):
-    from paceline.server.attaching import attach_for
+    from paceline.server.recipes import attach_for
 
     def technique(ratio: float) -> SimpleNamespace:
         policy = SimpleNamespace(clauses=lambda: ("waiting",), describe=lambda: f"ratio {ratio}")

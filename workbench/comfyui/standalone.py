@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -70,26 +69,6 @@ def exit_status(run: Callable[[], object], stopped: str) -> int:
         print(stopped, file=sys.stderr)
         return 130
     return 0
-
-
-def run_command(
-    arguments: Sequence[str], pack: Path, parser: ArgumentParser, run: Callable[[Namespace], None], stopped: str
-) -> int:
-    """Run a command that samples, once ComfyUI can be imported, and return the exit status.
-
-    ``parser`` reads the command's own arguments, ``--comfyui`` among them; ``stopped`` as for ``exit_status``.
-    """
-    own, comfyuis = split_arguments(arguments)
-    options = parser.parse_args(own)
-
-    def run_inside() -> None:
-        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
-        import torch
-
-        with torch.inference_mode():
-            run(options)
-
-    return exit_status(run_inside, stopped)
 
 
 def say(text: str) -> None:

@@ -29,7 +29,7 @@ class ControlNetTarget(NetworkTarget[ControlNet]):
         return copy
 
 
-class _WithTechniques:
+class _ControlNetWithTechniques:
     control_model: Module
     control_model_wrapped: NetworkPatcher
 
@@ -99,13 +99,13 @@ def controlnets_in(conditioning: Conditioning) -> Iterator[ControlNet]:
 
 
 def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
-    plain = cast(type[ControlNet], plain_class(control_net, _WithTechniques))
+    plain = cast(type[ControlNet], plain_class(control_net, _ControlNetWithTechniques))
     copy = plain.copy(control_net)
     if stack.techniques:
         setattr(copy, STACK, stack)
         if hasattr(control_net, HOME):
             setattr(copy, HOME, getattr(control_net, HOME))
-        copy.__class__ = class_with(_WithTechniques, type(copy))
+        copy.__class__ = class_with(_ControlNetWithTechniques, type(copy))
     return copy
 
 

@@ -8,11 +8,11 @@ both survive copies made by other nodes.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import TypeVar
 
 from torch.nn import Module
 
-from ....core.calls import Args, Kwargs
 from ....core.errors import WrongObject, kind_of
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .protocols import VAE, NetworkPatcher
@@ -30,33 +30,12 @@ class VAETarget(NetworkTarget["VAE"]):
         if not techniques:
             return at_home(bare)
         setattr(bare, STACK, Stack(techniques))
-        bare.__class__ = class_with(_WithTechniques, type(bare))
+        bare.__class__ = class_with(_VAEWithTechniques, type(bare))
         return bare
 
 
-class _WithTechniques:
-    """Comes before ComfyUI's VAE in the class of a copy that carries techniques.
-
-    A short-lived copy with the plain class, which sees the proxy as its network, runs each call: even two threads that
-    use one VAE at once do not meet.
-    """
-
-    first_stage_model: Module
-    patcher: NetworkPatcher
-
-    def decode(self, *args: object, **kwargs: object) -> object:
-        return self._with_techniques("decode", args, kwargs)
-
-    def decode_tiled(self, *args: object, **kwargs: object) -> object:
-        return self._with_techniques("decode_tiled", args, kwargs)
-
-    def encode(self, *args: object, **kwargs: object) -> object:
-        return self._with_techniques("encode", args, kwargs)
-
-    def encode_tiled(self, *args: object, **kwargs: object) -> object:
-        return self._with_techniques("encode_tiled", args, kwargs)
-
-    def _with_techniques(self, name: str, args: Args, kwargs: Kwargs) -> object:
+def _run_with_techniques(name: str) -> Callable[..., object]:
+    def run(self: _VAEWithTechniques, *args: object, **kwargs: object) -> object:
         stack = stack_on(self)
         call = NetworkCall(self.first_stage_model, self.patcher, _METHODS)
         plain = _bare_copy(self)
@@ -70,11 +49,26 @@ class _WithTechniques:
             count(stack, call)
             stack.finish(call)
 
+    return run
+
+
+class _VAEWithTechniques:
+    """Comes before ComfyUI's VAE in the class of a copy that carries techniques.
+
+    A short-lived copy with the plain class, which sees the proxy as its network, runs each call: even two threads that
+    use one VAE at once do not meet.
+    """
+
+    first_stage_model: Module
+    patcher: NetworkPatcher
+
+    decode, encode, decode_tiled, encode_tiled = map(_run_with_techniques, _METHODS)
+
 
 def _bare_copy(vae: _T) -> _T:
     bare = copy.copy(vae)
-    if isinstance(bare, _WithTechniques):
-        bare.__class__ = plain_class(bare, _WithTechniques)
+    if isinstance(bare, _VAEWithTechniques):
+        bare.__class__ = plain_class(bare, _VAEWithTechniques)
         del bare.__dict__[STACK]
     return bare
 

@@ -33,20 +33,6 @@ class Model(Protocol):
     def register_forward_pre_hook(self, hook: Function) -> RemovableHandle: ...
 
 
-class Pipeline(Protocol):
-    """A diffusers pipeline: its parts by name, each of them only in pipelines that have it."""
-
-    unet: Model
-    transformer: Model
-
-    @property
-    def components(self) -> Mapping[str, Any]: ...
-
-    def set_progress_bar_config(self, *, disable: bool) -> None: ...
-
-    def __call__(self, *args: object, **kwargs: object) -> Any: ...
-
-
 class DiffusersUNet(Protocol):
     """A ``UNet2DConditionModel``."""
 

@@ -1,8 +1,7 @@
 """A sweep over settings in ComfyUI: each cell is a comparison of the cell's nodes with the plain model."""
 
 from .cells import Bench
-from .identity import upstream
-from .run import Finished, SweepPlan, describe_cell, run_sweep
+from .run import Finished, SweepPlan, describe_cell, run_sweep, upstream
 from .storages import storage_named
 
 __all__ = ["Bench", "Finished", "SweepPlan", "describe_cell", "run_sweep", "storage_named", "upstream"]

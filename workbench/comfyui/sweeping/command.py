@@ -25,7 +25,15 @@ from ..comparison import ComparisonSettings
 from ..latents import empty_latent
 from ..output_files import path_of
 from ..sampling import SamplingJob
-from ..standalone import load_checkpoint, model_file, run_command, say
+from ..standalone import (
+    exit_status,
+    find_comfyui,
+    load_checkpoint,
+    model_file,
+    say,
+    split_arguments,
+    start_comfyui,
+)
 from .cells import Bench
 from .run import Finished, SweepPlan, run_sweep
 from .storages import storage_named
@@ -48,8 +56,17 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
 
     ``nodes`` imports what composes our nodes, once ComfyUI can be imported; ``pack`` is our folder, as it was named.
     """
-    stopped = "Stopped. The same command continues from here."
-    return run_command(arguments, pack, _parser(), lambda options: _show(_run(options, nodes())), stopped)
+    own, comfyuis = split_arguments(arguments)
+    options = _parser().parse_args(own)
+
+    def run() -> None:
+        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
+        import torch
+
+        with torch.inference_mode():
+            _show(_run(options, nodes()))
+
+    return exit_status(run, "Stopped. The same command continues from here.")
 
 
 def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from PIL import Image
 
+from ....core.devices import device_name
 from ....core.errors import require_number
 from ....core.phrases import phrase
+from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
 from ...sweep.axes import Axes, Cell, Range
@@ -18,9 +24,9 @@ from ...sweep.results import Result, best, pareto_front, to_csv, to_markdown
 from ...sweep.study import Sweep, SweepSettings
 from ..comparison import environment
 from ..long_running import progress_bar
+from ..machine import host_version
 from ..output_files import Entry, OutputFiles
 from .cells import Bench
-from .identity import job_identity
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def run_sweep(
 ) -> Finished:
     """Measure all cells that have no result yet, and write plot, tables and preset.
 
-    ``source`` tells where everything that is connected comes from (:func:`..identity.upstream`); ``workflow`` goes into
+    ``source`` tells where everything that is connected comes from (:func:`upstream`); ``workflow`` goes into
     the plot's file; ``watch`` is given all results and the number of cells, at the start and after each cell.
 
     Raises:
@@ -177,3 +183,52 @@ def _summary(results: list[Result], total: int, chosen: Result | None, plan: Swe
         lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
         lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset).")
     return "\n".join(lines)
+
+
+def job_identity(bench: Bench, source: str) -> dict[str, str]:
+    """Return what must be the same for two results to stand in one table, by names that an error can show.
+
+    For ``source`` see :func:`upstream`.
+    """
+    job = bench.job
+    least, most = bench.settings.rounds(job.prompts)
+    return {
+        "model": describe_model(bench.model),
+        "what is connected": source,
+        "sampler": f"{job.sampler_name}, {job.scheduler}, {job.steps} steps, cfg {job.cfg:g}, denoise {job.denoise:g}",
+        "seed": str(job.seed),
+        "runs": f"seeds {least} to {most}, after {bench.settings.warmup_runs}",
+        "device": device_name(bench.model.load_device),
+        "torch": torch.__version__,
+        "ComfyUI": host_version(),
+        "difference in": "RMSE",  # earlier versions could judge by LPIPS
+    }
+
+
+def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str, ...]) -> str:
+    """Return a digest of everything that leads to some inputs of a node, whatever the ids of the nodes are.
+
+    ``prompt`` is a workflow in ComfyUI's API format, None outside of a workflow; ``inputs`` are names.
+    """
+    if not prompt or node not in prompt:
+        return "not from a workflow"
+    known: dict[str, str] = {}
+
+    def digest(identifier: str) -> str:
+        if identifier not in known:
+            entry = prompt[identifier]
+            content = {name: value(given) for name, given in entry.get("inputs", {}).items()}
+            known[identifier] = _hash([entry.get("class_type"), content])
+        return known[identifier]
+
+    def value(given: object) -> object:
+        # A link is [id of the node, number of its output].
+        if isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and given[0] in prompt:
+            return [digest(given[0]), given[1]]
+        return given
+
+    return _hash({name: value(prompt[node]["inputs"].get(name)) for name in inputs})[:16]
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
