@@ -21,7 +21,7 @@ from comfy_host.pack import load_pack  # noqa: E402
 
 load_pack()
 from paceline.core.errors import PacelineError  # noqa: E402
-from paceline.optimizers.attention.backend import AttentionCall  # noqa: E402
+from paceline.optimizers.attention.backend import AttentionCall, Inputs  # noqa: E402
 from paceline.optimizers.attention.registry import BACKENDS, require  # noqa: E402
 
 # name: batch, heads, tokens, tokens of keys, channels of a head
@@ -55,8 +55,8 @@ def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, roun
         try:
             run = require(backend.name, device, dtype, channels)
             if backend.refusal(call) is None:
-                run(q, k, v)
-                variants[backend.name] = partial(run, q, k, v)
+                run(Inputs(q, k, v))
+                variants[backend.name] = partial(run, Inputs(q, k, v))
         except (PacelineError, RuntimeError) as error:
             print(f"{backend.name}: {str(error).splitlines()[0]}", file=sys.stderr)
     expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 Mask = Tensor | None
-"""What may be seen, see :class:`AttentionFunction`; None: everything."""
+"""What may be seen, see :class:`Inputs`; None: everything."""
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
@@ -20,34 +20,14 @@ HALVES = (torch.float16, torch.bfloat16)
 CUDA_MAX_BATCH = 2**15
 
 
-class AttentionFunction(Protocol):
-    """softmax(Q K^T * scale + mask) V, without dropout and without causality.
+class Inputs(NamedTuple):
+    """The arguments of one call of attention.
 
     q ``[batch, query_heads, query_tokens, head_dim]``, k and v ``[batch, key_heads, key_tokens, head_dim]`` (v may have
-    another size), all of one dtype and device; the result has the dtype of ``q``. ``mask`` broadcasts to ``[batch,
-    query_heads, query_tokens, key_tokens]`` from two or four dimensions: boolean (True takes part) or added to the
-    scaled scores. ``scale`` None means ``head_dim ** -0.5``. ``enable_gqa``: query heads ``i*n .. i*n + n-1`` read key
-    head ``i``, as in torch's SDPA.
-
-    A query that may see no key at all gives zeros, as torch's SDPA does since 2.5. Calls outside of the limits raise
-    ValueError or RuntimeError: no backend quietly uses another one.
+    another size), all of one dtype and device. ``mask`` broadcasts to ``[batch, query_heads, query_tokens,
+    key_tokens]`` from two or four dimensions: boolean (True takes part) or added to the scaled scores. ``scale`` None
+    means ``head_dim ** -0.5``. ``enable_gqa``: query heads ``i*n .. i*n + n-1`` read key head ``i``, as in torch.
     """
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: Mask = None,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Tensor:
-        """Compute attention."""
-
-
-class Inputs(NamedTuple):
-    """The arguments of one call of an ``AttentionFunction``."""
 
     q: Tensor
     k: Tensor
@@ -56,8 +36,13 @@ class Inputs(NamedTuple):
     scale: float | None = None
     enable_gqa: bool = False
 
-    def given_to(self, function: AttentionFunction) -> Tensor:
-        return function(self.q, self.k, self.v, mask=self.mask, scale=self.scale, enable_gqa=self.enable_gqa)
+
+AttentionFunction = Callable[[Inputs], Tensor]
+"""softmax(Q K^T * scale + mask) V in the dtype of ``q``, without dropout and without causality.
+
+A query that may see no key at all gives zeros, as torch's SDPA does since 2.5. Calls outside of the limits raise
+ValueError or RuntimeError: no backend quietly uses another one.
+"""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from .backend import CUDA_HALF, AttentionFunction, Backend, Mask
+from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs
 from .scores import match_heads
 
 
 def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-    ) -> Tensor:
+    def attention(inputs: Inputs) -> Tensor:
+        q, k, v, mask, scale, enable_gqa = inputs
         if mask is not None:
             raise ValueError("Flash attention takes no mask.")
         if not enable_gqa:
@@ -35,7 +34,7 @@ def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
 
 @cache
 def load_flash2() -> AttentionFunction:
-    """Import flash_attn and return its attention in the layout of ``AttentionFunction``."""
+    """Import flash_attn and return its attention."""
     from flash_attn import flash_attn_func
 
     return _wrap(flash_attn_func)
@@ -43,7 +42,7 @@ def load_flash2() -> AttentionFunction:
 
 @cache
 def load_flash3() -> AttentionFunction:
-    """Import flash_attn_interface (FlashAttention-3) and return it in the layout of ``AttentionFunction``."""
+    """Import flash_attn_interface (FlashAttention-3) and return it."""
     from flash_attn_interface import flash_attn_func
 
     return _wrap(flash_attn_func)

@@ -15,20 +15,19 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from .backend import CUDA, HALVES, AttentionFunction, Backend, Mask
+from .backend import CUDA, HALVES, AttentionFunction, Backend, Inputs
 from .scores import match_heads
 
 
 @functools.cache
 def load() -> AttentionFunction:
-    """Import comfy_kitchen and return its int8 attention in the layout of ``AttentionFunction``."""
+    """Import comfy_kitchen and return its int8 attention."""
     int8_attention = vars(import_module("comfy_kitchen")).get("int8_attention")
     if int8_attention is None:
         raise ImportError("cannot import name 'int8_attention'")
 
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-    ) -> Tensor:
+    def attention(inputs: Inputs) -> Tensor:
+        q, k, v, mask, scale, enable_gqa = inputs
         if not enable_gqa:
             match_heads(q, k, v, enable_gqa)  # the kernel itself would group unequal heads without being asked
         q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))

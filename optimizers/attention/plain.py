@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .backend import Backend, Mask
+from .backend import Backend, Inputs, Mask
 from .scores import (
     NEGATIVE_INFINITY,
     flat_heads,
@@ -30,10 +30,9 @@ KEY_CHUNK = 4096
 SMALLEST_CHUNK = 64
 
 
-def vanilla(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-) -> Tensor:
+def vanilla(inputs: Inputs) -> Tensor:
     """Vaswani et al. 2017 (arXiv 1706.03762), equation 1, as diffusers' ``AttnProcessor``; softmax always in fp32."""
+    q, k, v, mask, scale, enable_gqa = inputs
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = masked_scores(flat_heads(q), flat_heads(k), scale, mask, heads=q.shape[1])
@@ -68,20 +67,12 @@ def sub_quadratic_chunks(heads: int, queries: int, keys: int, element_bytes: int
     return even_chunk(queries, entries // key_chunk), key_chunk
 
 
-def split(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Mask = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    max_bytes: int = SPLIT_MAX_BYTES,
-) -> Tensor:
+def split(inputs: Inputs, max_bytes: int = SPLIT_MAX_BYTES) -> Tensor:
     """Full softmax over slices of the queries (sliced attention of diffusers and ComfyUI).
 
     ``max_bytes`` bounds each temporary (see ``split_chunk``); up to three live at once.
     """
+    q, k, v, mask, scale, enable_gqa = inputs
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     batch, heads, queries, _ = q.shape
@@ -97,20 +88,12 @@ def split(
     return _in_slices(q, v, mask, chunk, attend)
 
 
-def sub_quadratic(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Mask = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    max_bytes: int = SUB_QUADRATIC_MAX_BYTES,
-) -> Tensor:
+def sub_quadratic(inputs: Inputs, max_bytes: int = SUB_QUADRATIC_MAX_BYTES) -> Tensor:
     """Rabe & Staats 2021 (arXiv 2112.05682): queries and keys in chunks, with a running maximum and sum in fp32.
 
     ``max_bytes`` bounds each temporary, except the fp32 accumulator of as many elements as a slice of the output.
     """
+    q, k, v, mask, scale, enable_gqa = inputs
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     batch, heads, queries, _ = q.shape

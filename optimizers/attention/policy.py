@@ -120,7 +120,7 @@ class AttentionPolicy(Policy):
                 place, quicker = self.quickest.choose(function, inputs)
                 function = quicker or function
             try:
-                output = inputs.given_to(function)
+                output = function(inputs)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
                 reason = self.failed(error, kind_of(inputs))
             else:
@@ -142,7 +142,7 @@ class AttentionPolicy(Policy):
         rows = rows_to_compare(inputs.q.shape[2])
         some = inputs._replace(q=inputs.q[:, :, rows], mask=slice_mask(inputs.mask, rows))
         try:
-            evaluation.compare(layer, output[:, :, rows], some.given_to(get(OWN).load()))
+            evaluation.compare(layer, output[:, :, rows], get(OWN).load()(some))
         except Exception as error:
             evaluation.compares = False
             if not is_out_of_memory(error):

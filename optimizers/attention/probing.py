@@ -15,7 +15,7 @@ from importlib import metadata
 import torch
 
 from ...core.devices import is_out_of_memory
-from .backend import AttentionCall, AttentionFunction, Backend
+from .backend import AttentionCall, AttentionFunction, Backend, Inputs
 
 TOKENS = 64
 HEADS = 2
@@ -104,7 +104,7 @@ def _relative_error(function: AttentionFunction, device: torch.device, dtype: to
     size = (1, HEADS, TOKENS, head_dim)
     q, k, v = (torch.randn(size, generator=generator, device="cpu", dtype=torch.float32).to(dtype) for _ in "qkv")
     with torch.no_grad():
-        out = function(q.to(device), k.to(device), v.to(device)).to("cpu", torch.float64)
+        out = function(Inputs(q.to(device), k.to(device), v.to(device))).to("cpu", torch.float64)
         q, k, v = (t.double() for t in (q, k, v))
         expected = torch.softmax(q @ k.transpose(-1, -2) * head_dim**-0.5, dim=-1) @ v
     if out.shape != expected.shape:

@@ -111,11 +111,11 @@ class QuickestKernel:
             heads = _timed_heads(call.batch, call.query_tokens, call.key_tokens, call.head_dim)
             q, k, v = (tensor[:, :heads] for tensor in inputs[:3])
             inputs = inputs._replace(q=q, k=k, v=v)
-        functions = {OWN: partial(inputs.given_to, own)}
+        functions = {OWN: partial(own, inputs)}
         for name, rival in self._rivals.items():
             if get(name).refusal(call) is not None:
                 continue
-            function = partial(inputs.given_to, rival)
+            function = partial(rival, inputs)
             try:
                 function()
             except Exception as error:  # a kernel that cannot run is not the quickest

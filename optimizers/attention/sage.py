@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backend import CUDA_HALF, AttentionFunction, Backend, Mask
+from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs
 from .scores import match_heads
 
 # Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
@@ -30,15 +30,14 @@ def pad_head_dim(head_dim: int) -> int:
 
 @functools.cache
 def load() -> AttentionFunction:
-    """Import sageattention and return its attention in the layout of ``AttentionFunction``."""
+    """Import sageattention and return its attention."""
     from sageattention import sageattn
 
     # 2.x swallows unknown keywords, so a mask or smooth_k given to it would be ignored silently: look before passing.
     is_version_1 = "smooth_k" in inspect.signature(sageattn).parameters
 
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-    ) -> Tensor:
+    def attention(inputs: Inputs) -> Tensor:
+        q, k, v, mask, scale, enable_gqa = inputs
         if mask is not None:
             raise ValueError("SageAttention takes no mask.")
         if not enable_gqa:

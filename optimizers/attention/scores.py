@@ -40,7 +40,7 @@ def flat_heads(tensor: Tensor) -> Tensor:
 def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) -> Tensor:
     """Return ``q k^T * scale + mask``, ``[batch, heads, queries, keys]``, in the dtype of q.
 
-    q and k are ``[batch * heads, tokens, head_dim]``; ``mask`` as in ``AttentionFunction``.
+    q and k are ``[batch * heads, tokens, head_dim]``; ``mask`` as in ``Inputs``.
     """
     nothing = q.new_zeros((1, 1, 1))  # with beta=0 it is not read; baddbmm is what takes a scale
     scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=scale)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.devices import is_compiling
-from .backend import CUDA, CUDA_HALF, HALVES, AttentionFunction, Backend, Limits, Mask
+from .backend import CUDA, CUDA_HALF, HALVES, AttentionFunction, Backend, Inputs, Limits
 from .scores import match_heads
 
 try:
@@ -38,10 +38,9 @@ _SWITCHES = {
 """The name of each kernel in torch.backends.cuda."""
 
 
-def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-) -> Tensor:
+def sdpa(inputs: Inputs) -> Tensor:
     """Torch's SDPA with the kernel that torch chooses."""
+    q, k, v, mask, scale, enable_gqa = inputs
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):
         mask = mask.to(q.dtype)  # fused kernels refuse an additive mask of another dtype
     grouped = {"enable_gqa": True} if enable_gqa else {}  # torch before 2.5 does not know it
@@ -62,22 +61,20 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
         if hasattr(flags, f"enable_{switch}_sdp")
     ]
 
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-    ) -> Tensor:
-        if enable_gqa and repeat_heads:
-            k, v = match_heads(q, k, v, enable_gqa)
-            enable_gqa = False
+    def attention(inputs: Inputs) -> Tensor:
+        if inputs.enable_gqa and repeat_heads:
+            q, k, v, mask, scale, _ = inputs
+            inputs = Inputs(q, *match_heads(q, k, v, True), mask, scale)
         if is_compiling():  # a lock cannot be traced; tracing is serialised by dynamo itself
             with sdpa_kernel(kernel):
-                return sdpa(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+                return sdpa(inputs)
         # The same as sdpa_kernel in an eighth of its time: this runs in every attention call.
         with _KERNEL_FLAGS:
             changed = [(wanted, switch) for wanted, is_on, switch in switches if is_on() != wanted]
             try:
                 for wanted, switch in changed:
                     switch(wanted)
-                return sdpa(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+                return sdpa(inputs)
             finally:
                 for wanted, switch in changed:
                     switch(not wanted)

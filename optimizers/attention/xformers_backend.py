@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .backend import CUDA, HALVES, AttentionFunction, Backend, Mask
+from .backend import CUDA, HALVES, AttentionFunction, Backend, Inputs
 from .scores import NEGATIVE_INFINITY, match_heads
 
 # xformers reads the bias in vectors of 16 bytes: rows must start at multiples of 8 (fp16) or 4 (fp32) elements.
@@ -36,12 +36,11 @@ def tensor_bias(mask: Tensor, q: Tensor, keys: int) -> Tensor:
 
 @functools.cache
 def load() -> AttentionFunction:
-    """Import xformers and return its attention in the layout of ``AttentionFunction``."""
+    """Import xformers and return its attention."""
     from xformers.ops import memory_efficient_attention
 
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-    ) -> Tensor:
+    def attention(inputs: Inputs) -> Tensor:
+        q, k, v, mask, scale, enable_gqa = inputs
         k, v = match_heads(q, k, v, enable_gqa)
         bias = None if mask is None else tensor_bias(mask, q, k.shape[2])
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))

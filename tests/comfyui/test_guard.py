@@ -55,9 +55,9 @@ def approximate(studio, function, model=None):
 def counting(fault):
     """Return an attention function that hands its call's number and its output to ``fault``."""
 
-    def function(q, k, v, **options):
+    def function(inputs):
         function.calls += 1
-        return fault(function.calls - 1, EXACT(q, k, v, **options))
+        return fault(function.calls - 1, EXACT(inputs))
 
     function.calls = 0
     return function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.attention.backend import AttentionCall, Limits
+from paceline.optimizers.attention.backend import AttentionCall, Inputs, Limits
 from paceline.optimizers.attention.registry import BACKENDS
 
 
@@ -122,10 +122,10 @@ def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():
     flash = BACKENDS["sdpa_flash"]
     assert flash.refusal(AttentionCall.of(q, q, v)) == "value head size 8 with head size 16 (takes equal sizes)"
     with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="No available kernel"):
-        flash.load()(q, q, v)
+        flash.load()(Inputs(q, q, v))
     for name in ("sdpa_efficient", "sdpa_cudnn"):
         with pytest.raises(RuntimeError, match="No viable backend"):
-            BACKENDS[name].load()(q, q, q)
+            BACKENDS[name].load()(Inputs(q, q, q))
 
 
 @pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"])
@@ -136,7 +136,7 @@ def test_the_check_and_the_call_trace_into_one_graph(name):
     def attend(q, k, v, mask):
         if backend.refusal(AttentionCall.of(q, k, v, mask)) is not None:
             return q
-        return function(q, k, v, mask=mask, scale=0.2)
+        return function(Inputs(q, k, v, mask=mask, scale=0.2))
 
     torch._dynamo.reset()
     compiled = torch.compile(attend, backend="eager", fullgraph=True)
@@ -152,4 +152,4 @@ def test_a_traced_forced_kernel_is_still_forced():
     q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 8)
     torch._dynamo.reset()
     with pytest.raises(Exception, match="No available kernel"):
-        torch.compile(flash, backend="eager", fullgraph=True)(q, q, v)
+        torch.compile(flash, backend="eager", fullgraph=True)(Inputs(q, q, v))

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.plain import split, split_chunk, sub_quadratic, sub_quadratic_chunks, vanilla
 from paceline.optimizers.attention.registry import BACKENDS
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,9 +30,9 @@ class LargestStorage(TorchDispatchMode):
         return out
 
 
-def largest_temporary(function, *args, **kwargs) -> int:
+def largest_temporary(function, *args, mask=None, **bounds) -> int:
     with LargestStorage() as seen:
-        function(*args, **kwargs)
+        function(Inputs(*args, mask=mask), **bounds)
     return seen.bytes
 
 
@@ -76,10 +77,10 @@ def test_forced_kernels_put_torchs_flags_back_even_after_an_error():
     torch.backends.cuda.enable_math_sdp(False)
     try:
         before = flags()
-        BACKENDS["sdpa_flash"].load()(q, q, q)
+        BACKENDS["sdpa_flash"].load()(Inputs(q, q, q))
         assert flags() == before
         with pytest.warns(UserWarning), pytest.raises(RuntimeError):
-            BACKENDS["sdpa_flash"].load()(q, q, v)
+            BACKENDS["sdpa_flash"].load()(Inputs(q, q, v))
         assert flags() == before == (True, True, False, True)
     finally:
         torch.backends.cuda.enable_math_sdp(True)
@@ -93,7 +94,7 @@ def test_threads_with_different_forced_kernels_do_not_leave_each_others_flags_be
         function = BACKENDS[name].load()
         try:
             for _ in range(300):
-                function(q, q, q)
+                function(Inputs(q, q, q))
         except Exception as error:
             failures.append(error)
 

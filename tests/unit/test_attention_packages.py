@@ -18,6 +18,7 @@ from paceline.optimizers.attention import kitchen as kitchen_module
 from paceline.optimizers.attention import probing
 from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
+from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import probe
 from paceline.optimizers.attention.quickest import RIVALS
@@ -134,9 +135,9 @@ def test_xformers_layout_bias_scale_and_groups(package, shape, kind):
     mask = None
     if shape is not None:
         mask = torch.rand(shape) > 0.4 if kind == "bool" else torch.randn(shape)
-    out = backend.load()(q, k, v, mask=mask, scale=0.3, enable_gqa=True)
+    out = backend.load()(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True))
     tolerance = {"rtol": 1e-2, "atol": 1e-2} if kind == "float16" else {}
-    torch.testing.assert_close(out, vanilla(q, k, v, mask=mask, scale=0.3, enable_gqa=True), **tolerance)
+    torch.testing.assert_close(out, vanilla(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True)), **tolerance)
 
 
 def test_a_bias_per_key_is_not_blown_up_to_a_matrix():
@@ -167,12 +168,12 @@ def test_flash_layout_scale_and_groups(package, name, module, result):
     package(module, FLASH.format(result=result))
     assert probe(on_cpu(name), "cpu", torch.float32).available
     function, (q, k, v) = BACKENDS[name].load(), tensors(heads=(4, 2))
-    out = function(q, k, v, scale=0.3, enable_gqa=True)
-    torch.testing.assert_close(out, vanilla(q, k, v, scale=0.3, enable_gqa=True))
+    out = function(Inputs(q, k, v, scale=0.3, enable_gqa=True))
+    torch.testing.assert_close(out, vanilla(Inputs(q, k, v, scale=0.3, enable_gqa=True)))
     with pytest.raises(ValueError, match="enable_gqa"):
-        function(q, k, v)  # the kernel would group them without being asked
+        function(Inputs(q, k, v))  # the kernel would group them without being asked
     with pytest.raises(ValueError, match="mask"):
-        function(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool))
+        function(Inputs(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool)))
 
 
 SAGE_1 = """
@@ -200,13 +201,13 @@ def test_sage_pads_scales_and_leaves_its_inputs_alone(package, source, head_dim)
     v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
     copies = [t.clone() for t in (q, k, v)]
     for scale in (None, 0.3):
-        out = function(q, k, v, scale=scale, enable_gqa=True)
-        torch.testing.assert_close(out, vanilla(q, k, v, scale=scale, enable_gqa=True))
+        out = function(Inputs(q, k, v, scale=scale, enable_gqa=True))
+        torch.testing.assert_close(out, vanilla(Inputs(q, k, v, scale=scale, enable_gqa=True)))
     assert all(torch.equal(t, copy) for t, copy in zip((q, k, v), copies, strict=True))
     with pytest.raises(ValueError, match="mask"):
-        function(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool))
+        function(Inputs(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool)))
     with pytest.raises(ValueError, match="enable_gqa"):
-        function(q, k, v)
+        function(Inputs(q, k, v))
 
 
 @pytest.fixture
@@ -256,10 +257,10 @@ def test_kitchens_layout_masks_scale_and_groups(kitchen, shape, head_dim):
     function, (q, k, v) = BACKENDS["kitchen"].load(), tensors(heads=(4, 2), head_dim=head_dim)
     v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
     mask = None if shape is None else torch.rand(shape) > 0.3
-    out = function(q, k, v, mask=mask, scale=0.3, enable_gqa=True)
-    torch.testing.assert_close(out, vanilla(q, k, v, mask=mask, scale=0.3, enable_gqa=True))
+    out = function(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True))
+    torch.testing.assert_close(out, vanilla(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True)))
     with pytest.raises(ValueError, match="enable_gqa"):
-        function(q, k, v)
+        function(Inputs(q, k, v))
 
 
 def test_kitchen_is_approximate_and_never_chosen_by_itself():

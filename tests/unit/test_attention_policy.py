@@ -26,8 +26,8 @@ def attend(policy, activity, head_size=8, keys=24, times=1, **options):
 
 
 def raising(error):
-    def function(q, k, v, **kwargs):
-        function.calls.append(q.shape[-1])
+    def function(inputs):
+        function.calls.append(inputs.q.shape[-1])
         raise error
 
     function.calls = []
@@ -103,9 +103,9 @@ def test_what_is_the_hosts_to_handle_is_raised_and_not_remembered(error):
 
 
 def test_each_head_size_is_tried_and_those_that_fail_are_left_to_the_host(monkeypatch):
-    def no_kernel_for_8(q, k, v, **kwargs):
-        assert q.shape[-1] != 8, "head size"
-        return get("vanilla").load()(q, k, v, **kwargs)
+    def no_kernel_for_8(inputs):
+        assert inputs.q.shape[-1] != 8, "head size"
+        return get("vanilla").load()(inputs)
 
     stand_in = dataclasses.replace(get("vanilla"), load=lambda: no_kernel_for_8)
     monkeypatch.setattr(policies, "get", lambda name: stand_in)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.optimizers.attention import probing
-from paceline.optimizers.attention.backend import Backend
+from paceline.optimizers.attention.backend import Backend, Inputs
 from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import Probe, probe
 from paceline.optimizers.attention.registry import BACKENDS, choose, get, names, require
@@ -80,9 +80,9 @@ def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
 def test_probe_runs_one_call_per_device_dtype_and_head_size():
     shapes = []
 
-    def counting(q, k, v, *, mask=None, scale=None, enable_gqa=False):
-        shapes.append((q.shape[-1], q.dtype))
-        return vanilla(q, k, v)
+    def counting(inputs):
+        shapes.append((inputs.q.shape[-1], inputs.q.dtype))
+        return vanilla(inputs)
 
     backend = made_of(counting)
     for _ in range(3):
@@ -95,10 +95,10 @@ def test_probe_runs_one_call_per_device_dtype_and_head_size():
 @pytest.mark.parametrize(
     ("wrong", "phrase"),
     [
-        (lambda q, k, v, **_: vanilla(q, k, v, scale=3.0), "wrong numbers"),
-        (lambda q, k, v, **_: vanilla(q, k, v) * float("nan"), "wrong numbers"),
-        (lambda q, k, v, **_: vanilla(q, k, v).transpose(1, 2), "wrong numbers"),
-        (lambda q, k, v, **_: vanilla(q.flip(1), k, v), "wrong numbers"),
+        (lambda inputs: vanilla(Inputs(*inputs[:3], scale=3.0)), "wrong numbers"),
+        (lambda inputs: vanilla(inputs) * float("nan"), "wrong numbers"),
+        (lambda inputs: vanilla(inputs).transpose(1, 2), "wrong numbers"),
+        (lambda inputs: vanilla(Inputs(inputs.q.flip(1), *inputs[1:])), "wrong numbers"),
     ],
 )
 def test_wrong_numbers_are_unavailable(wrong, phrase):
@@ -108,7 +108,7 @@ def test_wrong_numbers_are_unavailable(wrong, phrase):
 
 def test_approximate_backends_are_given_more_room_but_not_any():
     def noisy(amount):
-        return lambda q, k, v, **_: vanilla(q, k, v) * (1 + amount)
+        return lambda inputs: vanilla(inputs) * (1 + amount)
 
     assert not probe(made_of(noisy(0.05)), "cpu", torch.float32).available
     assert probe(made_of(noisy(0.05), exact=False), "cpu", torch.float32).available
@@ -116,7 +116,7 @@ def test_approximate_backends_are_given_more_room_but_not_any():
 
 
 def test_a_kernel_that_raises_gives_its_message_in_one_line():
-    def failing(q, k, v, **_):
+    def failing(inputs):
         raise RuntimeError("no kernel image\n  is available\nfor execution")
 
     found = probe(made_of(failing), "cpu", torch.float32)
@@ -125,7 +125,7 @@ def test_a_kernel_that_raises_gives_its_message_in_one_line():
 
 def test_what_torch_warns_about_a_forced_kernel_is_part_of_the_reason():
     flash = BACKENDS["sdpa_flash"].load()
-    found = probe(made_of(lambda q, k, v, **_: flash(q, k, v[..., :8])), "cpu", torch.float32)
+    found = probe(made_of(lambda inputs: flash(Inputs(inputs.q, inputs.k, inputs.v[..., :8]))), "cpu", torch.float32)
     assert "No available kernel" in found.reason and "\n" not in found.reason
     assert "Flash attention requires q,k,v to have the same last dimension" in found.reason
     assert "Triggered internally" not in found.reason and "because:" not in found.reason
@@ -134,11 +134,11 @@ def test_what_torch_warns_about_a_forced_kernel_is_part_of_the_reason():
 def test_running_out_of_memory_is_not_remembered():
     answers = iter([torch.cuda.OutOfMemoryError("full"), None])
 
-    def once(q, k, v, **_):
+    def once(inputs):
         error = next(answers)
         if error is not None:
             raise error
-        return vanilla(q, k, v)
+        return vanilla(inputs)
 
     backend = made_of(once)
     assert "memory" in probe(backend, "cpu", torch.float32).reason
@@ -158,7 +158,7 @@ def test_auto_is_sdpa_on_the_cpu(dtype):
 
 
 def test_auto_says_what_it_passed_over(monkeypatch):
-    def fails(q, k, v, **_):
+    def fails(inputs):
         raise RuntimeError("no kernel image")
 
     monkeypatch.setattr("paceline.optimizers.attention.registry.BACKENDS", {**BACKENDS, "sdpa": made_of(fails)})

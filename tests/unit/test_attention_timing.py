@@ -26,12 +26,12 @@ class Kernel:
     def __init__(self, times=1, *errors):
         self.times, self.errors, self.calls = times, list(errors), Counter()
 
-    def __call__(self, q, k, v, *, mask=None, scale=None, enable_gqa=False):
-        self.calls[q.shape[2]] += 1
+    def __call__(self, inputs):
+        self.calls[inputs.q.shape[2]] += 1
         if self.errors:
             raise self.errors.pop(0)
         for _ in range(self.times):
-            out = get("sdpa").load()(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+            out = get("sdpa").load()(inputs)
         return out
 
 
@@ -77,10 +77,10 @@ def test_a_kernel_that_raises_while_it_is_timed_leaves_the_hosts_own():
     choice = kernels(sdpa_flash=failing)
     own = Kernel()
 
-    def broken_later(q, k, v, **options):
+    def broken_later(inputs):
         if failing.calls[64] >= 2:
             raise RuntimeError("illegal instruction")
-        return failing(q, k, v, **options)
+        return failing(inputs)
 
     choice._rivals = {"sdpa_flash": broken_later}
     for _ in range(2):
@@ -117,11 +117,11 @@ def test_compiled_code_times_nothing_and_uses_the_hosts_own():
     def step(q, k, v):
         name, function = choice.choose(get("sdpa").load(), Inputs(q, k, v))
         seen.append(name)
-        return (function or get("sdpa").load())(q, k, v)
+        return (function or get("sdpa").load())(Inputs(q, k, v))
 
     traced = torch.compile(step, backend="eager", fullgraph=True)
     inputs = tensors(80)
-    expected = get("sdpa").load()(*inputs)
+    expected = get("sdpa").load()(Inputs(*inputs))
     assert torch.allclose(traced(*inputs), expected, atol=1e-6)
     assert seen == [OWN] and not rival.calls
 
@@ -130,9 +130,9 @@ def test_few_heads_are_timed_of_a_long_sequence(monkeypatch):
     monkeypatch.setattr(quickest, "LARGEST", 4 * 64 * 64 * 32 * 2)
     shapes = set()
 
-    def rival(q, k, v, **options):
-        shapes.add(q.shape[1])
-        return get("sdpa").load()(q, k, v, **options)
+    def rival(inputs):
+        shapes.add(inputs.q.shape[1])
+        return get("sdpa").load()(inputs)
 
     kernels(sdpa_flash=rival).choose(Kernel(), Inputs(*tensors()))
     assert shapes == {2}

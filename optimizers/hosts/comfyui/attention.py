@@ -14,7 +14,7 @@ from ....core.devices import is_compiling
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
-from ...attention.backend import Inputs, Mask
+from ...attention.backend import Inputs
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
 from ...attention.quickest import OWN
 from ...families import find_family
@@ -184,12 +184,11 @@ def _full_precision(options: Options) -> bool:
     return options.get("low_precision_attention", True) is False
 
 
-def _host_sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
-) -> Tensor:
+def _host_sdpa(inputs: Inputs) -> Tensor:
     """Call torch's SDPA with ComfyUI's own order of kernels, so that the bits agree with it."""
     import comfy.ops
 
+    q, k, v, mask, scale, enable_gqa = inputs
     options: Any = {"attn_mask": mask, "dropout_p": 0.0, "is_causal": False}
     options |= ({} if scale is None else {"scale": scale}) | ({"enable_gqa": True} if enable_gqa else {})
     output: Tensor = comfy.ops.scaled_dot_product_attention(q, k, v, **options)

@@ -20,10 +20,10 @@ def kernel(monkeypatch):
     def stand_in(name: str) -> list[tuple[int, int]]:
         calls: list[tuple[int, int]] = []
 
-        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-            assert v.shape[2] == k.shape[2]
-            calls.append((q.shape[2], k.shape[2]))
-            return get("vanilla").load()(q, k, v, **options)
+        def attention(inputs: Any) -> torch.Tensor:
+            assert inputs.v.shape[2] == inputs.k.shape[2]
+            calls.append((inputs.q.shape[2], inputs.k.shape[2]))
+            return get("vanilla").load()(inputs)
 
         anywhere = dataclasses.replace(get("vanilla"), name=name, load=lambda: attention)
         monkeypatch.setattr(policy, "get", lambda asked: anywhere if asked == name else get(asked))
