@@ -36,7 +36,7 @@ def test_calls_that_a_backend_cannot_take_are_computed_by_comfyui(studio, baseli
 def test_a_kernel_that_fails_does_not_end_sampling(studio, baseline):
     model = studio.attention(studio.model, "vanilla")
 
-    def broken(q, k, v, **kwargs):
+    def broken(inputs):
         raise RuntimeError("no kernel image is available")
 
     model.get_attachment("paceline").find("attention").policy.function = broken

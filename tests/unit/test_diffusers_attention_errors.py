@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from paceline import Attention, optimize, restore
+from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import baseline, distance, picture, small
@@ -23,8 +24,8 @@ def test_our_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left() 
     pipeline, calls = small("sd15"), []
     optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
 
-    def broken(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: object) -> torch.Tensor:
-        calls.append(q.shape[-1])
+    def broken(inputs: Inputs) -> torch.Tensor:
+        calls.append(inputs.q.shape[-1])
         raise RuntimeError("no kernel image is available")
 
     chosen = technique(pipeline.denoiser)
