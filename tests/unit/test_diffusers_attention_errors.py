@@ -94,9 +94,9 @@ def planted(part: Any, fault: Any) -> Any:
     """Put an approximate backend on a part that computes exactly but for a ``fault``, which is given calls."""
     chosen, exact, calls = technique(part), get("sdpa_math").load(), []
 
-    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-        calls.append(q.shape)
-        return fault(len(calls), exact(q, k, v, **options))
+    def function(inputs: Inputs) -> torch.Tensor:
+        calls.append(inputs.q.shape)
+        return fault(len(calls), exact(inputs))
 
     chosen.policy.backend = dataclasses.replace(chosen.policy.backend, name="planted", exact=False)
     chosen.policy.function, chosen.calls = function, calls
