@@ -7,7 +7,7 @@ them is ``QwenImage21Cache``: that network keeps its prefix by itself, and the n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from ...core.errors import UnsupportedModel
 from ...core.phrases import Phrase, phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...workbench.comfyui.prompt import class_of, default_values
+from ...workbench.comfyui.prompt import choices_of, class_of, default_values, title_of
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step, Value
 
@@ -30,7 +30,7 @@ class Other:
     """A node that takes a MODEL and hands on a faster one.
 
     Attributes:
-        note: what a person should know of it.
+        note: what a person should know of it, with its title.
         inputs: values other than its defaults, those of a choice's own inputs with dots in their names.
         same: whether the picture stays the same.
         keeps: whether the first evaluation of a run makes what the others use.
@@ -40,7 +40,7 @@ class Other:
         apart: nodes beside which it gains nothing, or they do not.
     """
 
-    note: Phrase
+    note: Callable[[str], Phrase]
     inputs: Mapping[str, Value] = field(default_factory=dict)
     same: bool = False
     keeps: bool = False
@@ -52,29 +52,35 @@ class Other:
 
 OTHERS: Mapping[str, Other] = {
     "WanAnimate2Cache": Other(
-        phrase("Wan Animate 2 Cache takes memory, by ComfyUI about 12.5 GB for 81 frames of 480 x 832 pixels."),
+        lambda node: phrase(
+            "{node} takes memory, by ComfyUI about 12.5 GB for 81 frames of 480 x 832 pixels.", node=node
+        ),
         same=True,
         keeps=True,
         network="comfy.ldm.wan.model_animate2.WanAnimate2Model",
         beside="WanAnimate2ToVideo",
     ),
     "FluxKVCache": Other(
-        phrase("Flux KV Cache is for models that were trained for it; with others it changes the picture."),
+        lambda node: phrase(
+            "{node} is for models that were trained for it; with others it changes the picture.", node=node
+        ),
         keeps=True,
         network="comfy.ldm.flux.model.Flux",
         beside="ReferenceLatent",
         apart=(_MERGING,),
     ),
     "ModelAttentionBackend": Other(
-        phrase(
-            "Model Attention Backend is not watched for wrong numbers; Set Attention Processor, kitchen, has the same "
-            "kernel and is."
+        lambda node: phrase(
+            "{node} is not watched for wrong numbers; Set Attention Processor, kitchen, has the same kernel and is.",
+            node=node,
         ),
         inputs={"attention": "comfy kitchen attention"},
         apart=(_ATTENTION,),
     ),
     "BlockSparseAttention": Other(
-        phrase("Model Sparse Attention pays from about 12,288 tokens on: long videos, and very large pictures."),
+        lambda node: phrase(
+            "{node} pays from about 12,288 tokens on: long videos, and very large pictures.", node=node
+        ),
         inputs={"selection": "sol-attn", "selection.tau": 1.3},
         device="cuda",
         apart=(_ATTENTION, "ModelAttentionBackend", _MERGING),
@@ -92,12 +98,6 @@ def others_here(workflow: Workflow, device: str, changes: bool) -> dict[str, Ste
         if fits and id not in types and _takes(id, other.inputs):
             found[title_of(id)] = Step(id, other.inputs)
     return found
-
-
-def title_of(node: str) -> str:
-    """Return the title of an installed type of nodes."""
-    schema = getattr(class_of(node), "GET_SCHEMA", None)
-    return (schema().display_name if schema is not None else None) or node
 
 
 def apart(steps: Mapping[str, Step]) -> list[frozenset[str]]:
@@ -134,19 +134,10 @@ def with_other(step: Step, model: ModelPatcher, shape: Sequence[int]) -> ModelPa
 def _takes(node: str, inputs: Mapping[str, Value]) -> bool:
     """Return whether a type of nodes is installed, and its choices offer these values."""
     kind = class_of(node)
-    if kind is None:
-        return False
-    entries: dict[str, Any] = {name: entry for group in kind.INPUT_TYPES().values() for name, entry in group.items()}
-    for name, value in inputs.items():
-        if "." in name:  # an input of a choice
-            continue
-        if name not in entries:
-            return False
-        first, *more = entries[name]
-        choices = first if isinstance(first, list) else more[0].get("options", ()) if more else ()
-        if value not in [choice["key"] if isinstance(choice, dict) else choice for choice in choices]:
-            return False
-    return True
+    groups = () if kind is None else kind.INPUT_TYPES().values()
+    entries = {name: entry for group in groups for name, entry in group.items()}
+    wanted = [name for name in inputs if "." not in name]  # without those of a choice
+    return kind is not None and all(name in entries and inputs[name] in choices_of(entries[name]) for name in wanted)
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

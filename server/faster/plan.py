@@ -70,7 +70,7 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
-    notes = [OTHERS[step.node].note for step in others.values()]
+    notes = [OTHERS[step.node].note(title) for title, step in others.items()]
     if changes and few is not None:
         notes.append(
             phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)

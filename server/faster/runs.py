@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...workbench.comfyui.prompt import Link, default_values
+from ...workbench.comfyui.prompt import Link, default_values, title_of
 from ...workbench.comfyui.seeds import SEEDS, later_seed
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step
-from .others import title_of
 from .wires import Wire, decoder_of, sampled
 
 NO_RUN = "paceline_trial"

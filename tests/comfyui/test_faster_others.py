@@ -79,7 +79,8 @@ def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, 
     from comfy_api.latest import io
     from paceline.server.built_in_presets import Machine
     from paceline.server.faster import plan as planning
-    from paceline.server.faster.others import OTHERS, title_of, with_other
+    from paceline.server.faster.others import OTHERS, with_other
+    from paceline.workbench.comfyui.prompt import title_of
     from paceline.workbench.recipe import Step
 
     given: dict[str, Any] = {}

@@ -53,16 +53,27 @@ def defaults_of(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _default(entry: Sequence[Any]) -> Any:
-    kind, options = entry[0], entry[1] if len(entry) > 1 else {}
-    if "default" in options:
-        return options["default"]
-    choices = kind if isinstance(kind, list) else options.get("options", [])
-    return choices[0] if choices else None
+    if len(entry) > 1 and "default" in entry[1]:
+        return entry[1]["default"]
+    return next(iter(choices_of(entry)), None)
+
+
+def choices_of(entry: Sequence[Any]) -> list[Any]:
+    """Return the values that an input offers, from what its type says of it; those with inputs of their own by key."""
+    listed = entry[0] if isinstance(entry[0], list) else entry[1].get("options", ()) if len(entry) > 1 else ()
+    return [one["key"] if isinstance(one, dict) and "key" in one else one for one in listed]
 
 
 def output_types(node: str) -> tuple[str, ...]:
     """Return the types of the outputs of a type of nodes; empty if it is not installed."""
     return tuple(str(kind) for kind in getattr(class_of(node), "RETURN_TYPES", ()) or ())
+
+
+def title_of(node: str) -> str:
+    """Return the title of an installed type of nodes."""
+    titles = getattr(sys.modules.get("nodes"), "NODE_DISPLAY_NAME_MAPPINGS", {})
+    schema = getattr(class_of(node), "GET_SCHEMA", None)  # what a test has installed is in no list of titles
+    return titles.get(node) or (schema and schema().display_name) or node
 
 
 def class_of(node: str) -> Any:
