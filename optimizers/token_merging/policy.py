@@ -130,7 +130,7 @@ class TokenMergingPolicy(Policy):
             details = (f"in {calls - activity.idle_calls} of {calls} model calls", *details)
         sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
         details = (f"{sizes} {'tokens' if self.shrinks_queries else 'keys and values'}", *details)
-        details = (*details, *(self.residuals.outcome.lines() if self.keeps else ()))
+        details = (*details, *(self.residuals.lines() if self.keeps else ()))
         text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
         return Summary("partly" if fallbacks else "active", text, counts, details)
 

@@ -38,7 +38,8 @@ WINDOWS = "several parts of the latent were computed one by one in a step (tiles
 NO_MEMORY = "memory ran out"
 LIMITED = "for some blocks: all differences would take more than {share:.0%} of the memory"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
-NOWHERE = "attention was computed where nothing can be kept (this host, code that another node has compiled)"
+GRADIENTS = "gradients are asked for"
+NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
 NEVER_MEASURED = "another node computed attention itself, so nothing could be measured"
 
 
@@ -52,12 +53,14 @@ class Evaluation:
         sigma: the noise level of this one, on the scale of ``levels``.
         taking_part: what may change from step to step besides the noise: prompts by time, ControlNets, strengths of
             LoRAs. What was kept is measured anew after a change.
+        last: whether the host knows that none comes after it, so that nothing is kept any more.
     """
 
     levels: Sequence[float]
     number: int
     sigma: float
     taking_part: Hashable = None
+    last: bool = False
 
 
 class FullSteps:
@@ -171,7 +174,7 @@ class Residuals:
             self._drop_old(now)
             kept = self._kept[passes] = _Kept(now, evaluation.number)
         kept.measured, kept.number = now, evaluation.number
-        return ResidualCall(self, kept, full)
+        return ResidualCall(self, kept, full, evaluation.last)
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
@@ -195,6 +198,14 @@ class Residuals:
             kept.reductions.clear()
         self._kept.clear()
         self._steps = None
+        self._read()
+
+    def lines(self) -> Iterator[str]:
+        """Yield what the run came to, in words."""
+        self._read()
+        return self.outcome.lines()
+
+    def _read(self) -> None:
         # Devices are waited for here, once, and not in the steps.
         self.outcome.drifts += [float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts)]
         self._drifts.clear()
@@ -241,6 +252,7 @@ class ResidualCall:
     _residuals: Residuals
     _kept: _Kept
     full: bool
+    _last: bool = False
     _visits: dict[Hashable, int] = field(default_factory=dict)
 
     def reduction(self, place: str, plan: Callable[[], Reduction]) -> Reduction:
@@ -268,7 +280,11 @@ class ResidualCall:
             if stored is None or stored.values.shape != output.shape or stored.values.device != output.device:
                 self._residuals.not_there()
                 return output
+            if self._last:
+                del self._kept.differences[key]
             return output + stored.read()
+        if self._last:
+            return whole()
         try:
             output = whole()
             self._residuals.measured(self._kept, key, output, reduced())

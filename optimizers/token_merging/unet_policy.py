@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -66,6 +66,10 @@ class CallState:
     reductions: dict[int, Reduction] = field(default_factory=dict)
     partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
     residual: ResidualCall | None = None
+
+    def attend(self, place: str, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
+        """Return the output of a self-attention that can be computed both ways."""
+        return reduced() if self.residual is None else self.residual.attend(place, whole, reduced)
 
 
 class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):

@@ -39,7 +39,7 @@ class PipelinePosition:
             return int(counted)
         if hasattr(self._scheduler, "step_index"):
             return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
-        values = self._timestep_values()
+        values = self.schedule()
         given, place = self._timestep, _place_of(self._timestep, self._timesteps)
         now = _number(given) if place is None else values[place]
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
@@ -55,13 +55,22 @@ class PipelinePosition:
 
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the noise schedule: 0 is pure noise, 1 the image."""
-        percent, values = 0.0, self._timestep_values()
-        if values and self._scheduler is not None:
-            training = float(self._scheduler.config.get("num_train_timesteps", 1000))
-            percent = 1.0 - values[min(self.index(), len(values) - 1)] / training
+        percent, values = 0.0, self.schedule()
+        if values:
+            percent = 1.0 - values[min(self.index(), len(values) - 1)] / self._training_steps
         return start_percent <= percent < end_percent
 
-    def _timestep_values(self) -> list[float]:
+    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
+        """Return the timesteps of two points of the noise schedule, the lower one first."""
+        return (1.0 - end_percent) * self._training_steps, (1.0 - start_percent) * self._training_steps
+
+    @property
+    def _training_steps(self) -> float:
+        config: Any = getattr(self._scheduler, "config", {})
+        return float(config.get("num_train_timesteps", 1000))
+
+    def schedule(self) -> list[float]:
+        """Return the scheduler's timesteps; none without a scheduler. Read once for each run, which waits for them."""
         if not self._values and self._timesteps is not None:
             self._values = [float(value) for value in self._timesteps.tolist()]
         return self._values

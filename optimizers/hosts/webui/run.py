@@ -145,7 +145,7 @@ class _Run:
 
     def _forward(self, x: Tensor, sigma: Tensor, *args: Any, **options: Any) -> Tensor:
         """Return the guided prediction (``CFGDenoiser.forward``)."""
-        self._position.value = sigma
+        self._position.moved_to(x, sigma, options)
         compute: Compute = functools.partial(self._guided, x, sigma, *args, **options)
         for technique in self._techniques:
             compute = functools.partial(technique.guided, self._denoiser, x, sigma, options, compute)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ....core.calls import Kwargs
 from ...step_reuse.samplers import SAMPLERS
-from .protocols import Denoiser
+from .protocols import Denoiser, MultiPrompt, ScheduledPrompt
 
 OWN_LOOPS = {one.webui or name: one.chooses_levels for name, one in SAMPLERS.items() if one.chooses_levels}
 """Functions that choose their noise levels themselves, with the sampler's title in the host."""
+
+CHOOSES = "the sampler {name} chooses its noise levels itself"
 
 
 @dataclass(frozen=True)
@@ -46,19 +49,24 @@ class WebUISolver:
             return f"{self.function} with other settings"
         return self.function
 
+    def values(self) -> list[float]:
+        """Return the noise levels, the last included, or timesteps, from high to low; none where it chooses them."""
+        sigmas, timesteps = self.given.get("sigmas"), self.given.get("timesteps")
+        if self.function in OWN_LOOPS:
+            return []
+        if isinstance(sigmas, Tensor):
+            return [float(sigma) for sigma in sigmas.tolist()]
+        return [float(step) for step in reversed(timesteps.tolist())] if isinstance(timesteps, Tensor) else []
+
     def levels(self, alphas: Tensor | None) -> list[float]:
         """Return the noise levels from high to low, the last included; none where the function chooses them itself.
 
         ``alphas``: the products that timesteps stand for.
         """
-        if self.function in OWN_LOOPS:
-            return []
-        sigmas, timesteps = self.given.get("sigmas"), self.given.get("timesteps")
-        if isinstance(sigmas, Tensor):
-            return [float(sigma) for sigma in sigmas.tolist()]
-        if not isinstance(timesteps, Tensor) or alphas is None:
-            return []
-        return [_sigma(alphas, int(step)) for step in reversed(timesteps.tolist())]
+        values = self.values()
+        if isinstance(self.given.get("sigmas"), Tensor):
+            return values
+        return [] if alphas is None else [_sigma(alphas, int(step)) for step in values]
 
 
 class Units:
@@ -109,11 +117,36 @@ def _sigma(alphas: Tensor, step: int) -> float:
 
 
 class Position:
-    """Where in the schedule an evaluation of the denoiser stands."""
+    """Where in the schedule an evaluation of the denoiser stands.
+
+    Attributes:
+        number: counts evaluations.
+        value: noise level or timestep ``[batch]``.
+        size: of the latents, ``[batch, channels, ...]``.
+    """
 
     def __init__(self, denoiser: Denoiser, timesteps: bool) -> None:
         self._denoiser, self._timesteps = denoiser, timesteps
+        self.number = 0
         self.value: Tensor | None = None
+        self.size = torch.Size()
+        self._options: Kwargs = {}
+        self._read: float | None = None
+
+    def moved_to(self, x: Tensor, value: Tensor, options: Kwargs) -> None:
+        """Go to the next evaluation."""
+        self.number += 1
+        self.value, self.size, self._options, self._read = value, x.shape, options, None
+
+    def now(self) -> float:
+        """Return the noise level or timestep, which is read once from the device."""
+        if self._read is None:
+            self._read = 0.0 if self.value is None else float(self.value.flatten()[0])
+        return self._read
+
+    def prompts(self) -> tuple[Hashable, ...]:
+        """Return which part of each prompt is drawn now, of prompts that change while they are."""
+        return tuple(prompts_at(self._options, self._denoiser.step))
 
     def progress(self) -> tuple[int, int]:
         return self._denoiser.step, self._denoiser.total_steps or 0
@@ -121,7 +154,12 @@ class Position:
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         if self.value is None:
             return True
-        return self._at(start_percent) >= float(self.value[0]) > self._at(end_percent)
+        last, first = self.limits(start_percent, end_percent)
+        return first >= self.now() > last
+
+    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
+        """Return the noise levels or timesteps of two points of the schedule, the lower one first."""
+        return self._at(end_percent), self._at(start_percent)
 
     def _at(self, percent: float) -> float:
         if percent <= 0.0:
@@ -130,3 +168,19 @@ class Position:
             return -math.inf
         timestep = (1.0 - percent) * 999.0
         return timestep if self._timesteps else float(self._denoiser.inner_model.t_to_sigma(torch.tensor(timestep)))
+
+
+def prompts_at(options: Kwargs, step: int) -> Iterator[Hashable]:
+    """Yield which part of each prompt is drawn in a step, of prompts that change while they are."""
+    multi = cast("MultiPrompt | None", options.get("cond"))
+    for image in getattr(multi, "batch", ()):
+        yield len(image)
+        for composed in image:
+            yield _part(composed.schedules, step)
+    negative: Any = options.get("uncond")
+    for schedules in negative if isinstance(negative, list) else ():
+        yield _part(schedules, step)
+
+
+def _part(schedules: Sequence[ScheduledPrompt], step: int) -> int:
+    return next((number for number, one in enumerate(schedules) if step <= one.end_at_step), 0)

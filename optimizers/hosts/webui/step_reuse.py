@@ -16,7 +16,7 @@ from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.settings import StepReuseSettings
 from .models import WebUIModel
 from .protocols import Denoiser
-from .samplers import OWN_LOOPS, Timesteps, WebUISolver
+from .samplers import CHOOSES, OWN_LOOPS, Timesteps, WebUISolver
 from .step_reuse_run import WebUIReuseRun
 from .technique import Compute, Sampling, WebUITechnique
 from .unet import is_unet
@@ -39,14 +39,13 @@ class WebUIStepReuse(WebUITechnique):
     def began(self) -> None:
         super().began()
         model, solver = self._sampling.model, self._sampling.solver
-        table = getattr(self._sampling.p.sd_model, "alphas_cumprod", None)
-        alphas = table.float().cpu() if isinstance(table, Tensor) else None
-        levels, refusals = solver.levels(alphas), list(_refusals(model, solver))
+        levels, refusals = solver.levels(self._sampling.alphas), list(_refusals(model, solver))
         if len(levels) < 2 and solver.function not in OWN_LOOPS:
             refusals.append(f"the noise levels of the sampler {solver.function} are not known")
         rule = self.policy.rule_for(levels, solver.name, is_unet(model.network), refusals)
         if rule is not None:
-            timesteps = Timesteps(alphas) if solver.timesteps and alphas is not None else None
+            units = self._sampling.units
+            timesteps = units if isinstance(units, Timesteps) else None
             self._run = WebUIReuseRun(rule, self._sampling.p, model, timesteps)
 
     def ended(self) -> None:
@@ -74,7 +73,7 @@ class WebUIStepReuse(WebUITechnique):
 def _refusals(model: WebUIModel, solver: WebUISolver) -> Iterator[str]:
     name = OWN_LOOPS.get(solver.function)
     if name is not None:
-        yield f"the sampler {name} chooses its noise levels itself"
+        yield CHOOSES.format(name=name)
     if solver.given.get("extra_args", {}).get("s_min_uncond"):
         yield "Negative Guidance minimum sigma leaves out passes too, in every other step"
     functions = [getattr(model.network, name, None) for name in ("forward", "inner_forward")]  # Flux has the latter

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from ....core.calls import Args, Kwargs
 from ...step_reuse.passes import Passes
 from ...step_reuse.rule import Action, Rule
 from .models import Halves, WebUIModel
-from .protocols import Denoiser, MultiPrompt, Processing, ScheduledPrompt
-from .samplers import Timesteps, Units
+from .protocols import Denoiser, Processing
+from .samplers import Timesteps, Units, prompts_at
 from .technique import Compute
 
 
@@ -59,7 +59,7 @@ class WebUIReuseRun:
         joined = any(len(image) > 1 for image in getattr(options.get("cond"), "batch", ()))
         self._now = now = DenoiserCall(value, x.shape, joined, before=self._now.shapes)
         level = units.sigma(value)
-        active = (tuple(_prompts(options, denoiser.step)), self.model.taking_part(level))
+        active = (tuple(prompts_at(options, denoiser.step)), self.model.taking_part(level))
         if active != self._active:
             self._forget()
             self._active = active
@@ -128,19 +128,3 @@ class WebUIReuseRun:
         self.rule.forget()
         self._passes, self._in_pairs = Passes(), False
         self._now.before = []
-
-
-def _prompts(options: Kwargs, step: int) -> Iterator[Hashable]:
-    """Yield which part of each prompt is drawn in a step, of prompts that change while they are."""
-    multi = cast("MultiPrompt | None", options.get("cond"))
-    for image in getattr(multi, "batch", ()):
-        yield len(image)
-        for composed in image:
-            yield _part(composed.schedules, step)
-    negative: Any = options.get("uncond")
-    for schedules in negative if isinstance(negative, list) else ():
-        yield _part(schedules, step)
-
-
-def _part(schedules: list[ScheduledPrompt] | Any, step: int) -> int:
-    return next((number for number, one in enumerate(schedules) if step <= one.end_at_step), 0)

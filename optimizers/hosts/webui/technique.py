@@ -14,7 +14,7 @@ from ....core.calls import Kwargs
 from ....core.shadow import Shadows
 from .models import WebUIModel
 from .protocols import Denoiser, Processing
-from .samplers import Position, WebUISolver
+from .samplers import Position, Timesteps, Units, WebUISolver
 
 Compute = Callable[..., Tensor]
 """Computes a guided prediction, or the passes of one call."""
@@ -33,6 +33,18 @@ class Sampling:
     solver: WebUISolver
     position: Position
     device: torch.device
+
+    @property
+    def alphas(self) -> Tensor | None:
+        """The products that timesteps stand for."""
+        table = getattr(self.p.sd_model, "alphas_cumprod", None)
+        return table.float().cpu() if isinstance(table, Tensor) else None
+
+    @property
+    def units(self) -> Units:
+        """In which the denoiser is asked."""
+        alphas = self.alphas if self.solver.timesteps else None
+        return Units() if alphas is None else Timesteps(alphas)
 
 
 @dataclass(frozen=True)

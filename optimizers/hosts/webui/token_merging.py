@@ -11,7 +11,9 @@ from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ...token_merging import TokenMergingSettings
 from ...token_merging.method import Reduction
+from ...token_merging.residual import UNTOLD, WINDOWS, Evaluation, ResidualCall
 from ...token_merging.unet_policy import OTHER_TOKENS, CallState, UNetMergingPolicy, restored_output
+from .samplers import CHOOSES, OWN_LOOPS
 from .technique import Sampling, WebUITechnique
 from .unet import WebUIBlock, image_attention, is_unet
 
@@ -33,7 +35,9 @@ class WebUITokenMerging(WebUITechnique):
         super().__init__(UNetMergingPolicy(name, image_attention(network), settings))
         if any(_is_tiled(block) for block in self.policy.blocks):
             raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
-        self._position = sampling.position
+        self._sampling, self._position = sampling, sampling.position
+        self._values, self._units = sampling.solver.values(), sampling.units
+        self._number, self._calls = 0, 0
         self._state = CallState()
         self._latent = (0, 0)
         self._active = False
@@ -55,7 +59,24 @@ class WebUITokenMerging(WebUITechnique):
         if not self._active:
             return
         self._latent = (x.shape[-2], x.shape[-1])
-        self._state = CallState(self.activity, self._position.progress()[0])
+        self._state = CallState(self.activity, self._position.progress()[0], residual=self._residual_call(x))
+
+    def _residual_call(self, x: Tensor) -> ResidualCall | None:
+        policy, position = self.policy, self._position
+        if not policy.keeps:
+            return None
+        settings, function, refusal = policy.settings, self._sampling.solver.function, ""
+        if not self._values:
+            refusal = CHOOSES.format(name=OWN_LOOPS[function]) if function in OWN_LOOPS else UNTOLD
+        elif x.shape[-2:] != position.size[-2:]:
+            refusal = WINDOWS
+        # Calls for the passes of one evaluation, and for several prompts, come in the same order in each.
+        self._calls = self._calls + 1 if position.number == self._number else 0
+        self._number = position.number
+        taking_part = (position.prompts(), self._sampling.model.taking_part(self._units.sigma(position.now())))
+        evaluation = Evaluation(self._values, position.number, position.now(), taking_part)
+        window = None if settings.whole_schedule else position.limits(settings.start_percent, settings.end_percent)
+        return policy.residual_call(evaluation, (self._calls, x.shape), window, refusal)
 
     def _reduction(self, block: WebUIBlock, x: Tensor) -> Reduction | None:
         state = self._state
@@ -81,10 +102,14 @@ class WebUITokenMerging(WebUITechnique):
             if reduction is None or not self.policy.settings.merge_attn:
                 return forward(x, context, **options)
             self.activity.use(block.name, reduction.tokens, reduction.kept)
-            keys, rest = reduction.reduce(x), {name: value for name, value in options.items() if name != "value"}
-            if not reduction.shrinks_queries:
-                return forward(x, keys, **rest)
-            return restored_output(reduction, forward(keys, None, **rest), self.activity)
+
+            def fewer() -> object:
+                keys, rest = reduction.reduce(x), {name: value for name, value in options.items() if name != "value"}
+                if not reduction.shrinks_queries:
+                    return forward(x, keys, **rest)
+                return restored_output(reduction, forward(keys, None, **rest), self.activity)
+
+            return self._state.attend(block.name, lambda: forward(x, context, **options), fewer)
 
         return reduced
 

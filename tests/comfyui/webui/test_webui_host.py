@@ -235,3 +235,42 @@ def test_signatures_stay_those_of_the_sampler(host):
         steps=1,
     )
     assert seen == [inspect.signature(function)] * 2
+
+
+@pytest.mark.parametrize(("method", "ratio", "full"), [("kv_downsample", 0.75, 3), ("merge", 0.5, 2)])
+def test_the_difference_that_is_kept_is_that_of_comfyui(host, studio, method, ratio, full):
+    plain, pictures = host.draw(steps=8), {}
+    for residual in ("off", "auto"):
+        settings = {"method": method, "ratio": ratio, "residual": residual}
+        pictures[residual] = host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=8)
+        expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=8)
+        torch.testing.assert_close(pictures[residual], expected, rtol=1e-3, atol=1e-3)
+    assert (pictures["auto"] - plain).norm() < (pictures["off"] - plain).norm() / 4
+    assert torch.equal(host.draw(steps=8), plain)
+    details = " ".join(host.said[1].summary.details)
+    assert f"residual: {full} of 8 model calls computed attention both ways" in details and "left out" not in details
+
+
+def test_what_is_kept_is_dropped_with_the_run(host, studio, monkeypatch):
+    kept, held, began = [], [], WebUITechnique.began
+    monkeypatch.setattr(WebUITechnique, "began", lambda technique: (began(technique), kept.append(technique.policy)))
+    drawing = host.drawing()
+    seen = studio.model.model.diffusion_model.register_forward_hook(
+        lambda *_: held.append(bool(kept[0].residuals._kept))
+    )
+    with pytest.raises(hosts.Interrupted):
+        host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}, drawing=drawing, stop_at=5)
+    seen.remove()
+    assert held[-1] and not kept[0].residuals._kept
+
+
+def test_passes_one_after_the_other_and_prompts_that_change(host, studio):
+    """Each call of an evaluation has its own; where a prompt changes it is measured anew."""
+    choice = {TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}
+    longer = hosts.always(in_process.random_conditioning(studio.model, tokens=154, seed=3))
+    host.draw(choice, prompts=hosts.prompts(longer), steps=8)
+    later = hosts.always(studio.negative)[0].schedules[0]
+    edited = [hosts.Composed([hosts.Part(4, host.positive[0].schedules[0].cond), later], 1.0)]
+    host.draw(choice, prompts=hosts.prompts(edited), steps=8)
+    said = [" ".join(one.summary.details) for one in host.said]
+    assert "residual: 6 of 16 model calls" in said[0] and "residual: 4 of 8 model calls" in said[1]

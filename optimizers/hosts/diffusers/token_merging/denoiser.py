@@ -13,10 +13,12 @@ from .....core.calls import Args, Function, Kwargs
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenMergingPolicy
+from ....token_merging.residual import ResidualCall
 from ..components import DENOISER, Component
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
 from ..position import PipelinePosition
+from .evaluations import PipelineEvaluations, refusal
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 
@@ -25,7 +27,7 @@ Forward = Function
 
 
 class PipelineTokenMerging(PipelineTechnique):
-    """Apply ToMe on one denoiser; ``active`` is of the call that runs."""
+    """Apply ToMe on one denoiser; ``active`` and ``residual`` are of the call that runs."""
 
     roles = (DENOISER,)
     policy: TokenMergingPolicy
@@ -34,24 +36,50 @@ class PipelineTokenMerging(PipelineTechnique):
         super().__init__(settings, policy)
         self.component = component
         self.active = False
+        self.residual: ResidualCall | None = None
         self.position = PipelinePosition()
+        self._evaluations = PipelineEvaluations(self.policy.residuals.drop)
+
+    def began(self) -> None:
+        super().began()
+        self._evaluations = PipelineEvaluations(self.policy.residuals.drop)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
         self.position.moved_to(host.pipeline, timestep)
         self.active = self.policy.is_active(self.position, self.activity)
+        self.residual = self._residual_call(host, args, kwargs) if self.policy.keeps else None
 
-    def with_fewer_keys(self, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]) -> Forward:
-        """Return ``forward`` of an attention layer, which calls torch's SDPA, with keys and values left out.
+    def _residual_call(self, host: Host, args: Args, kwargs: Kwargs) -> ResidualCall | None:
+        settings, reason = self.policy.settings, refusal(host)
+        unknown: tuple[None, tuple[object, ...]] = (None, ())
+        evaluation, passes = unknown if reason else self._evaluations.call(host, self.position, args, kwargs)
+        if not self.active:
+            return None
+        limits = self.position.limits(settings.start_percent, settings.end_percent)
+        return self.policy.residual_call(evaluation, passes, None if settings.whole_schedule else limits, reason)
+
+    def with_fewer_keys(
+        self, name: str, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]
+    ) -> Forward:
+        """Return ``forward`` of the attention layer ``name``, which calls torch's SDPA, with keys and values left out.
 
         ``kept_of`` queries and keys ``[batch, heads, tokens, channels]`` is which keys stay; None for all.
         """
+        sdpa = torch.nn.functional.scaled_dot_product_attention
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             kept = kept_of(q, k)
-            if kept is not None:
-                k, v, options["attn_mask"] = without(kept, k, v, options.get("attn_mask"), 2)
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+            if kept is None:
+                return sdpa(q, k, v, **options)
+
+            def reduced() -> Tensor:
+                keys, values, mask = without(kept, k, v, options.get("attn_mask"), 2)
+                return sdpa(q, keys, values, **{**options, "attn_mask": mask})
+
+            if self.residual is None:
+                return reduced()
+            return self.residual.attend(name, lambda: sdpa(q, k, v, **options), reduced)
 
         reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
 

@@ -60,12 +60,12 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
             return
         before = self._text if self._tokens.in_diffusers == TEXT_FIRST else 0
         joint = Layout(before, grid, (), self._text - before)
-        method = self.policy.method_for("all", joint.tokens, hidden.device, self.activity)
+        method = self.policy.method_for("all", joint.tokens, hidden.device, self.activity, self.residual)
         if method is None:
             self.active = False
             return
         for layout in (joint, Layout(0, grid)):
-            self._kept[layout.tokens] = self.policy.prepare(method, layout, hidden.device)
+            self._kept[layout.tokens] = self.policy.prepare(method, layout, hidden.device, self.residual is not None)
 
     def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:
         if not self._tokens.places:  # a latent: [batch, channels, height, width]
@@ -91,7 +91,7 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
                 return None
             return counted(name, tokens, kept, self.activity)
 
-        return self.with_fewer_keys(forward, kept_of)
+        return self.with_fewer_keys(name, forward, kept_of)
 
 
 def _attention_layers(model: Module) -> list[tuple[str, Module]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import ModuleType
 
 from torch.nn import Module
@@ -22,10 +22,13 @@ _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merg
 
 
 class TomesdPolicy(TokenMergingPolicy):
-    """Apply ToMe by tomesd."""
+    """Apply ToMe by tomesd, which keeps no difference."""
+
+    keeps = False
 
     def clauses(self) -> tuple[str, ...]:
-        return f"tomesd {self.settings.describe()}", "breaks the graph of torch.compile at every patched block"
+        settings = replace(self.settings, residual="off")
+        return f"tomesd {settings.describe()}", "breaks the graph of torch.compile at every patched block"
 
 
 class TomesdMerging(PipelineTokenMerging):

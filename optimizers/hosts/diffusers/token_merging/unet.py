@@ -60,7 +60,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         super().before(host, args, kwargs)
         # What compiled code reads must be the same at the start of every call, or each would be compiled anew.
-        self._state = CallState(self.activity)
+        self._state = CallState(self.activity, residual=self.residual)
         if not self.active:
             return
         sample = tensor_given(args, kwargs, "sample", 0)
@@ -93,10 +93,14 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             if reduction is None or not policy.settings.merge_attn:
                 return forward(hidden_states, attention_mask=attention_mask, **options)
             self.activity.use(block.name, reduction.tokens, reduction.kept)
-            keys = reduction.reduce(hidden_states)
-            if not reduction.shrinks_queries:
-                return forward(hidden_states, encoder_hidden_states=keys, **options)
-            return restored_output(reduction, forward(keys, **options), self.activity)
+
+            def fewer() -> object:
+                keys = reduction.reduce(hidden_states)
+                if not reduction.shrinks_queries:
+                    return forward(hidden_states, encoder_hidden_states=keys, **options)
+                return restored_output(reduction, forward(keys, **options), self.activity)
+
+            return self._state.attend(block.name, lambda: forward(hidden_states, **options), fewer)
 
         return reduced
 
@@ -126,4 +130,4 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             kept = torch.cat([torch.arange(text, device=k.device), image])
             return counted(block.name, tokens, kept, self.activity)
 
-        return self.with_fewer_keys(forward, kept_of)
+        return self.with_fewer_keys(block.name, forward, kept_of)

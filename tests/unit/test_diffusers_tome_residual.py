@@ -1,0 +1,136 @@
+"""Apply ToMe on pipelines with ``residual``: closer, said, and dropped whatever ends a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from cases import often
+from diffusers_host.pipelines import NamedPipeline
+from paceline import Compile, ReuseSteps, TokenMerging, optimize, report, restore
+from paceline.optimizers.hosts.diffusers.host import host_of
+from random_pipelines import PROMPTS, distance, picture, small
+
+STEPS = 8
+FEWER: Any = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 2}
+MERGED: Any = {"method": "merge", "ratio": 0.5}
+
+
+def residuals(pipeline: NamedPipeline) -> Any:
+    host = host_of(pipeline.denoiser)
+    assert host is not None
+    return host.techniques[0].policy.residuals  # type: ignore[attr-defined]
+
+
+def said(pipeline: NamedPipeline) -> str:
+    return str(report(pipeline.pipe))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    often(
+        [("sd15", FEWER), ("flux", FEWER), ("sd15", MERGED)],
+        [*((name, FEWER) for name in ("sd15", "sdxl", "if-1", "flux", "sd3")), ("sd15", MERGED), ("sdxl", MERGED)],
+        several=True,
+    ),
+)
+def test_it_is_much_closer_and_nothing_stays(name: str, settings: Any) -> None:
+    pipeline = small(name)
+    plain = picture(pipeline, steps=STEPS)
+    pictures = []
+    for residual in ("off", "auto"):
+        with optimize(pipeline.pipe, TokenMerging(residual=residual, **settings)):
+            pictures.append(picture(pipeline, steps=STEPS))
+            text, kept = said(pipeline), residuals(pipeline)
+    assert distance(pictures[1], plain) < distance(pictures[0], plain) / 2
+    full, added = kept.outcome.full, kept.outcome.added
+    assert full in (2, 3) and added >= 5 and kept.outcome.bytes > 0
+    assert f"residual: {full} of {full + added} model calls computed attention both ways" in text
+    assert "from one full step to the next the difference changed by" in text and "left out" not in text
+    assert not kept._kept  # since the last call, before the VAE needs the memory
+    assert torch.equal(picture(pipeline, steps=STEPS), plain)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("way", ["error", "interrupt"])
+def test_what_ends_a_run_early_drops_it(way: str) -> None:
+    """Both outside of the network, where nobody tells it."""
+    pipeline, kept = small("sd15"), []
+
+    def stop(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        kept.append(bool(residuals(pipeline)._kept))
+        if step == 4 and way == "error":
+            raise Stopped
+        pipe._interrupt = step >= 4
+        return values
+
+    optimize(pipeline.pipe, TokenMerging(**FEWER))
+    whole = picture(pipeline, steps=STEPS)
+    try:
+        picture(pipeline, steps=STEPS, callback_on_step_end=stop)
+    except Stopped as error:
+        error.__traceback__ = None  # holds the pipeline's own tensors too
+    assert kept[4] and not residuals(pipeline)._kept
+    assert torch.equal(picture(pipeline, steps=STEPS), whole)
+
+
+def test_running_out_of_memory_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    pipeline = small("flux")
+    optimize(pipeline.pipe, TokenMerging(**FEWER))
+    monkeypatch.setattr(type(residuals(pipeline)), "measured", full)
+    assert torch.isfinite(picture(pipeline, steps=STEPS)).all()
+    assert "residual left out: memory ran out" in said(pipeline)
+
+
+def test_other_prompts_are_measured_anew() -> None:
+    pipeline = small("sd15")
+
+    def other(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        return values | ({"prompt_embeds": values["prompt_embeds"].flip(0)} if step == 5 else {})
+
+    options: Any = {"callback_on_step_end": other, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
+    optimize(pipeline.pipe, TokenMerging(**FEWER))
+    found = []
+    for more in ({}, options):
+        picture(pipeline, steps=STEPS, **more)
+        found.append(residuals(pipeline).outcome.full)
+    assert found == [3, 4]
+
+
+def test_two_passes_in_two_calls_each_have_their_own() -> None:
+    pipeline = small("flux")
+    prompt: Any = pipeline.arguments(pipeline.pipe, list(PROMPTS), 128)
+    negative = {"negative_" + name: prompt[name] * -1 for name in ("prompt_embeds", "pooled_prompt_embeds")}
+    options: Any = {"steps": STEPS, "true_cfg_scale": 4.0, **negative}
+    plain = picture(pipeline, **options)
+    optimize(pipeline.pipe, TokenMerging(**FEWER), ReuseSteps(budget=0.0))
+    assert distance(picture(pipeline, **options), plain) < 0.05
+    outcome = residuals(pipeline).outcome
+    assert (outcome.full, outcome.added) == (6, 10) and not outcome.left_out
+
+
+def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
+    compiled = Compile(backend="eager", on_error="raise")
+    for more, options, why in (
+        ((compiled,), {}, "Compile UNet is on"),
+        ((), {"steps": 4}, "in 4 steps, computing 2 of them both ways costs more than it saves"),
+    ):
+        pipeline, found = small("sd15"), []
+        for residual in ("auto", "off"):
+            setting = TokenMerging(**FEWER | {"ratio": 0.5}, residual=residual)
+            with optimize(pipeline.pipe, setting, *more, components=["unet"]):
+                found.append(picture(pipeline, **{"steps": STEPS, **options}))
+                assert (f"residual left out: {why}" in said(pipeline)) == (residual == "auto")
+        assert torch.equal(*found)
+    unet = small("sd15").denoiser
+    with optimize(unet, TokenMerging(**FEWER)) as now, torch.no_grad():
+        unet(torch.randn(1, 4, 16, 16), 1, torch.randn(1, 77, unet.config.cross_attention_dim))
+        assert "it is not known here where a step begins and ends" in str(now)
+    restore(unet)
