@@ -7,7 +7,7 @@ plain model with the same change (the backend is ``eager``: it compiles and chec
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
 pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
 large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
-that were not used to choose them; few: likewise, in 8 steps.
+that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
 video: fewer keys and values, and Reuse Steps, on a small Wan that has learned moving icons. Only if it is asked for, as
 its weights have to be made first: ``python demo/training/train_icons.py --geometry icons-video``.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from compile import sample, with_core, with_ours, with_tome
+from pages.plot_peers import plot
 from shared.distances import over_fewer_steps, quality
 from shared.measuring import arguments, relative_error
 from shared.record import ROOT, Row, write
@@ -250,6 +251,8 @@ def main() -> None:
         notes |= PICTURES_NOTES | {witness.name: about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
+        if options.only in ("large", "few"):
+            plot(rows, options.json.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ _CHANGES = (
     (r"^weights ==", "weights of another dtype, size or device (a LoRA, a precision)"),
     (r"stride mismatch|rank mismatch", "another layout of a tensor"),
     (r"device", "another device"),
+    (r"residual\.full", "attention computed both ways, or not any more (Apply ToMe)"),
     (r"patches|wrappers|attention_override|transformer_options", "other patches or options"),
 )
 """What the guards of compiled code that did not hold say, and what has changed then; most specific first."""

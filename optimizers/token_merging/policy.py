@@ -14,7 +14,7 @@ from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy
 from .method import Reduction
 from .methods import METHODS
-from .residual import PARTS, UNTOLD, Evaluation, ResidualCall, Residuals
+from .residual import MERGED_INSIDE, PARTS, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals
 from .settings import TokenMergingSettings
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
@@ -79,6 +79,12 @@ class TokenMergingPolicy(Policy):
     def keeps(self) -> bool:
         """Whether the difference that reducing makes to self-attention is kept."""
         return self.settings.residual != "off" and self.settings.does_something and self.settings.merge_attn
+
+    def refused_by(self, scope: str) -> str:
+        """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``; "" if it can."""
+        if scope != "whole_model":
+            return SHARED_CODE
+        return MERGED_INSIDE if self.shrinks_queries else ""
 
     def residual_call(
         self,

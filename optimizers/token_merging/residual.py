@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.devices import is_out_of_memory, total_memory
+from ...core.devices import is_compiling, is_out_of_memory
 from .method import Reduction
+from .stored import MEMORY, Place, Store, Stored
 
 PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
 """By choice, the part of what reducing saves that full steps may cost, the first two excepted, which are always full.
@@ -29,14 +30,13 @@ The first alone tells little: its picture is noise.
 FIRST = 3
 """So many steps are full one after the other, if so many are; from then on they are evenly apart."""
 
-MEMORY = 0.05
-"""Kept is at most this share of a device's memory: half of it as it is, then in float8, then nothing more."""
-
 UNTOLD = "it is not known here where a step begins and ends"
-COMPILED = "Compile UNet is on, and compiled code has no place for what is kept"
+COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
+SHARED_CODE = "Compile UNet compiles blocks that share code, which has no place for what is kept of each"
+MERGED_INSIDE = "with Compile UNet, what is merged is decided anew in compiled code in each step"
 WINDOWS = "several parts of the latent were computed one by one in a step (tiles, windows of frames)"
 NO_MEMORY = "memory ran out"
-LIMITED = "for some blocks: all differences would take more than {share:.0%} of the memory"
+LIMITED = "residual left out in {blocks} blocks: all would take more than {limit:.0f} MiB, {share:.0%} of the memory"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
 GRADIENTS = "gradients are asked for"
 NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
@@ -90,28 +90,8 @@ class _Kept:
 
     measured: Hashable
     number: int
-    differences: dict[tuple[Hashable, int], _Stored] = field(default_factory=dict)
+    differences: dict[Place, Stored]
     reductions: dict[str, Reduction] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """A difference; in float8 with a scale for each token, a quarter of fp32."""
-
-    values: Tensor
-    scale: Tensor | None = None
-
-    @classmethod
-    def in_float8(cls, difference: Tensor) -> _Stored:
-        scale = (difference.abs().amax(-1, keepdim=True) / 448).clamp(min=torch.finfo(difference.dtype).tiny)
-        return cls((difference / scale).to(torch.float8_e4m3fn), scale)
-
-    @property
-    def bytes(self) -> int:
-        return self.values.nbytes + (0 if self.scale is None else self.scale.nbytes)
-
-    def read(self) -> Tensor:
-        return self.values if self.scale is None else self.values.to(self.scale.dtype) * self.scale
 
 
 @dataclass
@@ -120,23 +100,8 @@ class Outcome:
 
     full: int = 0
     added: int = 0
-    bytes: int = 0
     drifts: list[float] = field(default_factory=list)
     left_out: dict[str, None] = field(default_factory=dict)
-
-    def lines(self) -> Iterator[str]:
-        """Yield it in words."""
-        if self.added:
-            calls = self.full + self.added
-            yield (
-                f"residual: {self.full} of {calls} model calls computed attention both ways, the others added the "
-                f"difference that was kept ({self.bytes / 2**20:.1f} MiB)"
-            )
-        if self.drifts:
-            mean = sum(self.drifts) / len(self.drifts)
-            yield f"from one full step to the next the difference changed by {mean:.0%} (most: {max(self.drifts):.0%})"
-        for reason in self.left_out or ({} if self.full else {NOWHERE: None}):
-            yield f"residual left out: {reason}"
 
 
 class Residuals:
@@ -144,11 +109,12 @@ class Residuals:
 
     def __init__(self, allocating: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self.allocating = allocating
-        self.outcome = Outcome()
+        self.outcome, self.store = Outcome(), Store()
         self._kept: dict[Hashable, _Kept] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
         self._drifts: list[Tensor] = []
         self._given_up = False
+        self._latest: ResidualCall | None = None
 
     def call(
         self, evaluation: Evaluation, levels: Sequence[float], passes: Hashable, ratio: float, part: float
@@ -158,6 +124,7 @@ class Residuals:
         ``levels``: those of the schedule in which tokens are reduced; ``passes`` tells one batch of conditionings and
         its sizes from every other; ``ratio``: the share that reducing leaves out; ``part``: of ``PARTS``.
         """
+        self.settle()
         steps = self._full_steps(levels, ratio * part)
         if not steps.pay(ratio):
             self.leave_out(FEW_STEPS.format(steps=steps.steps, full=len(steps.levels)))
@@ -172,18 +139,14 @@ class Residuals:
         full = kept is None or kept.measured != now
         if kept is None:
             self._drop_old(now)
-            kept = self._kept[passes] = _Kept(now, evaluation.number)
+            kept = self._kept[passes] = _Kept(now, evaluation.number, self.store.part())
         kept.measured, kept.number = now, evaluation.number
-        return ResidualCall(self, kept, full, evaluation.last)
+        self._latest = ResidualCall(self, kept, full, evaluation.last)
+        return self._latest
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
         self.outcome.left_out[reason] = None
-
-    def not_there(self) -> None:
-        """Note that for an attention nothing was kept; where all was dropped, the reason is known."""
-        if not self._given_up and not self.outcome.left_out:
-            self.leave_out(NEVER_MEASURED)
 
     def give_up(self, reason: str) -> None:
         """Drop everything, and keep nothing more in this run."""
@@ -193,46 +156,79 @@ class Residuals:
 
     def drop(self) -> None:
         """Free the memory, and read what was measured."""
+        self.settle()
+        self.store.clear()
         for kept in self._kept.values():
-            kept.differences.clear()
             kept.reductions.clear()
         self._kept.clear()
         self._steps = None
         self._read()
 
+    def settle(self) -> None:
+        """Keep what compiled code has made in the latest call of the network, and count the call."""
+        call, self._latest = self._latest, None
+        if call is None or not call.visits:
+            return
+        self.outcome.full += call.full
+        self.outcome.added += not call.full
+        if call.missed and not self._given_up and not self.outcome.left_out:
+            self.leave_out(NEVER_MEASURED)  # where all was dropped, the reason is known
+        made, call.made = call.made, {}
+        for place in () if call.last else tuple(made):
+            self.keep(call, place, made.pop(place).clone)
+        if call.last:
+            call.kept.differences.clear()
+
+    def keep(self, call: ResidualCall, place: Place, compute: Callable[[], Tensor]) -> None:
+        """Keep the difference that ``compute()`` gives, and note how far it has moved from the one before."""
+        if self._given_up:
+            return
+        before = call.kept.differences.get(place)
+        try:
+            with self.allocating():
+                difference = compute()
+                if before is not None and before.values.shape == difference.shape:
+                    both = (difference - before.read(), difference)
+                    self._drifts.append(torch.stack([torch.linalg.vector_norm(x, dtype=torch.float32) for x in both]))
+                self.store.put(call.kept.differences, place, difference)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self.give_up(NO_MEMORY)
+
+    def with_room(self, compute: Callable[[], Tensor]) -> Tensor:
+        """Return what ``compute()`` gives; where memory runs out all is dropped, and it is tried once more."""
+        try:
+            return compute()
+        except Exception as error:
+            if not is_out_of_memory(error) or self._given_up:
+                raise
+        self.give_up(NO_MEMORY)
+        return compute()
+
     def lines(self) -> Iterator[str]:
         """Yield what the run came to, in words."""
+        self.settle()
         self._read()
-        return self.outcome.lines()
+        outcome, store = self.outcome, self.store
+        if outcome.added:
+            kind = " in int8" if store.small else ""
+            yield (
+                f"residual: {outcome.full} of {outcome.full + outcome.added} model calls computed attention both "
+                f"ways, the others added the difference that was kept ({store.most / 2**20:.1f} MiB{kind})"
+            )
+        if outcome.drifts:
+            mean, most = sum(outcome.drifts) / len(outcome.drifts), max(outcome.drifts)
+            yield f"from one full step to the next the difference changed by {mean:.0%} (most: {most:.0%})"
+        if store.refused:
+            yield LIMITED.format(blocks=len(store.refused), share=MEMORY, limit=store.limit / 2**20)
+        for reason in outcome.left_out or ({} if outcome.full else {NOWHERE: None}):
+            yield f"residual left out: {reason}"
 
     def _read(self) -> None:
         # Devices are waited for here, once, and not in the steps.
         self.outcome.drifts += [float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts)]
         self._drifts.clear()
-
-    def measured(self, kept: _Kept, place: tuple[Hashable, int], whole: Tensor, reduced: Tensor) -> None:
-        """Keep the difference of the two at ``place``, and note how far it has moved from the one before."""
-        before = kept.differences.pop(place, None)
-        held = sum(one.bytes for each in self._kept.values() for one in each.differences.values())
-        with self.allocating():
-            difference = whole - reduced
-            if before is not None and before.values.shape == difference.shape:
-                both = (difference - before.read(), difference)
-                self._drifts.append(torch.stack([torch.linalg.vector_norm(one, dtype=torch.float32) for one in both]))
-            stored = self._stored(difference, held)
-        if stored is None:
-            self.leave_out(LIMITED.format(share=MEMORY))
-            return
-        kept.differences[place] = stored
-        self.outcome.bytes = max(self.outcome.bytes, held + stored.bytes)
-
-    def _stored(self, difference: Tensor, held: int) -> _Stored | None:
-        """Return a difference as it is kept beside ``held`` bytes; None if that would be too many."""
-        limit = MEMORY * total_memory(difference.device)
-        if held + difference.nbytes <= limit / 2:
-            return _Stored(difference)
-        small = _Stored.in_float8(difference)
-        return small if held + small.bytes <= limit else None
 
     def _full_steps(self, levels: Sequence[float], share: float) -> FullSteps:
         if self._steps is None or self._steps[0] != levels:
@@ -242,56 +238,65 @@ class Residuals:
     def _drop_old(self, now: Hashable) -> None:
         """Drop what would be measured anew anyway, such as that of conditionings that take no part any more."""
         for passes in [one for one, kept in self._kept.items() if kept.measured != now]:
-            del self._kept[passes]
+            self._kept.pop(passes).differences.clear()
 
 
 @dataclass
 class ResidualCall:
-    """What one call of the network does. ``full``: compute attention whole, for what is kept from it."""
+    """What one call of the network does.
 
-    _residuals: Residuals
-    _kept: _Kept
+    Compiled code changes nothing of it but ``visits``, ``made`` and ``missed``, which are alike before each call.
+
+    Attributes:
+        residuals: of the run.
+        kept: what was kept.
+        full: compute attention whole, for what is kept from it.
+        last: keep nothing any more.
+        visits: how many attentions there were at each place.
+        made: differences that compiled code has made.
+        missed: whether a difference was not there.
+    """
+
+    residuals: Residuals
+    kept: _Kept
     full: bool
-    _last: bool = False
-    _visits: dict[Hashable, int] = field(default_factory=dict)
+    last: bool = False
+    visits: dict[Hashable, int] = field(default_factory=dict)
+    made: dict[Place, Tensor] = field(default_factory=dict)
+    missed: bool = False
 
     def reduction(self, place: str, plan: Callable[[], Reduction]) -> Reduction:
         """Return how the tokens at ``place`` are reduced: planned in a full call, and as in that one in the others.
 
         What tokens are merged into each other changes with them, and with it the difference.
         """
-        reductions = self._kept.reductions
+        reductions = self.kept.reductions
         if self.full or place not in reductions:
             reductions[place] = plan()
         return reductions[place]
 
-    def attend(self, place: Hashable, whole: Callable[[], Tensor], reduced: Callable[[], Tensor]) -> Tensor:
-        """Return the output of one attention at ``place``, of the same shape from both functions.
+    def attend(self, block: Hashable, whole: Callable[[], Tensor], reduced: Callable[[], Tensor]) -> Tensor:
+        """Return the output of one attention of a block, of the same shape from both functions.
 
-        In a full call both are called, else only ``reduced``. Several at one place are told apart by their order.
+        In a full call both are called, else only ``reduced``. Several of a block are told apart by their order.
         """
-        if not self._visits:
-            self._residuals.outcome.full += self.full
-            self._residuals.outcome.added += not self.full
-        visit = self._visits[place] = self._visits.get(place, 0) + 1
-        key = (place, visit)
+        self.visits[block] = visit = self.visits.get(block, 0) + 1
+        place = (block, visit)
+        compute = whole if self.full else reduced
+        output = compute() if is_compiling() else self.residuals.with_room(compute)
         if not self.full:
-            output, stored = reduced(), self._kept.differences.get(key)
+            stored = self.kept.differences.get(place)
             if stored is None or stored.values.shape != output.shape or stored.values.device != output.device:
-                self._residuals.not_there()
+                self.missed = True
                 return output
-            if self._last:
-                del self._kept.differences[key]
             return output + stored.read()
-        if self._last:
-            return whole()
-        try:
-            output = whole()
-            self._residuals.measured(self._kept, key, output, reduced())
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self._residuals.give_up(NO_MEMORY)
-            self.full = False
-            return reduced()
+        if is_compiling():  # what a graph allocates is not kept: `settle` makes a copy outside of it
+            self.made[place] = output - reduced()
+        elif not self.last:
+            self.residuals.keep(self, place, lambda: output - reduced())
         return output
+
+
+def where_kept(residual: ResidualCall | None, block: Hashable) -> ResidualCall | None:
+    """Return what a call does with the difference of one block; None where memory has no room for it, as if off."""
+    return None if residual is None or block in residual.residuals.store.refused else residual

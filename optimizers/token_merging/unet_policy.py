@@ -17,7 +17,7 @@ from ...core.phrases import phrase
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .policy import ALL_KEPT, TokenMergingPolicy
-from .residual import ResidualCall
+from .residual import ResidualCall, where_kept
 from .settings import TokenMergingSettings
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
@@ -67,9 +67,10 @@ class CallState:
     partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
     residual: ResidualCall | None = None
 
-    def attend(self, place: str, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
+    def attend(self, block: str, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
         """Return the output of a self-attention that can be computed both ways."""
-        return reduced() if self.residual is None else self.residual.attend(place, whole, reduced)
+        residual = where_kept(self.residual, block)
+        return reduced() if residual is None else residual.attend(block, whole, reduced)
 
 
 class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
@@ -133,14 +134,15 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if found is None:
             return None
         method, call = found
+        residual = where_kept(state.residual, block.name)
         # Compiled code works all of it out by itself: what is kept would be another input of its graph.
         if is_compiling():
             reduction = method.plan(tokens, call)
-        elif state.residual is None or self.other_layers:
+        elif residual is None or self.other_layers:
             reduction = self._planned(method, block, tokens, call, state)
         else:
             planned = partial(self._planned, method, block, tokens, call, state)
-            reduction = state.residual.reduction(block.name, planned)
+            reduction = residual.reduction(block.name, planned)
         if reduction.kept >= reduction.tokens:
             state.activity.skip(block.name, ALL_KEPT)
             return None
@@ -154,10 +156,11 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if count != rows * columns:
             state.activity.fall_back(OTHER_TOKENS)
             return None
-        if state.residual is not None and block.downsample > self._second_level:
+        residual = where_kept(state.residual, block.name)
+        if residual is not None and block.downsample > self._second_level:
             state.activity.skip(block.name, COARSE)
             return None
-        method = self.method_for(block.name, count, like.device, state.activity, state.residual)
+        method = self.method_for(block.name, count, like.device, state.activity, residual)
         if method is None:
             return None
         settings = self.settings
@@ -167,7 +170,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        ratio = settings.ratio_at(block.downsample, self.first_level, state.residual is not None)
+        ratio = settings.ratio_at(block.downsample, self.first_level, residual is not None)
         return method, BlockCall(rows, columns, ratio, settings, state.step, block.number)
 
     def _planned(

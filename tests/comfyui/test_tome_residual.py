@@ -175,12 +175,12 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
 
 def test_running_out_of_memory_goes_on_without(studio, monkeypatch):
     model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
-    from paceline.optimizers.token_merging.residual import Residuals
+    from paceline.optimizers.token_merging.stored import Store
 
     def full(*_):
         raise torch.cuda.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(Residuals, "measured", full)
+    monkeypatch.setattr(Store, "put", full)
     found, reduced = studio.sample(model, steps=STEPS), studio.sample(alone, steps=STEPS)
     assert relative(found, reduced) < 0.3  # the step in which it ran out was thinned by an even grid
     assert "residual left out: memory ran out" in studio.report(model)

@@ -71,10 +71,13 @@ def call(name, *settings, dtype=torch.float32, calls=2):
             args, kwargs = (in_dtype(fake_cuda.to_cuda(value, mode), dtype) for value in (args, kwargs))
         host = host_of(pipeline.denoiser)
         techniques = () if host is None else host.techniques
-        # What the first call of a run may wait for, once: the size of the image, and whether weights are others.
+        # What the first call of a run may wait for, once: timesteps, the size of the image, and whether weights are
+        # others.
         for technique in techniques:
-            if hasattr(technique, "_sides"):
+            if hasattr(technique, "position"):
                 technique.position.moved_to(pipeline.pipe, None)
+                technique.position.schedule()
+            if hasattr(technique, "_sides"):
                 technique._sides = (kwargs.get("img_ids"), (8, 8))
             for product in getattr(technique, "_products", ()):
                 technique._schedule = pipeline.pipe.scheduler.timesteps

@@ -10,6 +10,7 @@ from cases import often
 from diffusers_host.pipelines import NamedPipeline
 from paceline import Compile, ReuseSteps, TokenMerging, optimize, report, restore
 from paceline.optimizers.hosts.diffusers.host import host_of
+from paceline.optimizers.token_merging.stored import Store
 from random_pipelines import PROMPTS, distance, picture, small
 
 STEPS = 8
@@ -45,7 +46,7 @@ def test_it_is_much_closer_and_nothing_stays(name: str, settings: Any) -> None:
             text, kept = said(pipeline), residuals(pipeline)
     assert distance(pictures[1], plain) < distance(pictures[0], plain) / 2
     full, added = kept.outcome.full, kept.outcome.added
-    assert full in (2, 3) and added >= 5 and kept.outcome.bytes > 0
+    assert full in (2, 3) and added >= 5 and kept.store.most > 0
     assert f"residual: {full} of {full + added} model calls computed attention both ways" in text
     assert "from one full step to the next the difference changed by" in text and "left out" not in text
     assert not kept._kept  # since the last call, before the VAE needs the memory
@@ -84,7 +85,7 @@ def test_running_out_of_memory_goes_on_without(monkeypatch: pytest.MonkeyPatch) 
 
     pipeline = small("flux")
     optimize(pipeline.pipe, TokenMerging(**FEWER))
-    monkeypatch.setattr(type(residuals(pipeline)), "measured", full)
+    monkeypatch.setattr(Store, "put", full)
     assert torch.isfinite(picture(pipeline, steps=STEPS)).all()
     assert "residual left out: memory ran out" in said(pipeline)
 
@@ -117,9 +118,8 @@ def test_two_passes_in_two_calls_each_have_their_own() -> None:
 
 
 def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
-    compiled = Compile(backend="eager", on_error="raise")
     for more, options, why in (
-        ((compiled,), {}, "Compile UNet is on"),
+        ((Compile(backend="eager", on_error="raise", regional=True),), {}, "Compile UNet compiles blocks that share"),
         ((), {"steps": 4}, "in 4 steps, computing 2 of them both ways costs more than it saves"),
     ):
         pipeline, found = small("sd15"), []
@@ -134,3 +134,16 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
         unet(torch.randn(1, 4, 16, 16), 1, torch.randn(1, 77, unet.config.cross_attention_dim))
         assert "it is not known here where a step begins and ends" in str(now)
     restore(unet)
+
+
+@pytest.mark.parametrize("name", often(("sd15",), ("sd15", "flux")))
+def test_compiled_it_is_the_same_picture_from_two_graphs(name: str) -> None:
+    pipeline, found = small(name), []
+    compiled = Compile(backend="eager", fullgraph=True, on_error="raise")
+    for settings in ((TokenMerging(**FEWER),), (TokenMerging(**FEWER), compiled)):
+        with optimize(pipeline.pipe, *settings, components=["unet" if name == "sd15" else "transformer"]) as now:
+            found += [picture(pipeline, steps=STEPS), picture(pipeline, steps=STEPS)]
+            lines = {line.title: line.summary for line in now.lines}
+    assert all(torch.equal(one, found[0]) for one in found)
+    assert (lines["Compile"].counts["graphs"], lines["Compile"].counts["graph_breaks"]) == (2, 0)
+    assert "residual: " in str(lines["Apply ToMe"].details) and "left out" not in str(lines["Apply ToMe"].details)

@@ -8,7 +8,7 @@ from distances import relative
 from paceline.core import devices
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
 from paceline.optimizers.token_merging.kv_downsample import EvenDownsampling, KVDownsampling
-from paceline.optimizers.token_merging.residual import Evaluation, FullSteps, Residuals
+from paceline.optimizers.token_merging.residual import Evaluation, FullSteps, Residuals, where_kept
 
 LEVELS = [*range(20, 0, -1), 0.0]
 
@@ -62,33 +62,48 @@ def test_several_calls_for_the_same_conditionings_in_one_evaluation_are_windows(
     assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is not None
     assert residuals.call(evaluation, LEVELS, "other", 0.75, 0.6) is not None
     assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is None
-    assert any("residual left out: several parts" in line for line in residuals.outcome.lines())
+    assert any("residual left out: several parts" in line for line in residuals.lines())
     assert residuals.call(Evaluation(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.6) is None
 
 
-def kept_in(memory, monkeypatch):
-    monkeypatch.setattr("paceline.optimizers.token_merging.residual.total_memory", lambda device: memory)
-    residuals, values = Residuals(), torch.randn(2, 32, 64, generator=torch.Generator().manual_seed(1))
+SIZE = 2 * 32 * 64 * 4
+"""Bytes of a difference of the larger blocks here; the smaller have a quarter."""
+
+
+def kept_in(bytes, monkeypatch):
+    """What is added in two blocks with many tokens and two with few, where so many bytes may be held."""
+    monkeypatch.setattr("paceline.optimizers.token_merging.stored.total_memory", lambda device: 20 * bytes)
+    residuals, generator = Residuals(), torch.Generator().manual_seed(1)
+    values = {name: torch.randn(2, 8 if "few" in name else 32, 64, generator=generator) for name in BLOCKS}
     call = residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.0)
-    for place in range(4):
-        call.attend(place, lambda: values, lambda: torch.zeros_like(values))
+    for name, value in values.items():
+        call.attend(name, lambda value=value: value, lambda value=value: torch.zeros_like(value))
     call = residuals.call(Evaluation(LEVELS, 1, 19.5), LEVELS, "both", 0.75, 0.0)
-    assert not call.full
-    return [call.attend(place, list, lambda: torch.zeros_like(values)) for place in range(4)], values, residuals
-
-
-def test_where_memory_is_short_it_is_kept_in_float8_and_then_for_some_blocks_only(monkeypatch):
-    size = 2 * 32 * 64 * 4
-    found, values, residuals = kept_in(20 * size * 8, monkeypatch)
-    assert all(torch.equal(one, values) for one in found) and not residuals.outcome.left_out
-    found, values, residuals = kept_in(20 * size * 2, monkeypatch)
-    assert torch.equal(found[0], values) and not torch.equal(found[3], values)
-    assert all(relative(one, values) < 0.04 for one in found) and residuals.outcome.bytes <= 2 * size
-    found, values, residuals = kept_in(20 * size * 0.6, monkeypatch)
-    assert relative(found[1], values) < 0.04 and not found[3].any() and residuals.outcome.bytes <= 0.6 * size
-    assert any("all differences would take more than 5%" in line for line in residuals.outcome.lines())
+    found = {}
+    for name, value in values.items():
+        if where_kept(call, name) is not None:
+            found[name] = relative(call.attend(name, list, lambda value=value: torch.zeros_like(value)), value)
+    assert not call.full and not call.missed
+    residuals.settle()
     residuals.drop()
-    assert not residuals._kept
+    assert not residuals._kept and not residuals.store._parts
+    return found, residuals.store, " ".join(residuals.lines())
+
+
+BLOCKS = ("many", "few", "few more", "many more")
+
+
+def test_where_memory_is_short_it_is_kept_in_int8_and_then_for_the_blocks_with_the_most_tokens(monkeypatch):
+    found, store, text = kept_in(8 * SIZE, monkeypatch)
+    assert found == dict.fromkeys(BLOCKS, 0.0) and store.most == 2.5 * SIZE
+    assert "1 of 2 model calls" in text and "MiB)" in text and "left out" not in text
+    found, store, text = kept_in(SIZE, monkeypatch)
+    assert set(found) == set(BLOCKS) and all(0 < one < 0.01 for one in found.values())
+    assert store.most <= SIZE and "MiB in int8)" in text and "left out" not in text
+    found, store, text = kept_in(0.55 * SIZE, monkeypatch)
+    assert set(found) == {"many", "many more"} and store.most <= 0.55 * SIZE
+    assert "residual left out in 2 blocks: all would take more than 0 MiB, 5% of the memory" in text
+    assert not kept_in(10, monkeypatch)[0]
 
 
 def test_beside_what_is_kept_the_grid_is_even():

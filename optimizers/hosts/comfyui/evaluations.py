@@ -90,16 +90,18 @@ def residual_call(policy: TokenMergingPolicy, call: ModelCall, position: Schedul
         # A wrapper of another node may cut the latent into tiles and hand over several at once.
         tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
         refusal = WINDOWS if evaluations.windows or tiles else ""
-    if _is_compiled(call):
-        refusal = COMPILED
+    refusal = _compiled(policy, call) or refusal
     return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), window, refusal)
 
 
-def _is_compiled(call: ModelCall) -> bool:
+def _compiled(policy: TokenMergingPolicy, call: ModelCall) -> str:
+    """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
     from comfy.patcher_extension import WrappersMP
 
-    foreign = call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE)
-    return bool(foreign) or find(call.techniques, COMPILATION) is not None
+    technique: Any = find(call.techniques, COMPILATION)
+    if call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
+        return COMPILED
+    return "" if technique is None else policy.refused_by(technique.policy.how.scope)
 
 
 def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:

@@ -163,3 +163,36 @@ def test_every_way_in_which_weights_move_is_seen(small, compiled, change):
         moved = places != [weight.data_ptr() for weight in model.model.diffusion_model.parameters()]
         assert technique._version(model.model) != before or not moved
         assert torch.equal(small.sample(model), small.sample(small.model))
+
+
+@pytest.mark.parametrize("backend", often(("eager",), ("eager", "aot_eager")))
+def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled, backend):
+    """One for steps in which attention is computed both ways, one for those in which the difference is added."""
+    studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
+    settings = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2", "residual": "auto"}
+    tome = studio.tome(studio.model, **settings)
+    model, expected = compiled(tome, backend=backend), studio.sample(tome, steps=8)
+    for _ in range(2):
+        assert torch.equal(studio.sample(model, steps=8), expected)
+    assert state(model).graphs == 2
+    report = studio.report(model)
+    assert "residual: 3 of 8 model calls computed attention both ways" in report and "left out" not in report
+    assert "attention computed both ways, or not any more (Apply ToMe)" in report
+    for size in ((32, 24), (40, 24)):  # two graphs for any size
+        assert torch.equal(studio.sample(model, steps=8, size=size), studio.sample(tome, steps=8, size=size))
+    assert state(model).graphs == 4 and not state(model).eager_calls
+    policy = model.get_attachment("paceline").find("token_merging").policy
+    assert not policy.residuals._kept and not policy.residuals.store._parts
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "why"),
+    [("repeated_blocks", "kv_downsample", "blocks that share code"), ("whole_model", "merge", "decided anew")],
+)
+def test_where_compiled_code_cannot_keep_it_that_is_said(studio, compiled, scope, method, why):
+    found = []
+    for residual in ("off", "auto"):
+        tome = studio.tome(studio.model, method=method, ratio=0.75, residual=residual)
+        found.append(compiled(tome, scope=scope))
+    assert torch.equal(*(studio.sample(model, steps=4) for model in found))
+    assert why in studio.report(found[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import often
+from compiled_models import state
 from distances import close
 from transformer_calls import HALVES, NAMES, oracle, sample, with_override
 
@@ -40,3 +41,14 @@ def test_it_is_the_difference_of_the_last_full_step(studio, zoo, name):
     (technique,) = model.get_attachment("paceline").techniques
     outcome = technique.policy.residuals.outcome
     assert (outcome.full, outcome.added) == (3, 5) and not outcome.left_out and outcome.drifts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", often(("flux",), ("flux", "wan", "sd35_medium")))
+def test_compiled_it_is_the_same_from_two_graphs(studio, zoo, name, fresh_compiler):
+    tome = studio.tome(zoo(name), **HALVES, residual="auto")
+    model = studio.run("PacelineCompileUNet", model=tome, backend="eager", scope="whole_model")
+    expected = sample(name, tome, steps=8)
+    for _ in range(2):
+        assert close(sample(name, model, steps=8), expected)
+    assert state(model).graphs == 2 and "left out" not in studio.report(model)

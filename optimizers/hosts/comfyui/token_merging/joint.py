@@ -22,7 +22,7 @@ from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
-from ....token_merging.residual import ResidualCall
+from ....token_merging.residual import ResidualCall, where_kept
 from ..attention_chain import Attend, add_innermost, add_layer, calling
 from ..evaluations import evaluation_wrappers, residual_call
 from ..model import describe_model
@@ -66,7 +66,7 @@ class JointCall:
     calls: ExpectedCalls
     residual: ResidualCall | None = None
     blocks_seen: int = 0
-    kept: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
+    kept: dict[tuple[int, torch.device, bool], Tensor] = field(default_factory=dict)
 
 
 class ComfyJointTokenMerging(Scheduled):
@@ -93,6 +93,8 @@ class ComfyJointTokenMerging(Scheduled):
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         residual = residual_call(self.policy, call, position)
         call.transformer_options[STATE] = JointCall(calls, residual)
+        if residual is not None:
+            call.cleanup.callback(self.policy.residuals.settle)
         # To compute a call both ways, what its containers hold must outlive the first.
         add_layer(call.transformer_options, self._layer, activity, self._boxed_layer if residual is None else None)
         if self._preferred is not None:  # ComfyUI itself leaves it out wherever there is an override
@@ -131,10 +133,8 @@ class ComfyJointTokenMerging(Scheduled):
         def reduced() -> Tensor:
             return attend(*without(kept, k, v, mask, axis))
 
-        residual: ResidualCall | None = options[STATE].residual
-        if residual is None or torch.compiler.is_compiling():
-            return reduced()
-        return residual.attend((place, q.shape[axis], k.shape[axis]), lambda: attend(k, v, mask), reduced)
+        residual: ResidualCall | None = where_kept(options[STATE].residual, place)
+        return reduced() if residual is None else residual.attend(place, lambda: attend(k, v, mask), reduced)
 
     def _attend_boxed(
         self,
@@ -187,22 +187,30 @@ class ComfyJointTokenMerging(Scheduled):
         begins = layout.before > 0 or not self.tokens.image_attention
         begins = begins and (whole or mask is None or mask.shape[-2] == 1)
         place = THIS_BLOCK if call.in_block else _place(state, options, begins)
-        method = self.policy.method_for(place, tokens, k.device, activity, state.residual)
+        residual = where_kept(state.residual, place)
+        method = self.policy.method_for(place, tokens, k.device, activity, residual)
         if method is None:
             return "", None
-        return place, counted(place, tokens, self._kept_of(method, layout, k.device, state, call.in_block), activity)
+        kept = self._kept_of(method, layout, k.device, state, call.in_block, residual is not None)
+        return place, counted(place, tokens, kept, activity)
 
     def _kept_of(
-        self, method: type[Reduction], layout: Layout, device: torch.device, state: JointCall, in_block: bool
+        self,
+        method: type[Reduction],
+        layout: Layout,
+        device: torch.device,
+        state: JointCall,
+        in_block: bool,
+        with_residual: bool,
     ) -> Tensor:
         if not torch.compiler.is_compiling():
             with kept_memory():
-                return self.policy.prepare(method, layout, device, state.residual is not None)
+                return self.policy.prepare(method, layout, device, with_residual)
         # Compiled code works it out by itself, as it knows all of the sizes.
-        key = (layout.tokens, device)
+        key = (layout.tokens, device, with_residual)
         kept = state.kept.get(key)
         if kept is None:
-            kept = self.policy.kept(method, layout, device)
+            kept = self.policy.kept(method, layout, device, with_residual)
             if not in_block:  # what one block's code keeps, that of the others cannot use
                 state.kept[key] = kept
         return kept

@@ -12,9 +12,9 @@ from torch.nn import Module
 
 from .....core.activity import Activity
 from .....core.calls import Function
-from .....core.devices import is_compiling
 from .....core.shadow import Shadows
 from ....token_merging import Reduction, TokenMergingSettings
+from ....token_merging.residual import where_kept
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
 from ..attention_chain import Attend, add_layer
 from ..evaluations import evaluation_wrappers, residual_call
@@ -92,6 +92,7 @@ class ComfyUNetTokenMerging(Scheduled):
         state.residual = residual_call(policy, call, position)
         if state.residual is not None:
             add_layer(options, self._layer, None, not_reached=state.forget_next)
+            call.cleanup.callback(policy.residuals.settle)
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if policy.settings.merge_crossattn:
@@ -131,8 +132,9 @@ class ComfyUNetTokenMerging(Scheduled):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
         state.activity.use(block.name, reduction.tokens, reduction.kept)
-        if state.residual is not None and not is_compiling():
-            is_reduced = not state.residual.full
+        residual = where_kept(state.residual, block.name)
+        if residual is not None:
+            is_reduced = not residual.full
             state.next = _Next(block.name, reduction, is_reduced)
             if not is_reduced:
                 return tokens

@@ -13,7 +13,7 @@ from .....core.calls import Args, Function, Kwargs
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenMergingPolicy
-from ....token_merging.residual import ResidualCall
+from ....token_merging.residual import ResidualCall, where_kept
 from ..components import DENOISER, Component
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
@@ -50,8 +50,12 @@ class PipelineTokenMerging(PipelineTechnique):
         self.active = self.policy.is_active(self.position, self.activity)
         self.residual = self._residual_call(host, args, kwargs) if self.policy.keeps else None
 
+    def end_call(self) -> None:
+        super().end_call()
+        self.policy.residuals.settle()
+
     def _residual_call(self, host: Host, args: Args, kwargs: Kwargs) -> ResidualCall | None:
-        settings, reason = self.policy.settings, refusal(host)
+        settings, reason = self.policy.settings, refusal(host, self.policy)
         unknown: tuple[None, tuple[object, ...]] = (None, ())
         evaluation, passes = unknown if reason else self._evaluations.call(host, self.position, args, kwargs)
         if not self.active:
@@ -77,9 +81,8 @@ class PipelineTokenMerging(PipelineTechnique):
                 keys, values, mask = without(kept, k, v, options.get("attn_mask"), 2)
                 return sdpa(q, keys, values, **{**options, "attn_mask": mask})
 
-            if self.residual is None:
-                return reduced()
-            return self.residual.attend(name, lambda: sdpa(q, k, v, **options), reduced)
+            residual = where_kept(self.residual, name)
+            return reduced() if residual is None else residual.attend(name, lambda: sdpa(q, k, v, **options), reduced)
 
         reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
 

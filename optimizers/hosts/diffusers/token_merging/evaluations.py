@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .....core.calls import Args, Kwargs
 from .....core.technique import COMPILATION
+from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, Evaluation
 from ..host import Host
 from ..network_calls import text_of, version_of
@@ -76,12 +77,15 @@ class PipelineEvaluations:
         self._given[self._calls] = (before, version_of(text), steady)
 
 
-def refusal(host: Host) -> str:
+def refusal(host: Host, policy: TokenMergingPolicy) -> str:
     """Return why a difference cannot be kept for calls of a denoiser; "" if it can."""
+    technique: Any = host.find(COMPILATION)
     if getattr(host.pipeline, "scheduler", None) is None:
         return UNTOLD
-    if host.find(COMPILATION) is not None or getattr(host.component.part, "_compiled_call_impl", None) is not None:
+    if getattr(host.component.part, "_compiled_call_impl", None) is not None:
         return COMPILED
     if hasattr(host.pipeline, "get_views"):  # of Panorama and DemoFusion, which moves them from step to step
         return WINDOWS
-    return GRADIENTS if torch.is_grad_enabled() else ""
+    if torch.is_grad_enabled():
+        return GRADIENTS
+    return "" if technique is None else policy.refused_by(technique.policy.how.scope)

@@ -14,6 +14,7 @@ from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout
 from ....token_merging.policy import counted
+from ....token_merging.residual import where_kept
 from ..components import Component
 from ..host import Host, tensor_given
 from ..patches import Patches, current
@@ -33,7 +34,7 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
         layers = len(_attention_layers(component.part))
         policy = JointMergingPolicy(component.class_name, settings, "attention layers", layers)
         super().__init__(settings, component, policy)
-        self._kept: dict[int, Tensor] = {}
+        self._kept: dict[tuple[int, bool], Tensor] = {}
         self._text = 0
         self._sides: tuple[Tensor, tuple[int, int]] | None = None
 
@@ -60,12 +61,15 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
             return
         before = self._text if self._tokens.in_diffusers == TEXT_FIRST else 0
         joint = Layout(before, grid, (), self._text - before)
-        method = self.policy.method_for("all", joint.tokens, hidden.device, self.activity, self.residual)
-        if method is None:
-            self.active = False
-            return
-        for layout in (joint, Layout(0, grid)):
-            self._kept[layout.tokens] = self.policy.prepare(method, layout, hidden.device, self.residual is not None)
+        for residual in (None,) if self.residual is None else (None, self.residual):
+            method = self.policy.method_for("all", joint.tokens, hidden.device, self.activity, residual)
+            if method is None:
+                self.active = False
+                return
+            with_residual = residual is not None
+            for layout in (joint, Layout(0, grid)):
+                kept = self.policy.prepare(method, layout, hidden.device, with_residual)
+                self._kept[(layout.tokens, with_residual)] = kept
 
     def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:
         if not self._tokens.places:  # a latent: [batch, channels, height, width]
@@ -84,7 +88,7 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
     def _fewer_keys(self, name: str, forward: Forward) -> Forward:
         def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
             tokens = k.shape[2]
-            kept = self._kept.get(tokens)
+            kept = self._kept.get((tokens, where_kept(self.residual, name) is not None))
             if kept is None or q.shape[2] != tokens:
                 if tokens != self._text:
                     self.activity.fall_back(_OTHER_TOKENS)
