@@ -12,9 +12,10 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy
+from .full_steps import PARTS
 from .method import Reduction
 from .methods import METHODS
-from .residual import MERGED_INSIDE, PARTS, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals
+from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals
 from .settings import TokenMergingSettings
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
@@ -81,10 +82,10 @@ class TokenMergingPolicy(Policy):
         return self.settings.residual != "off" and self.settings.does_something and self.settings.merge_attn
 
     def refused_by(self, scope: str) -> str:
-        """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``; "" if it can."""
-        if scope != "whole_model":
+        """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``, "" for none."""
+        if scope == "repeated_blocks":
             return SHARED_CODE
-        return MERGED_INSIDE if self.shrinks_queries else ""
+        return MERGED_INSIDE if scope and self.shrinks_queries else ""
 
     def residual_call(
         self,
@@ -92,6 +93,7 @@ class TokenMergingPolicy(Policy):
         passes: Hashable,
         window: tuple[float, float] | None = None,
         refusal: str = "",
+        again: bool = False,
     ) -> ResidualCall | None:
         """Return what a call of the network in which tokens are reduced does with differences; None for nothing.
 
@@ -106,7 +108,8 @@ class TokenMergingPolicy(Policy):
         levels = evaluation.levels
         if window is not None:
             levels = [level for level in levels[:-1] if window[0] < level <= window[1]] + [window[0]]
-        return self.residuals.call(evaluation, levels, passes, self.settings.ratio, PARTS[self.settings.residual])
+        part = PARTS[self.settings.residual]
+        return self.residuals.call(evaluation, levels, passes, self.settings.ratio, part, again)
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
         return ()

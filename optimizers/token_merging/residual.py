@@ -10,6 +10,7 @@ A host says for each evaluation of a run where it stands (`Evaluation`), asks fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,17 +19,9 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_compiling, is_out_of_memory
+from .full_steps import FullSteps
 from .method import Reduction
 from .stored import MEMORY, Place, Store, Stored
-
-PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
-"""By choice, the part of what reducing saves that full steps may cost, the first two excepted, which are always full.
-
-The first alone tells little: its picture is noise.
-"""
-
-FIRST = 3
-"""So many steps are full one after the other, if so many are; from then on they are evenly apart."""
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
@@ -61,27 +54,6 @@ class Evaluation:
     sigma: float
     taking_part: Hashable = None
     last: bool = False
-
-
-class FullSteps:
-    """Where the full steps of a schedule are: by noise level, so that solvers may evaluate as often as they like."""
-
-    def __init__(self, levels: Sequence[float], share: float) -> None:
-        """``levels``: of the schedule, the last one included; ``share``: at most this part of its steps, but two."""
-        steps = levels[:-1]
-        self.steps = len(steps)
-        full = min(max(2, int(share * self.steps + 1e-6)), self.steps)
-        first, later = steps[: min(full, FIRST)], max(full - FIRST, 0)
-        apart = (self.steps - FIRST) / (later + 1)
-        self.levels = [*first, *(steps[FIRST - 1 + round(number * apart)] for number in range(1, later + 1))]
-
-    def pay(self, ratio: float) -> bool:
-        """Return whether they cost less attention than leaving out ``ratio`` of it in all steps saves."""
-        return len(self.levels) < ratio * self.steps
-
-    def segment(self, sigma: float) -> int:
-        """Return how many full steps there are down to a noise level: the first evaluation of each segment is full."""
-        return sum(level >= sigma * (1 - 1e-4) for level in self.levels)
 
 
 @dataclass
@@ -117,12 +89,19 @@ class Residuals:
         self._latest: ResidualCall | None = None
 
     def call(
-        self, evaluation: Evaluation, levels: Sequence[float], passes: Hashable, ratio: float, part: float
+        self,
+        evaluation: Evaluation,
+        levels: Sequence[float],
+        passes: Hashable,
+        ratio: float,
+        part: float,
+        again: bool = False,
     ) -> ResidualCall | None:
         """Return what a call of the network for ``passes`` does; None, noted, to leave out what is kept.
 
         ``levels``: those of the schedule in which tokens are reduced; ``passes`` tells one batch of conditionings and
-        its sizes from every other; ``ratio``: the share that reducing leaves out; ``part``: of ``PARTS``.
+        its sizes from every other; ``ratio``: the share that reducing leaves out; ``part``: of ``PARTS``; ``again``:
+        whether the same call was made before and its numbers are wrong.
         """
         self.settle()
         steps = self._full_steps(levels, ratio * part)
@@ -132,6 +111,10 @@ class Residuals:
         if self._given_up:
             return None
         kept = self._kept.get(passes)
+        if again and kept is not None:
+            kept.differences.clear()
+            del self._kept[passes]
+            kept = None
         if kept is not None and kept.number == evaluation.number:
             self.give_up(WINDOWS)
             return None
@@ -226,8 +209,9 @@ class Residuals:
             yield f"residual left out: {reason}"
 
     def _read(self) -> None:
-        # Devices are waited for here, once, and not in the steps.
-        self.outcome.drifts += [float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts)]
+        # Devices are waited for here, once, and not in the steps. Of an evaluation that is made again they may be NaN.
+        found = (float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts))
+        self.outcome.drifts += filter(math.isfinite, found)
         self._drifts.clear()
 
     def _full_steps(self, levels: Sequence[float], share: float) -> FullSteps:

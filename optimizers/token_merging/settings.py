@@ -9,9 +9,9 @@ from typing import Any, Literal
 from ...core.errors import InvalidSetting, require_choice
 from ...core.phrases import phrase
 from ...core.settings import LARGEST_SEED, Settings, choice, number
+from .full_steps import PARTS
 from .grid import LARGEST_STRIDE
 from .methods import METHODS
-from .residual import PARTS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 

@@ -112,6 +112,18 @@ def test_an_evaluation_of_nans_is_computed_again_exactly(studio, expected):
     assert f"planted in {5 * CALLS} attention calls" in found.details
 
 
+@pytest.mark.parametrize("arrive", ["at once", "late"])
+def test_a_difference_that_was_kept_from_wrong_numbers_is_measured_anew(studio, arrive, request):
+    if arrive == "late":
+        request.getfixturevalue("late")
+    tome = studio.tome(studio.model, method="kv_downsample", ratio=0.75, residual="auto")
+    right = studio.sample(studio.attention(tome, "sdpa_math"), steps=8)
+    calls = CALLS + 3  # in full steps self-attention of the blocks at the latent's size is computed twice
+    model = approximate(studio, counting(lambda number, o: o * float("nan") if number // calls == 1 else o), tome)
+    assert relative(drawn(studio, model), right) < 1e-4
+    assert "left out" not in studio.report(model) and "nan%" not in studio.report(model)
+
+
 def test_where_the_numbers_arrive_late_the_sampler_begins_again(studio, expected, late):
     function = counting(nan_from(4))
     model = approximate(studio, function)

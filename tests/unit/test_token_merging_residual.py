@@ -7,8 +7,9 @@ import torch
 from distances import relative
 from paceline.core import devices
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
+from paceline.optimizers.token_merging.full_steps import FullSteps
 from paceline.optimizers.token_merging.kv_downsample import EvenDownsampling, KVDownsampling
-from paceline.optimizers.token_merging.residual import Evaluation, FullSteps, Residuals, where_kept
+from paceline.optimizers.token_merging.residual import Evaluation, Residuals, where_kept
 
 LEVELS = [*range(20, 0, -1), 0.0]
 

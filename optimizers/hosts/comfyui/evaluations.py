@@ -91,7 +91,7 @@ def residual_call(policy: TokenMergingPolicy, call: ModelCall, position: Schedul
         tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
         refusal = WINDOWS if evaluations.windows or tiles else ""
     refusal = _compiled(policy, call) or refusal
-    return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), window, refusal)
+    return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), window, refusal, call.again)
 
 
 def _compiled(policy: TokenMergingPolicy, call: ModelCall) -> str:
@@ -101,7 +101,7 @@ def _compiled(policy: TokenMergingPolicy, call: ModelCall) -> str:
     technique: Any = find(call.techniques, COMPILATION)
     if call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
         return COMPILED
-    return "" if technique is None else policy.refused_by(technique.policy.how.scope)
+    return policy.refused_by("" if technique is None else technique.policy.how.scope)
 
 
 def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:

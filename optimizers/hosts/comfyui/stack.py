@@ -67,6 +67,7 @@ class ModelCall:
             those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
         techniques: all that take part in the call.
         foreign_patches: whether other nodes' Python runs inside of the network.
+        again: whether the same call was made before, and came to nothing.
         evaluation: what its guard wants to know of it; None where nothing is approximate.
         in_block: whether this is the part of a call in one block, whose compiled code others share.
     """
@@ -93,6 +94,7 @@ class ModelCall:
         self.activities: dict[str, Activity] = {}
         self.cleanup = ExitStack()
         self.evaluation: Evaluation | None = None
+        self.again = False
 
     def part(self) -> ModelCall:
         """Return the call as one block sees it: with counts of its own, so that it looks alike in each block."""
@@ -193,16 +195,18 @@ class Stack:
         techniques = options.get(ACTIVE_STACK, self).techniques
         guard: Guard | None = options.get(RUN, {}).get(GUARD)
         evaluation = None if guard is None else guard.evaluation(executor.class_obj, arguments[0].shape)
+        again = False
         while True:
             try:
-                result = self._evaluate(executor, arguments, kwargs, techniques, evaluation)
+                result = self._evaluate(executor, arguments, kwargs, techniques, evaluation, again)
             except LostInputs:  # the kernel that has lost them is not asked again
+                again = True
                 continue
             if guard is None or evaluation is None or not isinstance(result, Tensor):
                 return result
             if not guard.closed(evaluation, result):
                 return result
-            evaluation = guard.again(evaluation)
+            evaluation, again = guard.again(evaluation), True
 
     def _evaluate(
         self,
@@ -211,11 +215,12 @@ class Stack:
         kwargs: Options,
         techniques: tuple[AnyTechnique, ...],
         evaluation: Evaluation | None,
+        again: bool,
     ) -> Any:
         arguments = list(arguments)
         options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
         call = ModelCall(executor.class_obj, arguments[1], options, shapes_of(arguments, kwargs), techniques)
-        call.evaluation = evaluation
+        call.evaluation, call.again = evaluation, again
         exactly = evaluation is not None and evaluation.known.exact
         if evaluation is not None and len(arguments) > 4 and arguments[4]:
             arguments[4] = {place: list(each) for place, each in arguments[4].items()}  # networks empty these lists

@@ -94,6 +94,7 @@ class Host:
         optional: whether a technique that cannot help this component is left out; else that is an error.
         left_out: techniques that were, with the reason, by kind.
         inner: the function that the entry runs: the part's own method, or it compiled.
+        again: whether the same call was made before, and its numbers are wrong.
         evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
     """
 
@@ -108,6 +109,7 @@ class Host:
         self.inner: Function = current(component.part, component.entry)
         self.running = False
         self.evaluation: Evaluation | None = None
+        self.again = False
         self._guard: Guard | None = None
         self._attached = False
         self._patches = Patches()
@@ -218,7 +220,7 @@ class Host:
                 technique.ended()
 
     def _compute(self, *args: object, **kwargs: object) -> object:
-        guard, attention = self._guard, self.find(ATTENTION)
+        guard, attention, self.again = self._guard, self.find(ATTENTION), False
         if guard is None or attention is None:
             return self._evaluate(args, kwargs)
         size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
@@ -232,7 +234,7 @@ class Host:
             if not again or self.evaluation is None:
                 self.evaluation = None
                 return result
-            self.evaluation = guard.again(self.evaluation)
+            self.evaluation, self.again = guard.again(self.evaluation), True
 
     def _evaluate(self, args: Args, kwargs: Kwargs) -> object:
         for technique in self.techniques:

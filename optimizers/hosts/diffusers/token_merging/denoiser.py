@@ -61,7 +61,8 @@ class PipelineTokenMerging(PipelineTechnique):
         if not self.active:
             return None
         limits = self.position.limits(settings.start_percent, settings.end_percent)
-        return self.policy.residual_call(evaluation, passes, None if settings.whole_schedule else limits, reason)
+        window = None if settings.whole_schedule else limits
+        return self.policy.residual_call(evaluation, passes, window, reason, host.again)
 
     def with_fewer_keys(
         self, name: str, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]

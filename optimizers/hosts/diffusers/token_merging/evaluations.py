@@ -42,7 +42,8 @@ class PipelineEvaluations:
             return None, ()
         if place < self._place or not self._levels:
             self._begin(host.pipeline, place)
-        self._calls = self._calls + 1 if place == self._place else 0
+        if not host.again:
+            self._calls = self._calls + 1 if place == self._place else 0
         self._place = place
         self._look_at(text_of(args, kwargs).tensor)
         tensors = [*args, *kwargs.values()]
@@ -88,4 +89,4 @@ def refusal(host: Host, policy: TokenMergingPolicy) -> str:
         return WINDOWS
     if torch.is_grad_enabled():
         return GRADIENTS
-    return "" if technique is None else policy.refused_by(technique.policy.how.scope)
+    return policy.refused_by("" if technique is None else technique.policy.how.scope)

@@ -1,0 +1,35 @@
+"""In which steps of a schedule attention is computed both ways, to keep the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
+"""By choice, the part of what reducing saves that full steps may cost, the first two excepted, which are always full.
+
+The first alone tells little: its picture is noise.
+"""
+
+FIRST = 3
+"""So many steps are full one after the other, if so many are; from then on they are evenly apart."""
+
+
+class FullSteps:
+    """Where the full steps of a schedule are: by noise level, so that solvers may evaluate as often as they like."""
+
+    def __init__(self, levels: Sequence[float], share: float) -> None:
+        """``levels``: of the schedule, the last one included; ``share``: at most this part of its steps, but two."""
+        steps = levels[:-1]
+        self.steps = len(steps)
+        full = min(max(2, int(share * self.steps + 1e-6)), self.steps)
+        first, later = steps[: min(full, FIRST)], max(full - FIRST, 0)
+        apart = (self.steps - FIRST) / (later + 1)
+        self.levels = [*first, *(steps[FIRST - 1 + round(number * apart)] for number in range(1, later + 1))]
+
+    def pay(self, ratio: float) -> bool:
+        """Return whether they cost less attention than leaving out ``ratio`` of it in all steps saves."""
+        return len(self.levels) < ratio * self.steps
+
+    def segment(self, sigma: float) -> int:
+        """Return how many full steps there are down to a noise level: the first evaluation of each segment is full."""
+        return sum(level >= sigma * (1 - 1e-4) for level in self.levels)
