@@ -52,9 +52,9 @@ def test_they_are_tried_where_they_are_and_where_there_is_something_for_them_to_
     assert tried(prompt_with("WanAnimate2ToVideo", "WanAnimate2Cache")) == set()
 
 
-def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with_ours(comfyui, monkeypatch):
+def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with_ours(comfyui, monkeypatch, studio):
     from paceline.nodes import NODES
-    from paceline.server.faster.others import apart
+    from paceline.server.faster.others import apart, with_other
     from paceline.server.faster.plan import make_plans
     from paceline.workbench.comfyui.workflow import Workflow
 
@@ -65,6 +65,11 @@ def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with
         def INPUT_TYPES(cls) -> Any:  # noqa: N802
             return {"required": {"model": ("MODEL",), "attention": (cls.offered,)}}
 
+        def patch(self, model: Any, attention: str) -> tuple[Any]:
+            clone = model.clone()
+            clone.set_attachments("attention", attention)
+            return (clone,)
+
     plant(monkeypatch, "ModelAttentionBackend", Backend)
     assert tried(PROMPT) == set()
     Backend.offered = [*Backend.offered, "comfy kitchen attention"]
@@ -72,6 +77,8 @@ def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with
     (plan,) = make_plans(Workflow.read(PROMPT), "fast", NODES)
     assert apart(plan.tries) == [frozenset(("ModelAttentionBackend", "Set Attention Processor"))]
     assert any("is not watched for wrong numbers" in note for note in plan.notes)
+    made = with_other(plan.tries["ModelAttentionBackend"], studio.model, (1, 4, 16, 16))
+    assert made.get_attachment("attention") == "comfy kitchen attention"
 
 
 def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, monkeypatch, studio):
