@@ -200,6 +200,11 @@ def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared:
     card = saved_card(page, ".paceline-comparison")
     workflow = json.loads(card.text["workflow"])
     assert any(node["type"] == "PacelineCompareModels" for node in workflow["nodes"])
+    allowed = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": allowed})
+    page.click("Copy card", ".paceline-comparison")
+    copied = "const [one] = await navigator.clipboard.read().catch(() => []); return one?.types.includes('image/png')"
+    page.wait(lambda: page.script(copied), "card in the clipboard")
 
 
 def test_it_is_still_there_after_a_reload(page: Page, compared: int):

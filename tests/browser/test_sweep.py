@@ -74,7 +74,7 @@ def test_the_plot_has_every_cell_the_plain_model_and_the_limit(page: Page, swept
     assert page.script(STATE) == {"text": f"{CELLS} / {CELLS} cells", "points": CELLS}
     lines = page.script("return ['one', 'limit'].map((n) => document.querySelectorAll(`.paceline-plot-${n}`).length)")
     assert lines == [1, 1]
-    assert axe(".paceline-sweep") == []
+    assert axe(".paceline-sweep") == axe(".paceline-grid") == []
     best = page.script("return document.querySelectorAll('.paceline-point[data-best=true]').length")
     badge = page.badges()[str(swept)]
     assert (best == 0) == ("no setting is certainly faster" in badge)
