@@ -32,12 +32,6 @@ def test_switches_are_put_back(fails):
         assert switches() == before
 
 
-def test_nothing_is_touched_that_was_not_asked_for():
-    before = switches()
-    with arithmetic(PrecisionSettings()):
-        assert switches() == before
-
-
 @pytest.mark.parametrize("value", ["tf32", "ieee"])
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("part", [MATMUL, torch.backends.cudnn.conv], ids=["matmul", "conv"])
@@ -63,13 +57,6 @@ def test_other_code_may_have_set_the_new_switch_alone(part, legacy, value):
         assert old.allow_tf32 == legacy  # the old one too is what it was
     finally:
         old.allow_tf32, part.fp32_precision = before[1], before[0]
-
-
-def test_switches_nest():
-    before = switches()
-    with arithmetic(PrecisionSettings(tf32=True)), arithmetic(PrecisionSettings(tf32=True, fp16_accumulation=True)):
-        assert MATMUL.allow_tf32 and MATMUL.allow_fp16_accumulation
-    assert switches() == before
 
 
 @pytest.mark.parametrize(
@@ -126,13 +113,6 @@ def test_what_a_network_computes_in_is_said(made, words):
     assert (found.state, found.headline) == ("active", f"active in 2 model calls: {words[0]}")
     assert (found.counts, found.details) == ({"calls": 2}, words[1:])
     assert made.summarize(Activity()).headline == "not active: the model was not called"
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_what_dynamic_vram_does_to_channels_last_is_said(streamed):
-    made = policy(settings={"channels_last": True}, streamed=streamed)
-    assert ("dynamic VRAM does not keep weights channels last" in made.describe()) == streamed
-    assert "dynamic VRAM" not in policy(streamed=streamed).describe()
 
 
 def test_a_dtype_in_which_a_network_does_not_work_is_refused_and_auto_takes_another():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import subprocess
 import sys
@@ -149,22 +148,6 @@ class TestStages:
             (environment.packages / f"{name}.dist-info").mkdir()
         pins = setup_env.constraints(environment).read_text().split()
         assert sorted(pins) == ["torch==2.13.0+cpu", "torchaudio==2.11.0"]
-
-    def test_the_newest_versions(self, environment, monkeypatch):
-        monkeypatch.setitem(HOST_FILES, "requirements.txt", "comfyui-frontend-package==1.47.0\neinops==0.8\ntorch\n")
-        monkeypatch.setattr(setup_env, "NEWEST", True)
-        assert len(environment.set_up()) == 4  # torchaudio is left out
-        assert environment.upgraded
-        assert (environment.cache / "host-requirements.txt").read_text() == "comfyui-frontend-package\neinops==0.8\n"
-        assert environment.set_up() == []
-
-        class Tomorrow(datetime.date):
-            @classmethod
-            def today(cls):
-                return datetime.date.today() + datetime.timedelta(days=1)
-
-        monkeypatch.setattr(setup_env, "date", Tomorrow)
-        assert len(environment.set_up()) == 3  # nothing is fetched again
 
     def test_missing_host_says_what_to_run(self, tmp_path, monkeypatch):
         monkeypatch.delenv("COMFYUI_PATH", raising=False)

@@ -104,15 +104,6 @@ def test_what_was_not_measured_is_said(solver, unet):
     assert ("measured on one small transformer" in details) == (not unet)
 
 
-def test_a_smooth_run_reports_its_forecasts():
-    asked = policy(0.5)
-    rule = sampled(asked, smooth)
-    found = said(asked)
-    assert found.state == "active" and asked.outcome is rule.outcome
-    assert found.counts["forecast"] >= 3 and found.counts["evaluations"] == 14
-    assert 0 < found.counts["budget_used_percent"] <= 100
-
-
 def test_the_negative_pass_is_computed_where_the_host_needs_it():
     only_guidance = StepReuseSettings(budget=0.5, use_forecast=False)
     free, needed = StepReusePolicy(only_guidance, ""), StepReusePolicy(only_guidance, "")
