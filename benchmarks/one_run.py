@@ -38,8 +38,8 @@ from paceline.workbench.expectation.replay import replay  # noqa: E402
 from paceline.workbench.expectation.sampling import Sampling  # noqa: E402
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
-RATIOS = (0.5, 0.75)
-"""Of the tokens that Apply ToMe leaves out in each step by itself."""
+MERGING = ("quality", "balanced", "fast")
+"""Presets of Apply ToMe: each keeps a difference from some steps for later ones."""
 
 NEAR = 0.1
 """Within this part of what was measured, an expected number of evaluations is right."""
@@ -147,9 +147,9 @@ class Subject:
         )
 
 
-def merged(ratio: float) -> Apply:
-    """Return what puts Apply ToMe on a model; nothing is kept from step to step, which no single evaluation shows."""
-    given = {"preset": "custom", "method": "auto", "ratio": ratio, "max_downsample": "auto", "residual": "off"}
+def merged(preset: str) -> Apply:
+    """Return what puts a preset of Apply ToMe on a model."""
+    given = {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
     return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **given).args[0]
 
 
@@ -159,7 +159,7 @@ def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
     subject = Subject(workflow, number)
     sampling = subject.observed()
     with torch.inference_mode():
-        found = {one.name: one for one in probe(sampling, {f"{ratio:g}": merged(ratio) for ratio in RATIOS})}
+        found = {one.name: one for one in probe(sampling, {preset: merged(preset) for preset in MERGING})}
     settings = {name: propose(sampling, [], limit) or expect(sampling) for name, limit in LIMITS.items()}
     merging = {f"Apply ToMe {name}": [one] for name, one in found.items() if one.error}
     settings |= {name: expect(sampling, probed) for name, probed in merging.items()}
@@ -192,7 +192,7 @@ def _row(
     each = in_short({"less_work": list(work), "moved": list(moved)})
     chosen = " + ".join(
         [
-            *(f"Apply ToMe {ratio}" for ratio in one.names),
+            *(f"Apply ToMe {preset}" for preset in one.names),
             *([] if one.budget is None else [f"Reuse Steps {one.budget:g}"]),
         ]
     )
@@ -201,8 +201,8 @@ def _row(
 
 def _applied(one: Expected) -> Apply:
     def apply(patcher: Any) -> Any:
-        for ratio in one.names:
-            patcher = merged(float(ratio))(patcher)
+        for preset in one.names:
+            patcher = merged(preset)(patcher)
         return patcher if one.budget is None else reused(one.budget)(patcher)
 
     return apply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from .activity import Activity, Summary
@@ -23,6 +24,14 @@ It is the canonical order of all hosts, so that the order of nodes or arguments 
 numbers, then what changes how the network computes with them, then what compiles the result, and last what leaves whole
 calls of it out.
 """
+
+
+@dataclass(frozen=True)
+class WholeSteps:
+    """The ``share`` of steps of which something is kept for all others, which come ``age`` steps later on average."""
+
+    share: float
+    age: float
 
 
 class Policy(ABC):
@@ -51,6 +60,10 @@ class Policy(ABC):
     def approximation(self) -> str:
         """What of it could go wrong in a way that only its numbers show, in a word or two; "" if nothing."""
         return ""
+
+    def whole_steps(self, levels: Sequence[float]) -> WholeSteps | None:
+        """Return which steps of a schedule, its noise levels, serve later ones; None where each stands by itself."""
+        return None
 
     def began(self) -> None:  # noqa: B027 - most policies keep nothing
         """Get ready for a sampling run, before anything else of it. A host calls it once for each run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
 """By choice, the part of what reducing saves that full steps may cost, the first two excepted, which are always full.
@@ -22,13 +23,22 @@ class FullSteps:
         steps = levels[:-1]
         self.steps = len(steps)
         full = min(max(2, int(share * self.steps + 1e-6)), self.steps)
-        first, later = steps[: min(full, FIRST)], max(full - FIRST, 0)
+        later = max(full - FIRST, 0)
         apart = (self.steps - FIRST) / (later + 1)
-        self.levels = [*first, *(steps[FIRST - 1 + round(number * apart)] for number in range(1, later + 1))]
+        evenly = (FIRST - 1 + round(number * apart) for number in range(1, later + 1))
+        self.places = [*range(min(full, FIRST)), *evenly]
+        self.levels = [steps[place] for place in self.places]
 
     def pay(self, ratio: float) -> bool:
         """Return whether they cost less attention than leaving out ``ratio`` of it in all steps saves."""
         return len(self.levels) < ratio * self.steps
+
+    @property
+    def age(self) -> float:
+        """How many steps after a full one the others are, on average."""
+        ends = [*self.places[1:], self.steps]
+        ages = [age for place, end in zip(self.places, ends, strict=True) for age in range(1, end - place)]
+        return fmean(ages) if ages else 0.0
 
     def segment(self, sigma: float) -> int:
         """Return how many full steps there are down to a noise level: the first evaluation of each segment is full."""

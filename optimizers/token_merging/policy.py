@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.phrases import phrase
-from ...core.technique import TOKEN_MERGING, Policy
-from .full_steps import PARTS
+from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
+from .full_steps import PARTS, FullSteps
 from .method import Reduction
 from .methods import METHODS
 from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals
@@ -86,6 +86,13 @@ class TokenMergingPolicy(Policy):
         if scope == "repeated_blocks":
             return SHARED_CODE
         return MERGED_INSIDE if scope and self.shrinks_queries else ""
+
+    def whole_steps(self, levels: Sequence[float]) -> WholeSteps | None:
+        ratio = self.settings.ratio
+        steps = FullSteps(levels, ratio * PARTS[self.settings.residual]) if self.keeps else None
+        if steps is None or not steps.pay(ratio):
+            return None
+        return WholeSteps(len(steps.places) / steps.steps, steps.age)
 
     def residual_call(
         self,

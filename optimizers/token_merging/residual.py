@@ -47,6 +47,7 @@ class Evaluation:
         taking_part: what may change from step to step besides the noise: prompts by time, ControlNets, strengths of
             LoRAs. What was kept is measured anew after a change.
         last: whether the host knows that none comes after it, so that nothing is kept any more.
+        whole: whether it is a full step, where something else than the schedule says so.
     """
 
     levels: Sequence[float]
@@ -54,6 +55,7 @@ class Evaluation:
     sigma: float
     taking_part: Hashable = None
     last: bool = False
+    whole: bool | None = None
 
 
 @dataclass
@@ -119,7 +121,7 @@ class Residuals:
             self.give_up(WINDOWS)
             return None
         now = (steps.segment(evaluation.sigma), evaluation.taking_part)
-        full = kept is None or kept.measured != now
+        full = kept is None or (kept.measured != now if evaluation.whole is None else evaluation.whole)
         if kept is None:
             self._drop_old(now)
             kept = self._kept[passes] = _Kept(now, evaluation.number, self.store.part())

@@ -31,7 +31,7 @@ def check(draw, model, runs=1):
         drawn = ... if mask is None else sampling.sketch.of(mask.expand(sampling.shape)) > 0
         with torch.inference_mode():
             _evaluate(sampling.again, side, sampling.again.points, 0)
-        for number, output in side.outputs.items():
+        for (number, *_), output in zip(sampling.again.points, side.outputs.values(), strict=True):
             assert torch.equal(sampling.sketch.of(output)[drawn], sampling.seen[number].guided[drawn])
     return observer.samplings
 
@@ -193,6 +193,20 @@ def test_a_probe_ranks_and_stays_within_one_pictures_work(studio):
     assert merged.error > 100 * exact.error and exact.error < 1e-3 and merged.speedup[1] > 0
     assert ["not here" in failed[0].why_not, failed[1].why_not] == [True, "no kernel"]
     assert all(done <= total == 12 for done, total, _ in calls) and calls[-1] == (12, 12, "")
+
+
+def test_a_kept_difference_is_judged_at_a_later_step(studio):
+    """Whole at the first of two points; at the second nearer than what keeps nothing, as in a run."""
+    observer = Observer()
+    studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
+    settings = {"preset": "custom", "ratio": 0.75, "method": "kv_downsample", "max_downsample": "1"}
+    candidates = {
+        one: lambda model, one=one: studio.tome(model, **settings, residual=one) for one in ("off", "auto", "seldom")
+    }
+    with torch.inference_mode():
+        off, auto, seldom = probe(observer.samplings[0], candidates, most=3.0)
+    assert [off.points, auto.points, seldom.points] == [4, 2, 2]
+    assert 0 < auto.error < seldom.error < off.error and auto.speedup[1] > 0
 
 
 def test_a_probe_can_be_cancelled(studio, comfyui):

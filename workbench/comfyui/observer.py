@@ -33,8 +33,8 @@ MOST_BYTES = 256 * 2**20
 FREE_BYTES = 2**30
 """With less memory free on the CPU, no inputs are kept."""
 
-POINTS = 8
-"""How many evaluations' inputs are kept, evenly over the steps."""
+PLACES = 8
+"""How many steps' inputs are kept, evenly over the run, each with that of the step after it."""
 
 
 @dataclass
@@ -240,10 +240,12 @@ class _Watch:
         import comfy.model_management
 
         steps, room = len(levels) - 1, MOST_BYTES - self._observer.bytes - 3 * noise.nbytes
-        count = min(POINTS, steps, room // noise.nbytes)
-        if count < 1 or comfy.model_management.get_free_memory(torch.device("cpu")) < FREE_BYTES:
+        most = room // noise.nbytes
+        count = min(PLACES, steps, (most + 1) // 2)
+        if most < 1 or comfy.model_management.get_free_memory(torch.device("cpu")) < FREE_BYTES:
             return set()
-        return {int((number + 0.5) * steps / count) for number in range(count)}
+        first = [int((number + 0.5) * steps / count) for number in range(count)]
+        return {*[*first, *(min(place + 1, steps - 1) for place in first)][:most]}
 
     def predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Sketch one evaluation (PREDICT_NOISE wrapper)."""

@@ -3,8 +3,8 @@
 The guider of the run samples once more, with a sampler that only evaluates these points. So ControlNets, masks, hooks,
 ranges of conditionings and guiders are what they were.
 
-What a technique keeps from one step for the next ones (``residual`` of Apply ToMe) is kept from point to point here,
-which are farther apart: where it computes most points whole, it seems to gain nothing, and is not proposed.
+A technique that keeps something of whole steps for later ones (``residual`` of Apply ToMe) is evaluated at pairs of
+points, about as many steps apart as its steps are on average: whole at the first, with what is kept at the second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import InvalidSetting, PacelineError
+from ...core.technique import WholeSteps
+from ...optimizers.hosts.comfyui.evaluations import WHOLE
+from ...optimizers.hosts.comfyui.model import stack_of
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.stack import RUN
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import Speedup, interleaved, measure_speedup
 from .observer import Again
@@ -32,6 +36,8 @@ FEWEST, MOST = 1, 4
 
 Change = Callable[[ModelPatcher], ModelPatcher]
 Say = Callable[[int, int, str], None]
+Point = tuple[int, float, Tensor]
+"""The number of an evaluation, its noise level and its input."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,14 @@ class Probed:
 
 @dataclass
 class _Side:
-    """What was evaluated with one MODEL: seconds by round and point."""
+    """What was evaluated with one MODEL: seconds by round and place among the points.
+
+    ``keeps``: whether its first evaluation serves all others; ``whole``: which of its steps serve later ones.
+    """
 
     model: ModelPatcher
     keeps: bool = False
+    whole: WholeSteps | None = None
     first: float | None = None
     seconds: dict[tuple[int, int], float] = field(default_factory=dict)
     outputs: dict[int, Tensor] = field(default_factory=dict)
@@ -91,13 +101,18 @@ def probe(
     sides, refused = {"": plain}, dict[str, str]()
     for name, change in candidates.items():
         try:
-            sides[name] = _Side(change(sampling.model), name in keeping)
+            model = change(sampling.model)
+            kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
+            sides[name] = _Side(model, name in keeping, next((one for one in kept if one is not None), None))
         except PacelineError as error:
             refused[name] = str(error)
     more = sum(side.keeps for side in sides.values())
     allowed = max(len(sides) + more, int(most * sampling.evaluations))
     count = max(FEWEST, min(MOST, len(again.points), (allowed - more) // len(sides)))
-    points = [again.points[int((number + 0.5) * len(again.points) / count)] for number in range(count)]
+    ages = [side.whole.age for side in sides.values() if side.whole is not None]
+    each = sampling.evaluations / max(1, len(sampling.levels) - 1)
+    points = _pairs(again.points, max(ages) * each, count // 2) if ages else []
+    points = points or [again.points[int((number + 0.5) * len(again.points) / count)] for number in range(count)]
     done, number, alive = 0, 0, list(sides)
     while len(alive) > 1 and (number == 0 or done + sum(count + sides[name].keeps for name in alive) <= allowed):
         for name in interleaved(alive, number):
@@ -118,16 +133,29 @@ def probe(
     return results
 
 
-def _evaluate(again: Again, side: _Side, points: Sequence[tuple[int, float, Tensor]], number: int) -> None:
+def _pairs(points: Sequence[Point], apart: float, count: int) -> list[Point]:
+    """Return the points of some pairs, one after the other: about so many evaluations apart, spread over the run."""
+    chosen: list[Point] = []
+    for part in range(count):
+        firsts = points[part * len(points) // count : (part + 1) * len(points) // count]
+        pairs = [(one, later) for one in firsts for later in points if later[0] > one[0]]
+        pairs.sort(key=lambda pair: abs(math.log((pair[1][0] - pair[0][0]) / max(apart, 1))))
+        chosen += [point for pair in pairs[:1] for point in pair]
+    return chosen
+
+
+def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -> None:
     import comfy.model_management
     import comfy.nested_tensor
     import comfy.samplers
     import comfy.utils
 
     def evaluate(denoiser: Any, noise: Tensor, _: Tensor, extra_args: Any = None, **__: object) -> Tensor:
-        for place, (at, sigma, kept) in enumerate([*again.points[: side.keeps], *points]):
+        store = extra_args["model_options"]["transformer_options"].setdefault(RUN, {})
+        for place, (_, sigma, kept) in enumerate([*again.points[: side.keeps], *points], -side.keeps):
             comfy.model_management.throw_exception_if_processing_interrupted()
             x = kept.to(noise.device)
+            store[WHOLE] = place % 2 == 0
             level = torch.full((len(x),), sigma, device=x.device)
             synchronize(x.device)
             started = time.perf_counter()
@@ -136,10 +164,10 @@ def _evaluate(again: Again, side: _Side, points: Sequence[tuple[int, float, Tens
             seconds = time.perf_counter() - started
             if side.first is None:
                 side.first = seconds
-            elif place >= side.keeps:
-                side.seconds[number, at] = seconds
-            if place >= side.keeps and at not in side.outputs:
-                side.outputs[at] = output.cpu()
+            elif place >= 0:
+                side.seconds[number, place] = seconds
+            if place >= 0 and place not in side.outputs:
+                side.outputs[place] = output.cpu()
         return noise
 
     def streams(packed: Tensor) -> Any:
@@ -159,15 +187,23 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
     if name in refused:
         return Probed(name, why_not=refused[name])
     plain, side = sides[""], sides[name]
-    both = plain.seconds.keys() & side.seconds.keys()
-    if both:
-        pairs = [(plain.seconds[place], side.seconds[place]) for place in sorted(both)]
+    places = sorted(plain.seconds.keys() & side.seconds.keys())
+    pairs = [(plain.seconds[place], side.seconds[place]) for place in places]
+    judged, share = side.outputs.keys() & plain.outputs.keys(), 1.0
+    if side.whole is not None:
+        # Of a run's steps so many cost what the first points of the pairs cost, and are exact; the others are judged.
+        costs = [after / before for (_, place), (before, after) in zip(places, pairs, strict=True) if place % 2 == 0]
+        whole, share = side.whole.share, 1 - side.whole.share
+        seconds = [pair for (_, place), pair in zip(places, pairs, strict=True) if place % 2 and costs]
+        pairs = [(before, whole * statistics.median(costs) * before + share * after) for before, after in seconds]
+        judged = {place for place in judged if place % 2}
+    if pairs:
         speedup = measure_speedup([before for before, _ in pairs], [after for _, after in pairs])
     else:
         speedup = Speedup((plain.first or 1.0) / (side.first or 1.0), 0.0, math.inf, 1)
     errors = [
-        sampling.share(sampling.sketch.of(side.outputs[at]) - sampling.sketch.of(plain.outputs[at]))
-        for at in side.outputs.keys() & plain.outputs.keys()
+        sampling.share(sampling.sketch.of(side.outputs[place]) - sampling.sketch.of(plain.outputs[place]))
+        for place in judged
     ]
     low, ratio, high = (
         _of_all(times, sampling.evaluations) if side.keeps else times
@@ -178,7 +214,7 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         name,
         (low, ratio, high),
         speedup.clear,
-        math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else 0.0,
+        math.sqrt(share * statistics.fmean(error**2 for error in errors)) if errors else 0.0,
         len(errors),
         max(0.0, once),
     )

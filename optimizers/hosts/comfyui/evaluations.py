@@ -20,6 +20,9 @@ from .stack import RUN, ModelCall
 EVALUATIONS = "evaluations"
 """Key of the `Evaluations` in the store of a sampling run."""
 
+WHOLE = "whole"
+"""Key of what decides there, instead of the schedule, whether the next prediction is made of a full step."""
+
 
 _numbers = count()
 """Tells predictions apart, also those of several runs."""
@@ -41,12 +44,12 @@ class Evaluations:
         self._sigmas, self._first = sigmas, next(_numbers)
         self._levels: Sequence[float] | None = None
 
-    def begin(self, sigma: float, batch: int, active: Hashable) -> None:
+    def begin(self, sigma: float, batch: int, active: Hashable, whole: bool | None) -> None:
         self.batch = batch
         if self._levels is None:
             self._levels = self._sigmas.tolist()
         # A sampler that begins again, because its steps were spoiled, must find nothing of them.
-        self.latest = Evaluation(self._levels, next(_numbers), sigma, (self._first, active))
+        self.latest = Evaluation(self._levels, next(_numbers), sigma, (self._first, active), whole=whole)
 
 
 def evaluation_wrappers() -> tuple[tuple[str, Function], ...]:
@@ -73,7 +76,7 @@ def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, 
         steps: SamplingSteps | None = run.get(STEPS)
         sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
         conds = getattr(executor.class_obj, "conds", {})
-        evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)))
+        evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)), run.get(WHOLE))
     return executor(x, timestep, *args, **kwargs)
 
 
