@@ -15,6 +15,7 @@ from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
 from .built_in_presets import BUILT_IN
 from .faster.foreign import CONVERSIONS, conversions_payload, converted_inputs
 from .faster.state import DESK, FASTER, faster_payload
+from .outcomes import OUTCOMES, Outcomes
 from .recipes import Nodes, check_steps
 from .run_routes import RUN, run_payload
 
@@ -66,6 +67,18 @@ def register_routes(nodes: Nodes) -> None:
     async def conversions(_: web.Request) -> web.Response:
         return web.json_response(conversions_payload())
 
+    outcomes = Outcomes()
+
+    async def kept(_: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(outcomes.payload))
+
+    async def forget(_: web.Request) -> web.Response:
+        await asyncio.to_thread(outcomes.clear)
+        return web.json_response(await asyncio.to_thread(outcomes.payload))
+
+    answers(OUTCOMES, partial(outcomes.ended, server=server))
+    server.routes.get(OUTCOMES)(kept)
+    server.routes.delete(OUTCOMES)(forget)
     answers(PRESETS_PATH, partial(save_preset, nodes=nodes))
     answers(FASTER, partial(faster_payload, nodes=nodes))
     answers(CONVERSIONS, partial(conversion_payload, nodes=nodes))

@@ -30,6 +30,11 @@ def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload
     return None if found is None else _described(found, list(said.values()))
 
 
+def run_of(server: Any, prompt_id: str) -> PromptRun | None:
+    """Return the run of a prompt; None where ComfyUI does not know it any more."""
+    return next((run for run in _runs(server.prompt_queue) if run.prompt_id == prompt_id), None)
+
+
 @dataclass(frozen=True)
 class PromptRun:
     """A run that ComfyUI knows: nodes by execution id, the page's workflow, and ``history``, None while it goes on."""

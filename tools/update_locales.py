@@ -89,7 +89,7 @@ def _node(schema: Any) -> Tree:
 
 def _settings(source: str) -> Tree:
     tree: Tree = {}
-    sources = _read("badges") + _read("preset")
+    sources = _read("badges") + _read("outcomes") + _read("preset")
     ids = dict(re.findall(r'export const (\w+_SETTING) = "(.+)"', sources))
     for block in re.split(r"\n    \{\n", source)[1:]:
         (raw,) = re.findall(r"^      id: (.+),$", block, re.MULTILINE)

@@ -15,6 +15,7 @@ import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster
 import { addGridForm } from "./js/grid_form.js";
 import { rememberSettings } from "./js/grid_settings.js";
 import { switchIgnored } from "./js/ignored.js";
+import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
@@ -54,6 +55,7 @@ app.registerExtension({
     lookForRun = follow(store);
     listen(store, lookForRun);
     timeline.listen();
+    keepOutcomes(timeline);
     showChips = startChips(timeline);
     testPromises(timeline);
     showChips();

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...core.phrases import Phrase, data, phrase
 from ...optimizers.hosts.comfyui.reporting import Payload
 from ...workbench.expectation.expect import Range
 from ...workbench.measurement.speedup import Speedup
 from ...workbench.measurement.verdict_text import fraction, speed_text
+
+STAGES = {
+    "steps": phrase("steps"),
+    "loading": phrase("loading"),
+    "compiling": phrase("compiling"),
+    "text": phrase("text"),
+    "vae": phrase("VAE"),
+    "rest": phrase("the rest"),
+}
+"""The stages of a run, in words."""
 
 
 def told(text: str) -> Payload:
@@ -32,19 +41,12 @@ def before_any_run(ranges: Sequence[Range]) -> Phrase:
 def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     """Return e.g. ``This run took 271 s: steps 84 %, VAE 11 %, loading 5 %``, from seconds by part."""
     whole = sum(seconds.values()) or 1.0
-    names = {
-        "steps": phrase("steps"),
-        "loading": phrase("loading"),
-        "text": phrase("text"),
-        "vae": phrase("VAE"),
-        "rest": phrase("the rest"),
-    }
     parts: Phrase | None = None
     for name in sorted(seconds, key=lambda name: (name == "rest", -seconds[name])):
         share = seconds[name] / whole
         if share < 0.005:
             continue
-        part = phrase("{part} {share:.0%}", part=names[name], share=share)
+        part = phrase("{part} {share:.0%}", part=STAGES[name], share=share)
         parts = part if parts is None else phrase("{parts}, {part}", parts=parts, part=part)
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
@@ -97,8 +99,3 @@ def proved(speedup: Speedup, work: float, share: float | None, pictures: int) ->
         work=work,
         share=fraction(share),
     )
-
-
-def label_of(titles: Sequence[str], settings: Mapping[str, Any]) -> str:
-    """Return e.g. ``Set Attention Processor + Reuse Steps 0.1``."""
-    return " + ".join(f"{title} {settings[title]}" if title in settings else title for title in titles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) =
 return widget?.element.firstChild?.textContent ?? "";
 """
 SEED_AND_STEPS = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4"
+DRAW = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = args[2]"
+KEPT_RUNS = "return document.querySelector('.paceline-outcomes output')?.textContent"
 MODE = "for (const id of args[0]) app.graph.getNodeById(id).mode = args[1]"
 
 
@@ -178,3 +181,50 @@ def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[i
         page.wait(lambda: "against off" in chip(page), "baseline")
     assert page.element(".paceline-chip button") is None
     assert page.badges() == before  # it was no run of the workflow
+
+
+def test_the_tab_says_since_when_a_workflow_is_slower_and_the_settings_what_is_kept(
+    page: Page, server: Any, seeds: Iterator[int], sd15_checkpoint: Path
+):
+    """Its earlier runs are made quick in what is kept of them; the run itself is real."""
+    page.use(VUE)
+    page.load(example("Text to image - token merging", sd15_checkpoint))
+    file = server.base_directory / "user" / "__paceline" / "outcomes.jsonl"
+
+    def run() -> dict[str, Any]:
+        before = file.read_text() if file.exists() else ""
+        page.script(DRAW, SAMPLER, next(seeds), 10)
+        assert page.run() == "success"
+        page.wait(lambda: file.exists() and file.read_text() != before, "outcome")
+        return json.loads(file.read_text().splitlines()[-1])
+
+    run()
+    again = run()  # what loads and encodes is kept by ComfyUI from now on
+    assert again["about"]["steps"] == "10" and again["seconds"]["steps"] > 0
+    quick = again | {"seconds": {"steps": 0.01}, "when": "2026-01-01T10:00:00+00:00", "facts": {"ComfyUI": "0.1"}}
+    slow = again | {"when": "2026-01-02T10:00:00+00:00"}
+    file.write_text("".join(json.dumps(one) + "\n" for one in (quick, quick, quick, slow)))
+    run()
+    speed_tab(page)
+    notes = "return [...document.querySelectorAll('.paceline-speed .paceline-bar > p')].map((line) => line.textContent)"
+    (note,) = page.wait(lambda: page.script(notes), "what is slower")
+    assert note.startswith("Slower since 2026-01-02 10:00 UTC: steps ") and "Changed since: ComfyUI 0.1 →" in note
+    page.screenshot("slower")
+    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+
+    page.script("await app.extensionManager.command.execute('Comfy.ShowSettingsDialog')")
+    page.wait(lambda: page.element("[role=dialog] input"), "settings").send_keys("Paceline")
+    page.wait(lambda: page.element(".paceline-outcomes button"), "kept runs")
+    page.screenshot("kept_runs")
+    assert page.wait(lambda: page.script(KEPT_RUNS), "count") == "5"
+    page.click("Delete", ".paceline-outcomes")
+    page.wait(lambda: page.script(KEPT_RUNS) == "0", "empty")
+    assert not file.exists()
+    page.element("[role=dialog] input").send_keys(ESCAPE)
+    page.wait(lambda: page.element(".paceline-outcomes") is None, "end of the settings")
+    page.setting("Paceline.KeepOutcomes", False)
+    page.script(DRAW, SAMPLER, next(seeds), 4)
+    assert page.run() == "success"
+    page.settle()
+    assert not file.exists()
+    page.setting("Paceline.KeepOutcomes", True)

@@ -61,7 +61,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
     from paceline.optimizers.hosts.comfyui.weights import LOADING_EVENT
-    from paceline.server import routes
+    from paceline.server import outcomes, routes
     from paceline.server.faster.foreign import conversions_payload
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
@@ -103,8 +103,13 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Insert": set(offer["inserts"][0]),
         "Conversion": set(conversions_payload()["EasyCache"]),
         "Cache": set(routes.cache_payload()),
+        "KeptRuns": set(outcomes.Outcomes().payload()),
+        "EndedRun": set(outcomes.Outcomes().ended(ENDED, finished_run())),
         "Refusal": set(routes.refusal_payload("")),
     }
+
+
+ENDED = {"prompt_id": "unknown", "seconds": {}, "nodes": [], "loaded": False}
 
 
 def offered() -> dict[str, Any]:

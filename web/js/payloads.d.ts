@@ -154,6 +154,16 @@ export interface Cache {
   path: string | null;
 }
 
+/** What ordinary runs took, the oldest first: server/outcomes.py. */
+export interface KeptRuns {
+  runs: object[];
+}
+
+/** The answer to a run that has ended: whether it is slower than it was. */
+export interface EndedRun {
+  slower: Told | null;
+}
+
 /** The answer of every route where something cannot be done. */
 export interface Refusal {
   error: string;

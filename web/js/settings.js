@@ -2,6 +2,7 @@
 
 import { BADGES_SETTING } from "./badges.js";
 import { renderCache } from "./cache.js";
+import { KEEP_SETTING, renderOutcomes } from "./outcomes.js";
 import { NODE_DEFAULT, PRESET_SETTING } from "./preset.js";
 
 /** @typedef {NonNullable<Extension["settings"]>} Settings */
@@ -33,6 +34,22 @@ export function createSettings(onBadgesChange) {
         { text: "fast", value: "fast" },
       ],
       defaultValue: NODE_DEFAULT,
+    },
+    {
+      id: KEEP_SETTING,
+      category: ["Paceline", "Speed", "Keep outcomes"],
+      name: "Keep what runs took",
+      tooltip: "On this machine only: seconds, versions, kind of model, size, steps. The tab Speed says when a workflow got slower.",
+      type: "boolean",
+      defaultValue: true,
+    },
+    {
+      id: "Paceline.Outcomes",
+      category: ["Paceline", "Speed", "Outcomes"],
+      name: "Runs that are kept",
+      tooltip: "No texts, no names of files, no pictures. At most 1 MB.",
+      type: renderOutcomes,
+      defaultValue: null,
     },
     {
       id: "Paceline.Cache",

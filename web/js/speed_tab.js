@@ -3,6 +3,7 @@
 import { createBox, createElement } from "./elements.js";
 import { openWorkflow, findNode } from "./graph.js";
 import { profileParts } from "./profiles.js";
+import { said } from "./said.js";
 import { createBar } from "./speed_bars.js";
 import { language, words } from "./words.js";
 
@@ -50,8 +51,9 @@ function content(timeline, store) {
 }
 
 /** @param {TimedRun} run */
-function notesOf({ parts, expected }) {
-  return [...parts.flatMap(({ again, wonBack }) => [again || [], wonBack || []].flat()), ...(expected ? [expected] : [])];
+function notesOf({ parts, expected, slower }) {
+  const loaded = parts.flatMap(({ again, wonBack }) => [again || [], wonBack || []].flat());
+  return [...loaded, ...(expected ? [expected] : []), ...(slower ? [said(slower.text, slower.phrase)] : [])];
 }
 
 /** @param {TimedRun} run */

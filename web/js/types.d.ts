@@ -150,6 +150,8 @@ declare global {
     over: boolean;
     /** What was expected of it, and what it was; empty where nothing was. */
     expected?: string;
+    /** Since when it takes longer, and where. */
+    slower?: import("./payloads").Told;
   }
 
   /** What is sampled, and how many of our nodes its steps run through. */

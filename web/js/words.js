@@ -139,6 +139,8 @@ const ENGLISH = {
   fasterFailed: "This could not be measured. Close this, run the workflow to see what is wrong, and try again.",
   fasterProve: "Prove it (about %s s)",
   expectedWas: "steps: expected %ex (%l to %h), was %wx",
+  outcomesExport: "Export",
+  outcomesDelete: "Delete",
   stop: "Stop",
   cancel: "Cancel",
   keep: "Keep",

@@ -152,7 +152,7 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
 
     def evaluate(denoiser: Any, noise: Tensor, _: Tensor, extra_args: Any = None, **__: object) -> Tensor:
         store = extra_args["model_options"]["transformer_options"].setdefault(RUN, {})
-        for place, (_, sigma, kept) in enumerate([*again.points[: side.keeps], *points], -side.keeps):
+        for place, (*_number, sigma, kept) in enumerate([*again.points[: side.keeps], *points], -side.keeps):
             comfy.model_management.throw_exception_if_processing_interrupted()
             x = kept.to(noise.device)
             store[WHOLE] = place % 2 == 0

@@ -1,0 +1,186 @@
+"""*Slower than last week?*: what ordinary runs took, kept on this machine, and compared with each new one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ..core.devices import device_name, processor_name
+from ..core.errors import InvalidSetting
+from ..core.files import write_atomically
+from ..core.phrases import Phrase, phrase
+from ..optimizers.hosts.comfyui.paths import user_folder
+from ..optimizers.hosts.comfyui.reporting import Payload
+from ..workbench.comfyui.machine import host_device, host_version
+from ..workbench.comfyui.workflow import Workflow
+from ..workbench.measurement.slower import Outcome, Slower, slower
+from .faster.sentences import STAGES, told
+from .faster.wires import find_wires, solver_on, steps_on
+from .run_routes import run_of
+
+OUTCOMES = "/paceline/outcomes"
+
+MOST_BYTES = 10**6
+"""The oldest runs leave first."""
+
+_FREE = re.compile(r"seed|^text|prompt|filename|control_after")
+"""Inputs that change from run to run, and not what it takes."""
+
+_NOT_ORDINARY = re.compile(r"_Paceline|Paceline(Compare|Benchmark|Profile)")
+"""Nodes of prompts that measure."""
+
+_STAGE = {
+    "loading": "loading",
+    "compiling": "compiling",
+    "textEncoding": "text",
+    "samplingRun": "steps",
+    "decoding": "vae",
+}
+"""By the page's kinds of nodes, see ``KINDS`` in web/js/timeline.js; all others are the rest."""
+
+_OUTCOME = TypeAdapter(Outcome)
+
+
+class Ended(BaseModel):
+    """What the page tells of a run: seconds by kind of node, the nodes that did something, and whether one loaded."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prompt_id: str = Field(max_length=100)
+    seconds: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(max_length=20)
+    nodes: list[str] = Field(max_length=3000)
+    loaded: bool
+
+
+class Outcomes:
+    """The runs in one file, a line of JSON each, the oldest first."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last = ""
+
+    @property
+    def path(self) -> Path:
+        return user_folder("outcomes.jsonl")
+
+    def ended(self, sent: Any, server: Any) -> Payload:
+        """Keep what a run took; return whether it is slower than it was, ``{"slower": Told or None}``.
+
+        `InvalidSetting` if it cannot be read. A prompt that is not known any more, or measures, is not kept.
+        """
+        try:
+            ended = Ended.model_validate(sent)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False)[0]["msg"]
+            raise InvalidSetting(f"This run cannot be read: {wrong}.", "Send what took how long.") from None
+        run = run_of(server, ended.prompt_id)
+        if run is None or any(_NOT_ORDINARY.match(str(node.get("class_type"))) for node in run.prompt.values()):
+            return {"slower": None}
+        outcome = outcome_of(ended, Workflow.read(dict(run.prompt)))
+        with self._lock:
+            known = self.read()
+            if self._last != ended.prompt_id:  # two tabs tell of it
+                self._last = ended.prompt_id
+                known.append(outcome)
+                self._write(known)
+        found = slower([one for one in known if one.work == outcome.work] or [outcome])
+        return {"slower": None if found is None else told(sentence(found))}
+
+    def read(self) -> list[Outcome]:
+        """Return what is kept; lines that are none of ours are left out."""
+        try:
+            lines = self.path.read_bytes()[-2 * MOST_BYTES :].splitlines()
+        except OSError:
+            return []
+        return [*_readable(lines)]
+
+    def payload(self) -> Payload:
+        """Return ``KeptRuns`` in web/js/payloads.d.ts."""
+        return {"runs": [asdict(one) for one in self.read()]}
+
+    def clear(self) -> None:
+        with self._lock:
+            self.path.unlink(missing_ok=True)
+
+    def _write(self, outcomes: list[Outcome]) -> None:
+        lines = [json.dumps(asdict(one)).encode() + b"\n" for one in outcomes]
+        while sum(map(len, lines)) > MOST_BYTES:
+            del lines[: max(1, len(lines) // 10)]
+        write_atomically(self.path, lambda path: path.write_bytes(b"".join(lines)))
+
+
+def outcome_of(ended: Ended, workflow: Workflow) -> Outcome:
+    """Return what is kept of a run: no text, no name of a file, no seed."""
+    nodes = {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
+    work = json.dumps([nodes, sorted(set(ended.nodes))], sort_keys=True, default=str)
+    seconds: dict[str, float] = {}
+    for kind, each in ended.seconds.items():
+        stage = _STAGE.get(kind, "rest")
+        seconds[stage] = round(seconds.get(stage, 0.0) + each, 3)
+    return Outcome(
+        hashlib.sha256(work.encode()).hexdigest()[:16],
+        datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        seconds,
+        ended.loaded,
+        {"ComfyUI": host_version(), "torch": torch.__version__, "device": _device()},
+        _about(workflow),
+    )
+
+
+def sentence(found: Slower) -> Phrase:
+    """Return what became slower, since when, and what is known to have changed."""
+    changed = ", ".join(f"{name} {before} → {after}" for name, (before, after) in found.changed.items())
+    same = phrase("Versions and device are the same as before.")
+    return phrase(
+        "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",
+        when=found.since.replace("T", " ")[:16] + " UTC",
+        stage=STAGES[found.stage],
+        now=found.now,
+        total=found.total_now,
+        was=found.was,
+        before=found.total_was,
+        changed=phrase("Changed since: {what}.", what=changed) if changed else same,
+    )
+
+
+def _lasting(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if isinstance(value, list) or not _FREE.search(name)}
+
+
+def _about(workflow: Workflow) -> dict[str, str]:
+    from comfy.model_management import current_loaded_models
+
+    wires = find_wires(workflow)
+    sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
+    models = (getattr(one.model, "model", None) for one in current_loaded_models)
+    families = sorted({type(one).__name__ for one in models if hasattr(one, "diffusion_model")})
+    about = {
+        "family": ", ".join(families),
+        "solver": ", ".join(filter(None, (solver_on(workflow, wire) for wire in wires))),
+        "steps": ", ".join(str(steps) for wire in wires if (steps := steps_on(workflow, wire)) is not None),
+        "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
+    }
+    return {name: value[:200] for name, value in about.items() if value}
+
+
+def _device() -> str:
+    device = host_device()
+    return processor_name() if device.type == "cpu" else device_name(device)
+
+
+def _readable(lines: list[bytes]) -> Iterator[Outcome]:
+    for line in lines:
+        try:
+            yield _OUTCOME.validate_json(line)
+        except ValidationError:
+            continue

@@ -1,0 +1,99 @@
+"""What ordinary runs took is kept in one small file, without anything that tells what was drawn."""
+
+from __future__ import annotations
+
+import json
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from paceline.core.errors import InvalidSetting
+
+PROMPT = {
+    "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "a secret.safetensors"}},
+    "2": {"class_type": "CLIPTextEncode", "inputs": {"text": "a secret", "clip": ["1", 1]}},
+    "3": {"class_type": "EmptyLatentImage", "inputs": {"width": 512, "height": 768, "batch_size": 1}},
+    "4": {
+        "class_type": "KSampler",
+        "inputs": {
+            "seed": 77, "steps": 20, "cfg": 7.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0,
+            "model": ["1", 0], "positive": ["2", 0], "negative": ["2", 0], "latent_image": ["3", 0],
+        },
+    },
+}  # fmt: skip
+
+
+class Runs:
+    """A server that knows some prompts, and what was kept of them."""
+
+    def __init__(self, keeping: Any) -> None:
+        self.queue = SimpleNamespace(mutex=Lock(), currently_running={}, history={})
+        self.kept = keeping.Outcomes()
+
+    def ended(self, steps: float, nodes=("2", "4"), loaded=False, prompt=PROMPT):
+        id = f"prompt {len(self.queue.history)}"
+        self.queue.history[id] = {"prompt": (0, id, prompt, {}, [])}
+        seconds = {"samplingRun": steps, "textEncoding": 0.5, "saving": 0.25, "otherNodes": 0.25}
+        sent = {"prompt_id": id, "seconds": seconds, "nodes": [*nodes], "loaded": loaded}
+        return self.kept.ended(sent, SimpleNamespace(prompt_queue=self.queue))["slower"]
+
+
+@pytest.fixture
+def keeping(comfyui):
+    from paceline.server import outcomes
+
+    return outcomes
+
+
+@pytest.fixture
+def runs(keeping, user_folder) -> Runs:
+    return Runs(keeping)
+
+
+def other_seed(seed, steps=20):
+    inputs = PROMPT["4"]["inputs"] | {"seed": seed, "steps": steps}
+    return PROMPT | {"4": PROMPT["4"] | {"inputs": inputs}, "2": {**PROMPT["2"], "inputs": {"text": f"{seed}"}}}
+
+
+def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, keeping, monkeypatch):
+    assert [runs.ended(10.0, prompt=other_seed(seed)) for seed in range(3)] == [None] * 3
+    assert runs.ended(99.0, prompt=other_seed(9, steps=200)) is None  # another workflow
+    assert runs.ended(99.0, nodes=("1", "2", "4"), loaded=True) is None  # the first after a start
+    monkeypatch.setattr(keeping, "host_version", lambda: "9.9")
+    assert runs.ended(20.0, prompt=other_seed(5)) is None
+    text = runs.ended(21.0, prompt=other_seed(6))["text"]
+    assert "steps 20.5 of 21.5 s, before 10 of 11 s. Changed since: ComfyUI" in text and "9.9" in text
+
+
+def test_what_is_kept_tells_nothing_of_what_was_drawn(runs):
+    runs.ended(10.0)
+    text = runs.kept.path.read_text()
+    (kept,) = runs.kept.payload()["runs"]
+    assert "secret" not in text and "77" not in json.dumps(kept["about"])
+    assert kept["about"] == {"solver": "euler", "steps": "20", "size": "512 x 768"}
+    assert kept["seconds"] == {"steps": 10.0, "text": 0.5, "rest": 0.5} and {"ComfyUI", "torch"} < kept["facts"].keys()
+    runs.kept.clear()
+    assert runs.kept.payload() == {"runs": []} and not runs.kept.path.exists()
+
+
+def test_measurements_and_unknown_prompts_are_no_runs(runs):
+    assert runs.ended(10.0, prompt=PROMPT | {"9": {"class_type": "_PacelineProbe", "inputs": {}}}) is None
+    sent = {"prompt_id": "unknown", "seconds": {}, "nodes": [], "loaded": False}
+    assert runs.kept.ended(sent, SimpleNamespace(prompt_queue=runs.queue)) == {"slower": None}
+    assert runs.kept.read() == []
+    for wrong in (None, {}, sent | {"seconds": {"samplingRun": -1.0}}, sent | {"more": 1}):
+        with pytest.raises(InvalidSetting, match="This run cannot be read"):
+            runs.kept.ended(wrong, SimpleNamespace(prompt_queue=runs.queue))
+
+
+def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, monkeypatch):
+    monkeypatch.setattr(keeping, "MOST_BYTES", 4000)
+    for number in range(30):
+        runs.ended(float(number), prompt=other_seed(number))
+    assert runs.kept.path.stat().st_size <= 4000
+    assert runs.kept.read()[-1].seconds["steps"] == 29.0
+    with runs.kept.path.open("a") as file:
+        file.write('nonsense\n{"work": 7}\n')
+    runs.ended(5.0)
+    assert runs.kept.read()[-1].seconds["steps"] == 5.0 and "nonsense" not in runs.kept.path.read_text()

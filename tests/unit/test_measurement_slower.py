@@ -1,0 +1,54 @@
+"""When a workflow is called slower: like is compared with like, and one slow run is chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from paceline.workbench.measurement.slower import Outcome, slower
+
+BASE = Outcome("work", "2026-11-01T10:00:00+00:00", {"steps": 12.0, "loading": 2.0}, False, {"ComfyUI": "0.30"}, {})
+
+
+def run(day: int, steps: float = 12.0, loading: float = 2.0, **changes) -> Outcome:
+    when = f"2026-11-{day:02}T10:00:00+00:00"
+    return replace(BASE, when=when, seconds={"steps": steps, "loading": loading}, **changes)
+
+
+QUICK = [run(1), run(2, 12.5), run(3, 11.8), run(4)]
+NEWER = {"ComfyUI": "0.33"}
+
+
+def test_it_says_since_when_where_and_what_changed():
+    slow = [run(8, 12.0, 41.0, facts=NEWER), run(9, 12.2, 39.0, facts=NEWER)]
+    found = slower([*QUICK, *slow])
+    assert found.since == slow[0].when and found.stage == "loading" and found.changed == {"ComfyUI": ("0.30", "0.33")}
+    assert (found.was, found.now) == (2.0, 40.0) and (found.total_was, found.total_now) == (14.0, pytest.approx(52.1))
+    later = slower([*QUICK, *slow, run(10, 12.1, 40.0, facts=NEWER)])
+    assert later.since == slow[0].when, "it stays true while it lasts"
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        QUICK,
+        [*QUICK, run(8, 30.0)],  # one alone: another program may have been at work
+        [*QUICK, run(8, 30.0), run(9)],  # it is quick again
+        [*QUICK, run(8, 30.0), run(9), run(10, 30.0)],
+        [*QUICK[:2], run(8, 30.0), run(9, 30.0)],  # too few before
+        [*QUICK, run(8, 15.0), run(9, 15.0)],  # not clearly
+        [run(1), run(2, 25.0), run(3), run(8, 30.0), run(9, 30.0)],  # one before was about as slow
+        [*QUICK, run(8, 30.0, work="another"), run(9, 30.0, work="another")],
+        [replace(one, seconds={"steps": 0.1}) for one in QUICK] + [run(8, 0.2, 0.0), run(9, 0.2, 0.0)],  # twice nothing
+    ],
+)
+def test_no_alarm(runs: list[Outcome]):
+    assert slower(runs) is None
+
+
+def test_the_first_run_after_a_start_is_compared_with_such_runs_and_without_what_it_loads():
+    cold = [run(day, loading=30.0 * day, loaded=True) for day in (5, 6, 7, 8, 9)]
+    assert slower([*QUICK, *cold]) is None
+    slow = [run(day, 40.0, 2.0, loaded=True) for day in (10, 11)]
+    found = slower([*cold, *QUICK, *slow])
+    assert found.stage == "steps" and (found.was, found.total_now) == (12.0, 40.0) and not found.changed

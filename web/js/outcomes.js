@@ -1,0 +1,65 @@
+// "Slower than last week?": what each ordinary run took goes to the server, which keeps it and says whether it was quicker.
+
+import { app, onMessage, tell } from "./comfy.js";
+import { createBox, createButton, createElement } from "./elements.js";
+import { ask } from "./server.js";
+import { words } from "./words.js";
+
+/** Served by server/outcomes.py. */
+const ROUTE = "/paceline/outcomes";
+
+export const KEEP_SETTING = "Paceline.KeepOutcomes";
+
+/**
+ * Tell the server of each run that comes to its end, and the tab "Speed" what it answers.
+ * @param {Timeline} timeline which listens already: a run is over there when it is told of here
+ */
+export function keepOutcomes(timeline) {
+  onMessage("execution_success", async ({ prompt_id }) => {
+    const run = timeline.current;
+    if (!run?.parts.length || run.promptId !== prompt_id || app.extensionManager.setting.get(KEEP_SETTING) === false) return;
+    /** @type {Record<string, number>} */
+    const seconds = {};
+    for (const { kind, start, end } of run.parts) seconds[kind] = (seconds[kind] ?? 0) + Math.max(0, end - start);
+    const nodes = [...new Set(run.parts.map(({ node }) => node))];
+    // What a sampler loads is moved to the device; a loader reads a file.
+    const loaded = run.parts.some(({ kind, again }) => kind === "loading" && again === undefined);
+    /** @type {import("./payloads").EndedRun | null} */
+    const answer = await ask(ROUTE, { prompt_id, seconds, nodes, loaded }).catch(() => null); // it can wait for the next
+    if (!answer?.slower) return;
+    run.slower = answer.slower;
+    timeline.keep();
+    timeline.changed();
+  });
+}
+
+/** @returns {HTMLElement} the setting's control: how many runs are kept, and what can be done with them */
+export function renderOutcomes() {
+  const count = createElement("output", { ariaLive: "polite", textContent: "…" });
+  /** @type {import("./payloads").KeptRuns} */
+  let kept = { runs: [] };
+  const save = createButton(words("outcomesExport"), () => {
+    const text = new Blob([JSON.stringify(kept.runs, null, 1)], { type: "application/json" });
+    const href = URL.createObjectURL(text);
+    createElement("a", { href, download: "paceline-runs.json" }).click();
+    URL.revokeObjectURL(href);
+  });
+  const clear = createButton(words("outcomesDelete"), async () => {
+    try {
+      show(await ask(ROUTE, undefined, "DELETE"));
+    } catch (error) {
+      tell("error", String(/** @type {Error} */ (error).message));
+    }
+  });
+
+  /** @param {import("./payloads").KeptRuns} found */
+  function show(found) {
+    kept = found;
+    count.textContent = String(kept.runs.length);
+    save.disabled = clear.disabled = kept.runs.length === 0;
+  }
+
+  show(kept);
+  ask(ROUTE).then(show, () => {});
+  return createBox("paceline-outcomes", count, save, clear);
+}
