@@ -38,8 +38,8 @@ from paceline.workbench.expectation.replay import replay  # noqa: E402
 from paceline.workbench.expectation.sampling import Sampling  # noqa: E402
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
-MERGING = ("quality", "balanced", "fast")
-"""Presets of Apply ToMe: each keeps a difference from some steps for later ones."""
+MERGING = ("quality",)
+"""Presets of Apply ToMe that the probe tries: what it keeps of some steps is for the others."""
 
 NEAR = 0.1
 """Within this part of what was measured, an expected number of evaluations is right."""
@@ -163,8 +163,6 @@ def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
     settings = {name: propose(sampling, [], limit) or expect(sampling) for name, limit in LIMITS.items()}
     merging = {f"Apply ToMe {name}": [one] for name, one in found.items() if one.error}
     settings |= {name: expect(sampling, probed) for name, probed in merging.items()}
-    careful = settings["hardly visible"].budget
-    settings |= {f"{name} + Reuse Steps": expect(sampling, one, careful) for name, one in merging.items() if careful}
     pictures: dict[str, list[tuple[float, float]]] = {name: [] for name in settings}
     for picture in range(1, later + 1):
         plain, whole = subject.draw(lambda model: model, picture)

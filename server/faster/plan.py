@@ -63,6 +63,8 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     machine = replace(machine, fast_int8=few is not None and machine.device == "cuda" and not file)
     recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
+    # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
+    recipe = [Step(_MERGING, {"preset": "quality"}) if step.node == _MERGING else step for step in recipe]
     changes = CHOICES[choice].merging != ""
     others = others_here(workflow, machine.device, changes)
     tries = others | {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}

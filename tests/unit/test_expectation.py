@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.expectation.expect import BUDGETS, Range, expect, propose, speed
+from paceline.workbench.expectation.expect import Range, expect, propose, speed
 from paceline.workbench.expectation.prior import prior
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import Sampling, Seen
@@ -49,8 +49,8 @@ def test_a_sketch_has_the_root_mean_squares_of_the_parts():
 
 def test_budgets_are_a_scale_and_a_noisy_path_leaves_out_less():
     smooth, rough = sampling(), sampling(noise=0.3)
-    work = [replay(smooth, budget).work for budget in BUDGETS]
-    assert work[0] > work[4] >= work[-1] and len(set(work)) > 2
+    work = [replay(smooth, budget).work for budget in (0.02, 0.05, 0.1, 0.4)]
+    assert min(work[:2]) > max(work[2:])
     assert replay(rough, 0.1).work > replay(smooth, 0.1).work
     assert replay(smooth, 0.1) is replay(smooth, 0.1)
     smooth.refusals.append("another node leaves out steps")

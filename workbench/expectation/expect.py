@@ -37,20 +37,23 @@ class Range:
         return Range(*(min(unit * end, most) for end in (self.low, self.likely, self.high)))
 
 
-BUDGETS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-"""Of Reuse Steps, that are proposed: each half as large again as the one before, or less."""
+SMALLER = (0.35, 0.6, 1.0)
+"""Of the largest budget of Reuse Steps that is allowed, these parts are tried: a smaller one may leave out as much."""
 
-USUAL = (0.15, 0.75)
-"""What Reuse Steps usually makes of a budget: a picture moves by the first times the budget to the second power."""
+FINEST = 0.01
+"""Budgets are multiples of it."""
 
-REUSED, REUSED_ELSEWHERE = 3.0, 6.0
-"""A picture that it draws moves by at most so many times the expected distance, or at least that part, in 9 of 10: on
-a UNet; on other networks it is a guess, as none was there that draws pictures."""
+REUSED = Range(0.08, 0.19, 0.62)
+"""How far a picture that Reuse Steps draws on a UNet moves, for each unit of its budget. Its estimate of one picture
+says less of the next one."""
+
+ELSEWHERE = 2.0
+"""So many times wider on other networks: a guess, as none was there that draws pictures."""
 
 PROBED = (1.5, 5.0)
 """How far a picture moves for each unit of a prediction's error, and the same bound."""
 
-WORK = Range(0.9, 1.0, 1.4)
+WORK = Range(0.87, 1.0, 1.4)
 """The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
 
 
@@ -102,10 +105,7 @@ def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | Non
         found = replay(sampling, budget)
         if found.work < 1:
             steps = steps.times(WORK.of(found.work, 1.0))
-            usual = USUAL[0] * budget ** USUAL[1]
-            # How far a picture moves for its own estimate says little of the next one's; the budget says as much.
-            bound = REUSED if sampling.unet else REUSED_ELSEWHERE
-            distances.append(Range.around(math.sqrt(found.estimate * usual), bound))
+            distances.append(_reused(sampling).of(budget, math.inf))
         evaluations = WORK.of(found.computed, found.evaluations)
     return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances), evaluations)
 
@@ -123,13 +123,16 @@ def propose(
     whole interval is faster. ``reuse``: whether Reuse Steps may be among them.
     """
     faster = [one for one in probed if not one.why_not and one.speedup[0] > 1]
-    budgets = [None, *(BUDGETS if reuse and not replay(sampling, BUDGETS[0]).why_not else ())]
+    reuses = reuse and not replay(sampling, FINEST).why_not
     best: Expected | None = None
     for chosen in _subsets(faster):
         names = {one.name for one in chosen}
         if any(pair <= names for pair in apart):
             continue
-        for budget in budgets:
+        room = limit**2 - expect(sampling, chosen).distance.high ** 2
+        most = math.sqrt(max(room, 0.0)) / _reused(sampling).high
+        allowed = {min(1.0, round(FINEST * int(most * part / FINEST), 2)) for part in SMALLER if reuses} - {0.0}
+        for budget in (None, *sorted(allowed)):
             found = expect(sampling, chosen, budget)
             inside = found.distance.high <= limit and (found.names or found.steps.likely < 1)
             if inside and (best is None or found.steps.likely < best.steps.likely):
@@ -146,6 +149,11 @@ def speed(total: float, settings: Sequence[tuple[Sampling, Expected]]) -> Range:
         return total / max(rest + left, 1e-9)
 
     return Range(ratio("high"), ratio("likely"), ratio("low"))
+
+
+def _reused(sampling: Sampling) -> Range:
+    wider = 1.0 if sampling.unet else ELSEWHERE
+    return Range(REUSED.low / wider, REUSED.likely, REUSED.high * wider)
 
 
 def _subsets(candidates: Sequence[Error]) -> Iterator[tuple[Error, ...]]:

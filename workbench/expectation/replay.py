@@ -35,7 +35,7 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
         sampling.sketch.split,
     )
     if rule is None:
-        return Replayed(count, count, 1.0, 0.0, policy.outcome.notes[0])
+        return Replayed(count, count, 1.0, policy.outcome.notes[0])
     drawn = _Latent(sampler_of(sampling.solver).update)
     for seen in sampling.seen:
         place, latent = rule.place_of(seen.sigma), drawn.at(seen)
@@ -56,7 +56,7 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
     rule.read()
     found = rule.outcome
     skipped = found.forecast + (found.guidance / 2 if sampling.guided else 0)
-    return Replayed(count - found.forecast, count, 1 - skipped / max(count, 1), found.share)
+    return Replayed(count - found.forecast, count, 1 - skipped / max(count, 1))
 
 
 class _Latent:

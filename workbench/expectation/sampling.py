@@ -34,14 +34,12 @@ class Replayed:
     Attributes:
         computed: evaluations that the network would do, those without the negative pass too; ``evaluations`` are all.
         work: the share of its work that is left; an evaluation without its negative pass counts half.
-        estimate: how far the picture would move, as a share of what another seed changes, before any calibration.
         why_not: why nothing can be left out; empty where something can.
     """
 
     computed: int
     evaluations: int
     work: float
-    estimate: float
     why_not: str = ""
 
 
