@@ -21,7 +21,7 @@ from ..core.files import write_atomically
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.machine import host_device, host_version
+from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.comfyui.workflow import Workflow
 from ..workbench.measurement.slower import Outcome, Slower, slower
 from .faster.sentences import STAGES, told
@@ -158,14 +158,10 @@ def _lasting(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(workflow: Workflow) -> dict[str, str]:
-    from comfy.model_management import current_loaded_models
-
     wires = find_wires(workflow)
     sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
-    models = (getattr(one.model, "model", None) for one in current_loaded_models)
-    families = sorted({type(one).__name__ for one in models if hasattr(one, "diffusion_model")})
     about = {
-        "family": ", ".join(families),
+        "family": ", ".join(loaded_families()),
         "solver": ", ".join(filter(None, (solver_on(workflow, wire) for wire in wires))),
         "steps": ", ".join(str(steps) for wire in wires if (steps := steps_on(workflow, wire)) is not None),
         "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),

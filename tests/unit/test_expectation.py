@@ -31,8 +31,8 @@ def sampling(steps=20, noise=0.0, solver="euler", sound=False):
     return found
 
 
-def probed(name="merged", error=0.01, speedup=(1.2, 1.3, 1.4), why_not=""):
-    return SimpleNamespace(name=name, error=error, speedup=speedup, why_not=why_not)
+def probed(name="merged", error=0.01, speedup=(1.2, 1.3, 1.4), why_not="", kept=False):
+    return SimpleNamespace(name=name, error=error, speedup=speedup, why_not=why_not, kept=kept)
 
 
 def test_a_sketch_has_the_root_mean_squares_of_the_parts():

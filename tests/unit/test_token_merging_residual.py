@@ -29,7 +29,6 @@ def test_full_steps_are_the_first_and_then_evenly_apart():
 
 def test_the_others_come_so_many_steps_later_on_average():
     assert FullSteps(LEVELS, 0.45).age == pytest.approx(15 / 11) and FullSteps(LEVELS, 0.0).age == 9.5
-    assert FullSteps(LEVELS, 1.0).age == 0.0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.45, 0.6])

@@ -57,7 +57,7 @@ test("each line of the details begins with a capital, and a name stays what it i
   const { all } = shown(comparisonParts([COMPARISON]));
   const lines = all("li, tbody th").map(({ textContent }) => textContent);
   assert.deepEqual(lines, ["Optimized", "fp32 reference", "One step: baseline 3 s", "int8: none", "fp32_x: 1"]);
-  assert.deepEqual(all("tbody tr")[0].querySelectorAll("td").length, 4);
+  assert.deepEqual(all("tbody tr")[0].querySelectorAll("td").length, 3);
 });
 
 test("every round is a dot, and the speed-up has its interval and the line at 1x", () => {

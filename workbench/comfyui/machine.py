@@ -17,6 +17,14 @@ def host_version() -> str:
         return "unknown version"
 
 
+def loaded_families() -> list[str]:
+    """Return the classes of the diffusion models that ComfyUI has loaded, e.g. ``SDXL``."""
+    from comfy.model_management import current_loaded_models
+
+    models = (getattr(one.model, "model", None) for one in current_loaded_models)
+    return sorted({type(one).__name__ for one in models if hasattr(one, "diffusion_model")})
+
+
 def host_device() -> torch.device:
     """Return the device that ComfyUI computes on."""
     from comfy.model_management import get_torch_device

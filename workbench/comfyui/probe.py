@@ -47,8 +47,9 @@ class Probed:
     Attributes:
         speedup: how many times faster than the plain one, ``[low, ratio, high]``; [1, 1, 1] where it was not evaluated.
         clear: whether more rounds would tell nothing new.
-        error: root mean square over the points of the prediction's error, as a share of what another seed changes; of
-            what is kept from whole steps, as an error of all steps that moves a picture as far.
+        error: root mean square over the points of the prediction's error, as a share of what another seed changes; it
+            is 0 in whole steps.
+        kept: whether it is of what is kept from whole steps.
         points: how many different evaluations that is of.
         once: seconds that its first evaluation took more than a later one: compiling, measuring kernels.
         why_not: why it was not evaluated; empty if it was.
@@ -58,6 +59,7 @@ class Probed:
     speedup: tuple[float, float, float] = (1.0, 1.0, 1.0)
     clear: bool = False
     error: float = 0.0
+    kept: bool = False
     points: int = 0
     once: float = 0.0
     why_not: str = ""
@@ -191,14 +193,11 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
     plain, side = sides[""], sides[name]
     places = sorted(plain.seconds.keys() & side.seconds.keys())
     pairs = [(plain.seconds[place], side.seconds[place]) for place in places]
-    judged, adds_up = side.outputs.keys() & plain.outputs.keys(), 1.0
+    judged, share = side.outputs.keys() & plain.outputs.keys(), 1.0
     if side.whole is not None:
         # Of a run's steps so many cost what the first points of the pairs cost, and are exact; the others are judged.
         costs = [after / before for (_, place), (before, after) in zip(places, pairs, strict=True) if place % 2 == 0]
         whole, share = side.whole.share, 1 - side.whole.share
-        # From one whole step to the next the error is about the same, and adds up; after that it is another one.
-        steps = len(sampling.levels) - 1
-        adds_up = share * math.sqrt(min(1.0, 2 * side.whole.age / steps))
         seconds = [pair for (_, place), pair in zip(places, pairs, strict=True) if place % 2 and costs]
         pairs = [(before, whole * statistics.median(costs) * before + share * after) for before, after in seconds]
         judged = {place for place in judged if place % 2}
@@ -219,7 +218,8 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         name,
         (low, ratio, high),
         speedup.clear,
-        adds_up * math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else 0.0,
+        share * math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else 0.0,
+        side.whole is not None,
         len(errors),
         max(0.0, once),
     )

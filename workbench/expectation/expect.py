@@ -25,10 +25,6 @@ class Range:
     likely: float
     high: float
 
-    @classmethod
-    def around(cls, likely: float, factor: float) -> Range:
-        return cls(likely / factor, likely, likely * factor)
-
     def times(self, other: Range) -> Range:
         return Range(self.low * other.low, self.likely * other.likely, self.high * other.high)
 
@@ -50,8 +46,8 @@ says less of the next one."""
 ELSEWHERE = 2.0
 """So many times wider on other networks: a guess, as none was there that draws pictures."""
 
-PROBED = (1.5, 5.0)
-"""How far a picture moves for each unit of a prediction's error, and the same bound."""
+PROBED, KEPT = Range(0.3, 1.5, 7.5), Range(0.25, 1.0, 3.75)
+"""How far a picture moves for each unit of a prediction's error; the second where it is of what is kept from steps."""
 
 WORK = Range(0.87, 1.0, 1.4)
 """The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
@@ -66,6 +62,8 @@ class Error(Protocol):
     def speedup(self) -> tuple[float, float, float]: ...
     @property
     def error(self) -> float: ...
+    @property
+    def kept(self) -> bool: ...
     @property
     def why_not(self) -> str: ...
 
@@ -100,7 +98,7 @@ def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | Non
     for one in probed:
         low, ratio, high = one.speedup
         steps = steps.times(Range(1 / max(high, ratio), 1 / ratio, 1 / max(low, 0.1)))
-        distances.append(Range.around(one.error * PROBED[0], PROBED[1]))
+        distances.append((KEPT if one.kept else PROBED).of(one.error, math.inf))
     if budget is not None:
         found = replay(sampling, budget)
         if found.work < 1:
