@@ -51,6 +51,16 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
 
+def nothing_offered(unclear: Sequence[str]) -> Phrase:
+    """Return why there is no offer; ``unclear`` are candidates that were evaluated too few times to tell."""
+    if not unclear:
+        return phrase("Nothing is expected to make it faster with a picture as near as you chose.")
+    names = ", ".join(dict.fromkeys(unclear))
+    return phrase(
+        "The run has too few steps to tell whether it is faster with {names}. Compare Models measures it.", names=names
+    )
+
+
 def expected_speed(speed: Range) -> Phrase:
     """Return how much faster a whole run is expected to get."""
     return phrase(

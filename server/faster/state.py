@@ -24,7 +24,7 @@ from .plan import Plan, make_plans
 from .proof import Proof
 from .request import Request, read_request
 from .runs import PICTURES, inserted, observed, probing, proving
-from .sentences import before_any_run, expected_speed, expected_steps, told, where_time_went
+from .sentences import before_any_run, expected_speed, expected_steps, nothing_offered, told, where_time_went
 
 FASTER = "/paceline/faster"
 
@@ -108,7 +108,7 @@ class Case:
         offers = self.offers or []
         lines = [where_time_went(self.seconds)]
         if not offers:
-            lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
+            lines.append(nothing_offered([one.name for found in self.probed for one in found if one.unclear]))
         return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
 
     def prove(self, number: int) -> Payload:

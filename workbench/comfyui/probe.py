@@ -64,6 +64,11 @@ class Probed:
     once: float = 0.0
     why_not: str = ""
 
+    @property
+    def unclear(self) -> bool:
+        """Whether it may be faster, and was not evaluated often enough to say so."""
+        return not self.why_not and not self.clear and self.speedup[0] <= 1 < self.speedup[2]
+
 
 @dataclass
 class _Side:
