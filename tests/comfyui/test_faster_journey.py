@@ -91,6 +91,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
 def test_two_samplers_on_one_model_share_its_nodes(comfyui, workflow):
     second = {**workflow["sampler"]["inputs"], "latent_image": ["sampler", 0], "denoise": 0.6, "seed": 4}
     prompt = workflow | {"second": node("KSampler", **second), "save": node("PreviewAny", source=["second", 0])}
+    prompt["latent"] = comfyui.give("LATENT", "small", {"samples": torch.zeros(1, 4, 16, 16)})
     plain = latent(comfyui, prompt, "second")
     began = ask(do="run", prompt=prompt, choice="fast")
     assert torch.equal(latent(comfyui, began["prompt"], "second"), plain)
