@@ -12,6 +12,7 @@ from .graphs import TRAINED
 SAMPLED = (
     TRAINED
     + """
+for (const side of ["width", "height"]) latent.widgets.find(({ name }) => name === side).value = args[1] ?? 32;
 const settings = { seed: 42, control_after_generate: "fixed", cfg: 3, sampler_name: "dpmpp_2m", scheduler: "karras" };
 const sampler = make("KSampler", 680, 0, { ...settings, steps: args[0] });
 link(loader, 0, sampler, "model");
@@ -21,7 +22,7 @@ link(sampler, 0, decode, "samples");
 link(decode, 0, make("PreviewImage", 1010, 130, {}), "images");
 """
 )
-"""Script that draws a picture with the small trained model, in so many steps."""
+"""Script that draws a picture with the small trained model, in so many steps, and of so many pixels a side (32)."""
 
 
 def open_dialog(page: Page) -> Any:
