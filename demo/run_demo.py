@@ -30,7 +30,7 @@ from workflows import ICON_TEXTS, PHOTO_TEXTS, Workflows, setting, with_inputs  
 
 OUTPUT = ROOT / "demo" / "output" / "index.html"
 SHARES_OF_STEPS = (0.5, 0.8)
-BUDGETS = (0.05, 0.15, 0.3)
+BUDGETS = (0.05, 0.15)
 CACHES = {"EasyCache": (0.07, 0.2), "LazyCache": (0.02, 0.1)}
 """ComfyUI's own nodes, with thresholds from careful to bold."""
 
@@ -44,7 +44,7 @@ LARGE_ICONS = "a second icon model, with as many tokens as Stable Diffusion 1.5 
 STEPS_OF_LARGE = 6
 """So few that leaving out more of them would change more than Apply ToMe does."""
 
-SECONDS_FOR_LARGE = 70.0
+SECONDS_FOR_LARGE = 42.0
 ROUNDS, MOST_ROUNDS = 3, 20
 """Of a large picture: as many as make the answer clear, and as there is time for."""
 
@@ -158,7 +158,7 @@ def run(server: ComfyServer, checkpoint: Path | None, options: argparse.Namespac
             f"2 of 4: Make this workflow faster, as one click does (about {PICTURES_OF_A_CLICK * seconds:.0f} s)"
         ):
             tuned = tune(server, plain)
-        ways = 6 if options.short else 13
+        ways = 6 if options.short else 12
         with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
             found = compare(easel, workflows, plain, tuned.workflow, options.short)
         with part(f"4 of 4: Apply ToMe, by {large_model} (at most about {SECONDS_FOR_LARGE:.0f} s)"):

@@ -59,27 +59,14 @@ def pytest_runtest_teardown(item: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture(scope="package")  # an open browser draws sixty times a second, beside the tests that come later
 def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page of the server, past its greetings for new users. After a test that failed it is in another browser."""
+    """The page of the server. After a test that failed it is in another browser."""
     try:
-        from browser.chrome import find_browser, start_browser
-        from browser.greetings import begin_anew
-        from browser.page import Page
+        from browser.page import opened
     except ImportError:
         missing("selenium is not installed: pip install -r tests/requirements.txt")
 
-    found = find_browser()
-    if found is None:
-        missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
-
-    def start() -> Any:
-        begin_anew(server)
-        return start_browser(*found, profile=tmp_path_factory.mktemp("browser"))
-
-    shown = Page(start, server.base_url)
-    try:
-        yield shown.open()
-    finally:
-        shown.close()
+    with opened(server, lambda: tmp_path_factory.mktemp("browser")) as shown:
+        yield shown
 
 
 @pytest.fixture

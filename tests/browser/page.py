@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from needs import missing
 from PIL import Image
 
+from .chrome import find_browser, start_browser
 from .graphs import BUILD
+from .greetings import begin_anew
 from .scripts import COUNT_REQUESTS, KEPT, SLOW_CONNECTION
 from .tab import Box, Tab
 
@@ -276,3 +279,21 @@ class Page(Tab):
             """,
             node_id,
         )
+
+
+@contextmanager
+def opened(server: Any, profile: Callable[[], Path]) -> Iterator[Page]:
+    """Open the page of a server, past its greetings for new users; ``profile`` makes the folder of each browser."""
+    found = find_browser()
+    if found is None:
+        missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+
+    def start() -> Any:
+        begin_anew(server)
+        return start_browser(*found, profile=profile())
+
+    shown = Page(start, server.base_url)
+    try:
+        yield shown.open()
+    finally:
+        shown.close()
