@@ -17,8 +17,8 @@ from .wires import Wire
 _SHARES = (1.0, 0.5, 0.25)
 """Of what a choice allows: the best of each is offered, as a budget is a scale."""
 
-_GAIN = 1.01
-"""Less is not offered."""
+_GAIN = 1.05
+"""Less is not offered: it would read as 1.0x."""
 
 
 @dataclass(frozen=True)

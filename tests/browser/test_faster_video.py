@@ -43,8 +43,7 @@ def test_a_video_with_sound_from_the_question_to_what_is_kept(host: template_run
     page.screenshot("faster_video")
     if page.script(count):  # small networks with random weights: what is faster depends on the machine
         press(page, "Keep")
-        page.settle()
-        assert any(type.startswith("Paceline") for type in graph(page)[0] - before[0])
+        page.wait(lambda: any(type.startswith("Paceline") for type in graph(page)[0] - before[0]), "new nodes")
         page.script("await app.extensionManager.command.execute('Comfy.Undo')")
         page.settle()
     assert graph(page) == before
