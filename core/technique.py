@@ -65,6 +65,11 @@ class Policy(ABC):
         """Return which steps of a schedule, its noise levels, serve later ones; None where each stands by itself."""
         return None
 
+    @property
+    def uneven(self) -> bool:
+        """Whether the first steps of a run take longer than others, so that the others alone tell too little."""
+        return False
+
     def began(self) -> None:  # noqa: B027 - most policies keep nothing
         """Get ready for a sampling run, before anything else of it. A host calls it once for each run."""
 

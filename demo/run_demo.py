@@ -41,8 +41,7 @@ PICTURES_OF_A_CLICK = 9
 """About as long as so many pictures take the run, its probe and the proof of what was found."""
 
 LARGE_ICONS = "a second icon model, with as many tokens as Stable Diffusion 1.5 has at 768 x 768"
-STEPS_OF_LARGE = 6
-"""So few that leaving out more of them would change more than Apply ToMe does."""
+STEPS_OF_LARGE = 10
 
 SECONDS_FOR_LARGE = 42.0
 ROUNDS, MOST_ROUNDS = 3, 20
@@ -120,7 +119,7 @@ def large_picture(client: ComfyClient, workflows: Workflows, plain: Prompt, mode
     # Beside the rounds, each shorter than two of it, there are this one, one from another seed, and a repeated one.
     most = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3) / 1.7)))
     print(f"  one picture takes {seconds:.0f} s; plain and merged in turn, rounds: at most {most}", flush=True)
-    merged = workflows.through(plain, "PacelineApplyToMe", "preset", "balanced")
+    merged = workflows.through(plain, "PacelineApplyToMe", "preset", "quality")
     rounds = {"runs": min(ROUNDS, most), "most_runs": most, "warmup_runs": 0}
     sides = {"model_baseline": ["model", 0], "model_optimized": merged["sampler"]["inputs"]["model"]}
     comparing = workflows.measured(merged, "PacelineCompareModels", **sides, **rounds)

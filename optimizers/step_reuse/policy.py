@@ -20,6 +20,7 @@ class StepReusePolicy(Policy):
 
     kind = STEP_REUSE
     title = "Reuse Steps"
+    uneven = True
 
     def __init__(self, settings: StepReuseSettings, unasked: str) -> None:
         self.settings = settings

@@ -81,6 +81,10 @@ class TokenMergingPolicy(Policy):
         """Whether the difference that reducing makes to self-attention is kept."""
         return self.settings.residual != "off" and self.settings.does_something and self.settings.merge_attn
 
+    @property
+    def uneven(self) -> bool:
+        return self.keeps
+
     def refused_by(self, scope: str) -> str:
         """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``, "" for none."""
         if scope == "repeated_blocks":

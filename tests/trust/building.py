@@ -19,6 +19,7 @@ class Builder:
 
     def __init__(self, graph: Graph, optimized: bool, copy: int, again: int, fault: str, truth: str) -> None:
         self.graph, self.optimized, self.copy, self.again = graph, optimized, copy, again
+        self.sampling = {**graph.more_steps, **graph.sampling}
         self.fault, self.truth = fault, truth
         self.draw = random.Random(f"shape {graph.seed}")
         self.nodes: Prompt = {}
@@ -85,7 +86,7 @@ class Builder:
             "denoise": 1.0,
         }
         links = {"model": model, "positive": self.positive, "negative": self.negative, "latent_image": latent}
-        return [self.add("KSampler", **{**links, **chosen, **changes, **self.graph.sampling}), 0]
+        return [self.add("KSampler", **{**links, **chosen, **changes, **self.sampling}), 0]
 
     # ---- what people do with a model
 
@@ -149,7 +150,7 @@ class Builder:
             "scheduler": "normal",
             "positive": self.positive,
             "negative": self.negative,
-            **self.graph.sampling,
+            **self.sampling,
         }
         half = common["steps"] // 2
         first = self.add(
@@ -175,7 +176,7 @@ class Builder:
         return [second, 0]
 
     def _guided(self, guider: Link, model: Link) -> Link:
-        chosen = {"scheduler": "simple", "steps": 3, "sampler_name": "euler", **self.graph.sampling}
+        chosen = {"scheduler": "simple", "steps": 3, "sampler_name": "euler", **self.sampling}
         schedule = {name: chosen[name] for name in ("scheduler", "steps")}
         sigmas = [self.add("BasicScheduler", model=model, denoise=1.0, **schedule), 0]
         noise = self.add("RandomNoise", noise_seed=7)

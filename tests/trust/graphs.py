@@ -31,6 +31,7 @@ class Graph:
         fault: what happens in the middle of an extra run: "none", "memory", "error", "cancel".
         unload: whether models are unloaded between the runs.
         sampling: other settings of its samplers: ``steps``, ``cfg``, ``sampler_name``, ``scheduler``.
+        more_steps: of its samplers in any case, where what is kept from step to step needs them.
     """
 
     seed: int
@@ -42,6 +43,7 @@ class Graph:
     unload: bool = False
     chains: list[list[tuple[str, dict[str, Any]]]] = field(default_factory=list)
     sampling: dict[str, Any] = field(default_factory=dict)
+    more_steps: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         names = [f"{name}{inputs}" for chain in self.chains for name, inputs in chain]
@@ -107,6 +109,7 @@ class Generator:
             graph.chains.append(chain)
         graph.ours = [node for chain in graph.chains for node in chain if node[0] in self.ours]
         graph.core = [node for chain in graph.chains for node in chain if node[0] in self.core]
+        graph.more_steps = {"steps": 8} if keeps_differences(graph.ours) else {}
         return graph
 
     def compiled_graphs(self, first: int) -> Iterator[Graph]:
@@ -138,6 +141,12 @@ class Generator:
         if name == "PacelineQuantizeInt8" and draw.random() < 0.5:
             inputs["include"] = "attn, ff, mlp"
         return name, inputs
+
+
+def keeps_differences(nodes: list[tuple[str, dict[str, Any]]]) -> bool:
+    """Return whether an Apply ToMe among nodes keeps the difference that reducing makes: in a few steps none does."""
+    given = [inputs for name, inputs in nodes if name == "PacelineApplyToMe"]
+    return any(inputs.get("preset") != "custom" or inputs.get("residual", "off") != "off" for inputs in given)
 
 
 def _of_another_pack(info: dict[str, Any]) -> bool:

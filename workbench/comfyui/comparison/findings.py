@@ -31,7 +31,8 @@ class Comparison:
     """What a comparison found.
 
     Attributes:
-        unit: what the speed-up is of: ``step``, ``sampling`` (a single step), ``decode`` or ``picture`` (both).
+        unit: what the speed-up is of: ``step``, ``sampling`` (a single step, or steps that differ), ``decode`` or
+            ``picture`` (both).
         from_preview: whether the pictures are rough previews, because no VAE was given.
         distances: of each picture.
         latent_change: norm of the latents' difference relative to the baseline's, over all seeds.

@@ -13,6 +13,7 @@ from torch import Tensor
 from ....core.devices import synchronize
 from ....core.errors import require_integer
 from ....core.phrases import phrase
+from ....optimizers.hosts.comfyui.model import stack_of
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement.memory import PeakMemory
 from ...measurement.quality import to_8_bit
@@ -120,8 +121,8 @@ class Output:
 class TimedRun:
     """What one timed run took; None for a part that is not compared or cannot be measured here.
 
-    ``sampling_seconds`` may include loading the model; ``step_seconds`` is the mean of all steps but the first; the
-    bytes are those of :class:`PeakMemory`.
+    ``sampling_seconds`` may include loading the model; ``step_seconds`` is the mean of all steps but the first, None
+    where a technique makes the first ones longer than others; the bytes are those of :class:`PeakMemory`.
     """
 
     sampling_seconds: float | None
@@ -210,7 +211,9 @@ class Rounds:
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if output is None:
                 sampled = (side.own or self.job).sample(side.model, seed, self.clock, self.on_step)
-                output, sampling, step = _output(sampled), sampled.seconds, sampled.seconds_per_step
+                output, sampling = _output(sampled), sampled.seconds
+                uneven = any(technique.policy.uneven for technique in stack_of(side.model).techniques)
+                step = None if uneven else sampled.seconds_per_step
             if self.compares_decoding:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
                 synchronize(device)
