@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from threading import get_ident
 
 import torch
 from torch import Tensor
@@ -88,7 +89,7 @@ class Residuals:
         self._steps: tuple[Sequence[float], FullSteps] | None = None
         self._drifts: list[Tensor] = []
         self._given_up = False
-        self._latest: ResidualCall | None = None
+        self._open: dict[int, ResidualCall] = {}  # by thread: ComfyUI may have several devices at work
 
     def call(
         self,
@@ -126,8 +127,8 @@ class Residuals:
             self._drop_old(now)
             kept = self._kept[passes] = _Kept(now, evaluation.number, self.store.part())
         kept.measured, kept.number = now, evaluation.number
-        self._latest = ResidualCall(self, kept, full, evaluation.last)
-        return self._latest
+        call = self._open[get_ident()] = ResidualCall(self, kept, full, evaluation.last)
+        return call
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
@@ -150,8 +151,8 @@ class Residuals:
         self._read()
 
     def settle(self) -> None:
-        """Keep what compiled code has made in the latest call of the network, and count the call."""
-        call, self._latest = self._latest, None
+        """Keep what compiled code has made in this thread's latest call of the network, and count the call."""
+        call = self._open.pop(get_ident(), None)
         if call is None or not call.visits:
             return
         self.outcome.full += call.full
@@ -223,7 +224,7 @@ class Residuals:
 
     def _drop_old(self, now: Hashable) -> None:
         """Drop what would be measured anew anyway, such as that of conditionings that take no part any more."""
-        for passes in [one for one, kept in self._kept.items() if kept.measured != now]:
+        for passes in [one for one, kept in tuple(self._kept.items()) if kept.measured != now]:
             self._kept.pop(passes).differences.clear()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -58,6 +59,7 @@ class Store:
     small: bool = False
     refused: set[Hashable] = field(default_factory=set)
     _parts: list[dict[Place, Stored]] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
 
     def part(self) -> dict[Place, Stored]:
         """Return the place for the differences of another batch of conditionings."""
@@ -71,6 +73,10 @@ class Store:
 
     def put(self, part: dict[Place, Stored], place: Place, difference: Tensor) -> None:
         """Keep a difference, if need be in the place of others."""
+        with self._lock:
+            self._put(part, place, difference)
+
+    def _put(self, part: dict[Place, Stored], place: Place, difference: Tensor) -> None:
         part.pop(place, None)
         if place[0] in self.refused:
             return
@@ -86,7 +92,7 @@ class Store:
         self.most = max(self.most, self._held())
 
     def _held(self) -> int:
-        return sum(one.bytes for part in self._parts for one in part.values())
+        return sum(one.bytes for part in tuple(self._parts) for one in tuple(part.values()))
 
     def _refuse_one(self) -> None:
         tokens = {place[0]: one.values.shape[-2] for part in self._parts for place, one in part.items()}
