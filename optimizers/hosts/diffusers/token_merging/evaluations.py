@@ -89,4 +89,6 @@ def refusal(host: Host, policy: TokenMergingPolicy) -> str:
         return WINDOWS
     if torch.is_grad_enabled():
         return GRADIENTS
-    return policy.refused_by("" if technique is None else technique.policy.how.scope)
+    if technique is None:
+        return ""
+    return policy.refused_by("repeated_blocks" if technique.settings.regional else "whole_model")
