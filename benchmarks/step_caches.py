@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-flux]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-flux|icons-lumina]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]]
 
@@ -26,11 +26,26 @@ from shared.measuring import arguments
 from shared.record import Row, keep, report
 from shared.roof import operations
 from shared.spectrum import spectrum
-from shared.trained import FLOW_SOLVERS, ICONS, ICONS_FLUX, SOLVERS, Apply, Bench, Solver, about_weights, reused
+from shared.trained import (
+    FLOW_SOLVERS,
+    ICONS,
+    ICONS_FLUX,
+    ICONS_LUMINA,
+    SOLVERS,
+    Apply,
+    Bench,
+    Solver,
+    about_weights,
+    reused,
+)
 
 LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
 """Schedules as long as today's models without distillation have them."""
-WITNESSES = {"icons": (ICONS, (*SOLVERS, *LONG)), "icons-flux": (ICONS_FLUX, (*FLOW_SOLVERS, *LONG))}
+WITNESSES = {
+    "icons": (ICONS, (*SOLVERS, *LONG)),
+    "icons-flux": (ICONS_FLUX, (*FLOW_SOLVERS, *LONG)),
+    "icons-lumina": (ICONS_LUMINA, (*FLOW_SOLVERS, *LONG)),
+}
 """Each trained model with the solvers that it is sampled with."""
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)

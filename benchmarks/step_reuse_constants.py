@@ -1,7 +1,7 @@
 """The constants of Reuse Steps for solvers: how far a picture really moves for the errors that its run has seen.
 
     python benchmarks/step_reuse_constants.py [--quick] [--threads N] [--solvers 'res_multistep, simple, 20 steps' ...]
-                                              [--transformer] [--factor F --power P ...]
+                                              [--transformer] [--guidance SCALE] [--factor F --power P ...]
 
 The icon model draws prompts that step_caches.py never judges. A line for each budget says how far the pictures moved
 and how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth
@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.measuring import arguments
-from shared.trained import BUDGETS, ICONS, ICONS_FLUX, SOLVERS, Bench, BenchRun, Solver, reused, rms
+from shared.trained import BUDGETS, ICONS, ICONS_LUMINA, SOLVERS, Bench, BenchRun, Solver, reused, rms
 
 if TYPE_CHECKING:
     from paceline.optimizers.step_reuse.budget import Calibration
@@ -43,8 +43,9 @@ def main() -> None:
     tables, factors = [HEAD], []
     for name in options.solvers[: 1 if options.quick else None]:
         sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
-        witness = ICONS_FLUX if options.transformer else ICONS
-        bench = Bench(replace(witness, prompts=PROMPTS), Solver(sampler, scheduler, int(steps)), 1)
+        witness = ICONS_LUMINA if options.transformer else ICONS
+        witness = replace(witness, prompts=PROMPTS, guidance=options.guidance or witness.guidance)
+        bench = Bench(witness, Solver(sampler, scheduler, int(steps)), 1)
         bench.pairs = [(prompt, FIRST_SEED + seed) for seed in range(options.seeds) for prompt in PROMPTS]
         bench.pairs = bench.pairs[: 2 if options.quick else None]
         constants = _constants(sampler, options)
@@ -108,8 +109,9 @@ def _factors(errors: Sequence[tuple[float, float]]) -> Iterator[str]:
 def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in SOLVERS]
     parser.add_argument("--solvers", nargs="+", default=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
-    parser.add_argument("--transformer", action="store_true", help="measure on the small Flux, not on the UNet")
+    parser.add_argument("--transformer", action="store_true", help="measure on the small Lumina, not on the UNet")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--guidance", type=float, help="instead of the witness's own")
     for name in ("factor", "power", "margin"):
         parser.add_argument(f"--{name}", type=float)
 

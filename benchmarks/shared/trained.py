@@ -107,6 +107,8 @@ ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS[64], 
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
 ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
 """Flux in small, made by ``python demo/training/train_icons.py --geometry icons-flux``."""
+ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS[16], side=16)
+"""A transformer of today's form, ComfyUI's own Lumina 2 in small."""
 ICONS_VIDEO = Witness(
     "moving icons",
     cache_dir() / "icons_video" / "icons_video.safetensors",

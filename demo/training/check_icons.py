@@ -84,14 +84,12 @@ def check(name: str, icons: icon_data.Icons, captions: list[str], pictures: list
 def main() -> None:
     """Sample, compare, draw the sheet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=32, choices=(16, 32, 64))
+    parser.add_argument("--size", type=int, default=32, choices=tuple(icon_data.WEIGHTS))
     parser.add_argument("--weights", type=Path, help="instead of those in benchmarks/weights")
     parser.add_argument("--captions", type=int, default=32, help="of each kind")
     parser.add_argument("--guidance", type=float, default=3.0)
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
     options = parser.parse_args()
-    if not options.weights and options.size not in icon_data.WEIGHTS:
-        parser.error(f"There are no weights for {options.size} pixels a side: --weights must name a file.")
     in_process.bootstrap()
     sys.path.insert(0, str(ROOT / "demo" / "icon_nodes"))
     import model as loader

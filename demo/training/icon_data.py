@@ -28,8 +28,11 @@ from torch import Tensor
 
 PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
-WEIGHTS = {side: ROOT / "benchmarks" / "weights" / f"icons{side}.safetensors" for side in (32, 64)}
-"""Of the trained models, by the side of their pictures."""
+WEIGHTS = {
+    side: ROOT / "benchmarks" / "weights" / f"{name}.safetensors"
+    for side, name in ((16, "icons16_lumina"), (32, "icons32"), (64, "icons64"))
+}
+"""Of the trained models, by the side of their pictures; that of 16 is a transformer."""
 READ = ("package.json", "css/materialdesignicons.css", "fonts/materialdesignicons-webfont.ttf")
 """Files of the package."""
 CREDIT = f"Material Design Icons by Pictogrammers, Apache-2.0 (npm {PACKAGE} {VERSION})"

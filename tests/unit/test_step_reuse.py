@@ -104,11 +104,11 @@ def test_what_a_forecast_did_is_taken_back(solver):
     assert torch.allclose(sample(solver, predict, skip, correct=True, levels=levels), full, atol=1e-5)
 
 
-def drive(rule, predict, steps=20):
+def drive(rule, predict, levels=LEVELS):
     """Run Euler with a ``Rule`` around ``predict(x, sigma)``; return its actions and the latent."""
-    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0], []
-    for number in range(steps):
-        place = rule.place_of(LEVELS[number])
+    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0], []
+    for level in levels[:-1]:
+        place = rule.place_of(level)
         actions.append(rule.begin(place))
         found = rule.forecast(x) if rule.action is Action.FORECAST else predict(x, place.sigma)
         found = rule.end(x, found)
@@ -148,6 +148,14 @@ def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
     assert (found - full).square().mean().sqrt() < 0.05
     late = drive(Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True), abrupt)[0][12:]
     assert late.count(Action.FORECAST) <= 1
+
+
+@pytest.mark.parametrize(("steps", "most"), [(20, 2), (50, 3)])
+def test_more_forecasts_follow_each_other_where_a_step_changes_less(steps, most):
+    levels = [*torch.linspace(math.log(10.0), math.log(0.05), steps).exp().tolist(), 0.0]
+    actions, _ = drive(Rule(StepReuseSettings(budget=0.05), levels, solver="euler", unet=True), smooth, levels)
+    rows = "".join("f" if action is Action.FORECAST else " " for action in actions).split()
+    assert max(map(len, rows)) == most
 
 
 def test_first_and_last_steps_are_protected_whatever_the_budget():
