@@ -23,7 +23,6 @@ from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Option
 from ...optimizers.hosts.comfyui.step_reuse import guidance_of, negative_needed, other_cache, refusals, sampler_name
 from ..expectation.sampling import Sampling, Seen
 from ..expectation.sketch import Sketch
-from ..measurement.steps import StepTimes
 
 _KEY = "paceline_observer"
 
@@ -67,13 +66,11 @@ class Observer:
 
     Attributes:
         samplings: of runs that came to their end.
-        interrupted: whether one was cancelled or failed.
     """
 
     def __init__(self, keep: bool = True) -> None:
         self.keep = keep
         self.samplings: list[Sampling] = []
-        self.interrupted = False
 
     def on(self, model: ModelPatcher, wire: str = "") -> ModelPatcher:
         """Return a clone of a MODEL that is observed; ``wire`` names it."""
@@ -106,8 +103,8 @@ class Observer:
 class _Run:
     """One run of a sampler, while it goes on: tensors are on its device."""
 
-    def __init__(self, keep: bool, sketch: Sketch, times: StepTimes, kept_steps: set[int]) -> None:
-        self.keep, self.sketch, self.times, self.kept_steps = keep, sketch, times, kept_steps
+    def __init__(self, keep: bool, sketch: Sketch, kept_steps: set[int]) -> None:
+        self.keep, self.sketch, self.kept_steps = keep, sketch, kept_steps
         self.done = self.evaluations = self.computed = 0
         self.begun: float | None = None
         self.sigmas: list[Tensor] = []
@@ -135,7 +132,6 @@ class _Run:
         if self.keep:
             self.seen.append((self.sketch.of(x), self.sketch.of(guided), self.passes or ()))
         self.evaluations += 1
-        self.times.step()
 
 
 class _Watch:
@@ -158,10 +154,6 @@ class _Watch:
         self._started, self._found = time.perf_counter(), None
         try:
             result = executor(*args, **kwargs)
-        except BaseException:  # a cancelled run raises too
-            self._observer.interrupted = True
-            raise
-        else:
             self._ended()
             return result
         finally:
@@ -171,7 +163,6 @@ class _Watch:
         found, again = self._found, self._again
         if found is None or again is None:
             return
-        found.rest = time.perf_counter() - self._started - found.steps - found.loading
         guider = again.guider
         for name in ("conds", "inner_model", "loaded_models"):  # of the run that is over
             guider.__dict__.pop(name, None)
@@ -186,9 +177,9 @@ class _Watch:
         options = extra["model_options"]
         shapes = shapes_in(guider.conds) or [noise.shape]
         sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
-        levels, times = sigmas.tolist(), StepTimes(noise.device, time.perf_counter)  # nothing is at work yet
+        levels = sigmas.tolist()  # nothing is at work yet
         kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(options) else set()
-        self._run = run = _Run(keep, sketch, times, kept_steps)
+        self._run = run = _Run(keep, sketch, kept_steps)
 
         def stepped(step: int, *rest: object) -> None:
             run.done = step + 1
@@ -210,14 +201,12 @@ class _Watch:
             levels=levels,
             guidance=guidance_of(guider, options),
             unet=is_unet(guider.model_patcher),
-            family=type(guider.model_patcher.model).__name__,
             shape=tuple(noise.shape),
             sketch=sketch,
             refusals=refusals(executor.class_obj, options),
             negative_needed=negative_needed(guider.model_patcher),
             loading=begun - self._started,
             steps=ended - begun,
-            each=run.times.mean(),
             evaluations=run.evaluations,
             computed=run.computed,
             model=self._model if keep else None,

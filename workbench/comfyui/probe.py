@@ -51,7 +51,6 @@ class Probed:
             is 0 in whole steps.
         kept: whether it is of what is kept from whole steps.
         points: how many different evaluations that is of.
-        once: seconds that its first evaluation took more than a later one: compiling, measuring kernels.
         why_not: why it was not evaluated; empty if it was.
     """
 
@@ -61,7 +60,6 @@ class Probed:
     error: float = 0.0
     kept: bool = False
     points: int = 0
-    once: float = 0.0
     why_not: str = ""
 
     @property
@@ -218,7 +216,6 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         _of_all(times, sampling.evaluations) if side.keeps else times
         for times in (speedup.low, speedup.ratio, min(speedup.high, 1000.0))
     )
-    once = (side.first or 0.0) - statistics.median(side.seconds.values()) if side.seconds else 0.0
     return Probed(
         name,
         (low, ratio, high),
@@ -226,7 +223,6 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         share * math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else 0.0,
         side.whole is not None,
         len(errors),
-        max(0.0, once),
     )
 
 

@@ -79,14 +79,12 @@ class Expected:
         names: of the probed candidates; ``budget`` of Reuse Steps, None without it.
         steps: the share of ``Sampling.steps`` that is left.
         distance: how far a picture would move.
-        evaluations: how many of the run's the network would compute; None without Reuse Steps.
     """
 
     names: tuple[str, ...]
     budget: float | None
     steps: Range
     distance: Range
-    evaluations: Range | None = None
 
 
 def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | None = None) -> Expected:
@@ -94,7 +92,7 @@ def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | Non
 
     Seconds of an evaluation multiply, distances of different causes add up in squares.
     """
-    steps, distances, evaluations = Range(1.0, 1.0, 1.0), list[Range](), None
+    steps, distances = Range(1.0, 1.0, 1.0), list[Range]()
     for one in probed:
         low, ratio, high = one.speedup
         steps = steps.times(Range(1 / max(high, ratio), 1 / ratio, 1 / max(low, 0.1)))
@@ -104,8 +102,7 @@ def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | Non
         if found.work < 1:
             steps = steps.times(WORK.of(found.work, 1.0))
             distances.append(_reused(sampling).of(budget, math.inf))
-        evaluations = WORK.of(found.computed, found.evaluations)
-    return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances), evaluations)
+    return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances))
 
 
 def propose(

@@ -51,14 +51,13 @@ class Sampling:
         wire: the name that was given to its MODEL.
         solver: ComfyUI's name of it; ``levels`` are its noise levels, the last one included.
         guidance: scale of plain guidance; None where other code looks at the passes.
-        unet: whether the network is a UNet; ``family`` is the class of its BaseModel.
+        unet: whether the network is a UNet.
         shape: of the latent, ``[batch, channels, ...]``; packed if it has several streams.
         sketch: what makes its sketches, and splits them into the parts that are judged one by one.
         refusals: why Reuse Steps would leave the run alone; ``negative_needed``: why it computes all negative passes.
         evaluations: how many guided predictions the sampler was given; ``computed``: passes that the network computed
             for them, two for each with guidance.
-        loading: seconds from the sampler's call to the first evaluation, ``steps`` from there to the last one's end,
-            ``rest`` all others of the call; ``each`` of one evaluation, None for one only.
+        loading: seconds from the sampler's call to the first evaluation, ``steps`` from there to the last one's end.
         model: the MODEL that was observed, without the observer.
         again: what the probe needs to evaluate it once more; None if that was not kept.
         replayed: what replays have found, by their budgets.
@@ -69,7 +68,6 @@ class Sampling:
     levels: list[float]
     guidance: float | None
     unet: bool
-    family: str
     shape: tuple[int, ...]
     sketch: Sketch
     refusals: list[str] = field(default_factory=list)
@@ -79,8 +77,6 @@ class Sampling:
     computed: int = 0
     loading: float = 0.0
     steps: float = 0.0
-    rest: float = 0.0
-    each: float | None = None
     model: Any = None
     again: Any = None
     replayed: dict[float, Replayed] = field(default_factory=dict)
@@ -104,23 +100,3 @@ class Sampling:
         account = Budget(1.0, Calibration(1.0))
         account.measure_seeds(stream_rms(self.sketch.split(last.guided - mean)).tolist(), last.sigma)
         return account.share(rms(self.sketch.split(difference)).tolist())
-
-    def about(self) -> dict[str, Any]:
-        """Return what is known of it without its tensors, as JSON."""
-        names = (
-            "wire",
-            "solver",
-            "guidance",
-            "unet",
-            "family",
-            "loading",
-            "steps",
-            "rest",
-            "each",
-            "evaluations",
-            "computed",
-        )
-        return {name: getattr(self, name) for name in names} | {
-            "shape": list(self.shape),
-            "levels": len(self.levels) - 1,
-        }
