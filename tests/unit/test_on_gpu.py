@@ -109,3 +109,10 @@ def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tm
     done = run(tmp_path, "--all", "--rehearse", *only, PYTHON=str(short))
     assert ended(tmp_path) == [["about", "75"], ["attention_backends", "0"], ["about", "0"]]
     assert done.stdout.splitlines()[-1] == f"Done. Please attach this file to an issue: {tmp_path}/out/kept.jsonl"
+
+
+def test_training_has_stages_of_its_own(tmp_path):
+    listed = run(tmp_path, "--train", "--list").stdout.splitlines()
+    assert [line.split(":")[0] for line in listed] == ["lumina16", "lumina32", "lumina64", "check_lumina", "video"]
+    for line, smaller in zip(listed[1:3], ("lumina16", "lumina32"), strict=True):
+        assert f"{smaller}.safetensors" in line.split("--init ")[1]
