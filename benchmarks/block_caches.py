@@ -1,0 +1,191 @@
+"""cache-dit in diffusers, beside Reuse Steps there and fewer steps.
+
+    python benchmarks/block_caches.py [--quick] [--json PATH] [--threads N]
+
+The icons' Lumina in diffusers' own pipeline, Euler with 25 steps, without guidance: with the same weights it predicts
+what ComfyUI's class does. *evaluations* are calls of its blocks, of which one evaluation has five. cache-dit is
+measured where it is installed (``pip install cache-dit``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from shared.distances import fewer_nearer, in_short, of_runs, over_fewer_steps
+from shared.measuring import arguments
+from shared.record import report
+from shared.trained import ICONS_LUMINA, Bench, BenchRun, Solver, about_weights
+from step_caches import NOTES, JudgedRow, fewer_steps
+from torch import Tensor, nn
+
+SIDE = 64
+"""Of the pictures that the network was made for: those of 16 stand four times as far apart, see icon_lumina.py."""
+RENAMED = {
+    "t_embedder.mlp.0": "time_caption_embed.timestep_embedder.linear_1",
+    "t_embedder.mlp.2": "time_caption_embed.timestep_embedder.linear_2",
+    "cap_embedder": "time_caption_embed.caption_embedder",
+    "final_layer.linear": "norm_out.linear_2",
+    "final_layer.adaLN_modulation.1": "norm_out.linear_1",
+    "adaLN_modulation.1": "norm1.linear",
+    "attention.out.": "attn.to_out.0.",
+    "attention.q_norm": "attn.norm_q",
+    "attention.k_norm": "attn.norm_k",
+    "attention_norm1.": "norm1.norm.",
+    "attention_norm2.": "norm2.",
+    "feed_forward.w": "feed_forward.linear_",
+}
+Apply = Callable[[Any], None]
+
+
+class Time(nn.Module):
+    """diffusers' embedding of a noise level, called by that of 64 pixels as in training."""
+
+    def __init__(self, embed: nn.Module, apart: float) -> None:
+        super().__init__()
+        self._embed, self._apart = embed, apart
+
+    def forward(self, clean: Tensor) -> Tensor:
+        level = 1 - clean
+        return self._embed(1000 * (1 - self._apart * level / (1 + (self._apart - 1) * level)))
+
+
+def in_diffusers(network: nn.Module, side: int) -> Any:
+    """Return a pipeline around the weights of ComfyUI's class."""
+    from diffusers import FlowMatchEulerDiscreteScheduler, Lumina2Pipeline, Lumina2Transformer2DModel
+
+    state: dict[str, Tensor] = {}
+    for key, value in network.state_dict().items():
+        renamed = key
+        for old, new in RENAMED.items():
+            plain = key.startswith("context_refiner") and old == "attention_norm1."
+            renamed = renamed.replace(old, "norm1." if plain else new)
+        parts = value.float().chunk(3) if "attention.qkv" in key else [value.float()]
+        for name, part in zip("qkv", parts, strict=False):
+            state[renamed.replace("attention.qkv", f"attn.to_{name}")] = part
+    transformer = Lumina2Transformer2DModel(
+        sample_size=side, patch_size=2, in_channels=4, hidden_size=network.dim, num_layers=len(network.layers),
+        num_refiner_layers=1, num_attention_heads=network.n_heads, num_kv_heads=network.n_heads, multiple_of=64,
+        ffn_dim_multiplier=2 / 3, axes_dim_rope=tuple(network.axes_dims), axes_lens=tuple(network.axes_lens),
+        cap_feat_dim=network.cap_embedder[0].weight.shape[0],
+    )  # fmt: skip
+    transformer.load_state_dict(state)
+    apart = SIDE / side
+
+    def rotations(ids: Tensor) -> Tensor:
+        places = ids.double()
+        picture = ids[..., :1] == ids[..., :1].max()
+        places[..., 1:] = torch.where(picture, places[..., 1:] * apart + (apart - 1) / 2, places[..., 1:])
+        angles = [
+            places[..., axis : axis + 1] * 10000.0 ** (-torch.arange(0, width, 2).double() / width)
+            for axis, width in enumerate(network.axes_dims)
+        ]
+        return torch.cat([torch.polar(torch.ones_like(angle), angle) for angle in angles], -1)
+
+    transformer.rope_embedder._get_freqs_cis = rotations
+    transformer.time_caption_embed.time_proj = Time(transformer.time_caption_embed.time_proj, apart)
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=side / 32)
+    pipe = Lumina2Pipeline(transformer.eval(), scheduler, vae=None, text_encoder=None, tokenizer=None)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+class DiffusersBench(Bench):
+    """The same pairs of prompt and seed, drawn by a pipeline."""
+
+    def __init__(self, pairs: int) -> None:
+        super().__init__(replace(ICONS_LUMINA, guidance=1.0), Solver("euler", "simple", 25), 1)
+        self.pairs = self.pairs[:pairs]
+        self._network = self.patcher.model.diffusion_model
+        self.counted = SimpleNamespace(pictures=0.0)
+        self.patcher = self.fresh()
+
+    def fresh(self) -> Any:
+        """Return a pipeline without any cache, whose blocks are counted."""
+        pipe = in_diffusers(self._network, self.witness.side)
+        blocks = [*pipe.transformer.layers, *pipe.transformer.noise_refiner]
+
+        def count(*_: object) -> None:
+            self.counted.pictures += 1 / len(blocks)
+
+        for block in blocks:
+            block.register_forward_hook(count)
+        return pipe
+
+    @torch.no_grad()
+    def sample(self, patcher: Any, prompt: str, seed: int, steps: int) -> Tensor:
+        [[text, _]] = self.encode(prompt)
+        mask = torch.ones(1, text.shape[1], dtype=torch.bool)
+        noise = torch.randn(self.witness.blank.shape, generator=torch.Generator().manual_seed(seed))
+        return patcher(
+            prompt_embeds=text, prompt_attention_mask=mask, latents=noise, guidance_scale=1.0, output_type="latent",
+            num_inference_steps=steps, height=8 * self.witness.side, width=8 * self.witness.side,
+        ).images  # fmt: skip
+
+    def runs(self, apply: Apply) -> Iterator[BenchRun]:
+        pipe = self.fresh()
+        apply(pipe)
+        for pair in self.pairs:
+            self.counted.pictures = 0.0
+            latent = self.sample(pipe, *pair, self.solver.steps)
+            yield BenchRun(latent, self.counted.pictures)
+
+
+def caches() -> Iterator[tuple[str, Apply]]:
+    """Yield Reuse Steps and settings of cache-dit, by name."""
+    from paceline import ReuseSteps, optimize
+
+    for budget in (0.05, 0.15, 0.3):
+        yield f"Reuse Steps {budget:g}", lambda pipe, budget=budget: optimize(pipe, ReuseSteps(budget=budget))
+    with contextlib.suppress(ImportError):
+        import cache_dit
+
+        for order in (0, 1):
+            settings = cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=order) if order else None
+            for threshold in (0.08, 0.16, 0.32):
+                config = partial(
+                    cache_dit.DBCacheConfig,
+                    Fn_compute_blocks=1,
+                    residual_diff_threshold=threshold,
+                    enable_separate_cfg=False,  # without guidance there is one pass in each step
+                )
+                yield (
+                    f"cache-dit{', TaylorSeer' * order} {threshold:g}",
+                    lambda pipe, config=config, settings=settings: cache_dit.enable_cache(
+                        pipe, cache_config=config(), calibrator_config=settings
+                    ),
+                )
+
+
+def main() -> None:
+    """Judge all of them by the same pairs."""
+    options = arguments(__doc__.splitlines()[0])
+    bench = DiffusersBench(2 if options.quick else 8)
+    work = f"{bench.witness.name}, diffusers, {bench.solver.name}, guidance 1, {len(bench.pairs)} pairs"
+    rows, curve, theirs = [], [], []
+    for steps, numbers, pairs in fewer_steps(bench):
+        curve.append(numbers)
+        theirs.append(pairs)
+        rows.append(JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs)))
+    for name, apply in caches():
+        numbers, pairs = of_runs(bench, list(bench.runs(apply)))
+        numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
+        rows.append(JudgedRow(name, work, quality=numbers, pairs=in_short(pairs)))
+        print(name, {key: round(value, 4) for key, value in numbers.items()}, flush=True)
+    notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")}
+    notes["evaluations"] = "calls of blocks, of which one evaluation has five"
+    notes["cache-dit"] = "DBCache, two of five blocks always run, warm-up of 8 steps; the number is its threshold"
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        notes["cache-dit"] += f"; version {metadata.version('cache-dit')}"
+    notes[bench.witness.name] = about_weights(bench.witness)
+    report(rows, "the plain pipeline with all steps, from the same seed", options.json, notes)
+
+
+if __name__ == "__main__":
+    main()
