@@ -10,7 +10,7 @@ from browser.one_click import choose, graph, open_dialog, press, said
 from browser.page import Page, opened
 from comfy_host import template_runs, templates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 if not templates.installed():
     needs.missing("ComfyUI's templates are not installed: pip install comfyui-workflow-templates-json")
 

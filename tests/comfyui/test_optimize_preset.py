@@ -122,10 +122,10 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
     from paceline.optimizers.hosts.comfyui import stack
-    from paceline.server import attaching
+    from paceline.server import recipes
 
     told = []
-    for module in (stack, attaching):
+    for module in (stack, recipes):
         monkeypatch.setattr(module, "announce", lambda node, summary, title: told.append((node, summary)))
     monkeypatch.setattr(studio.nodes["PacelineOptimizePreset"], "node_id", classmethod(lambda cls: "7"))
     model = apply(studio, "balanced").result[0]

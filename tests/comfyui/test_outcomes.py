@@ -71,7 +71,7 @@ def test_what_is_kept_tells_nothing_of_what_was_drawn(runs):
     text = runs.kept.path.read_text()
     (kept,) = runs.kept.payload()["runs"]
     assert "secret" not in text and "77" not in json.dumps(kept["about"])
-    assert kept["about"] == {"solver": "euler", "steps": "20", "size": "512 x 768"}
+    assert kept["about"].items() >= {"solver": "euler", "steps": "20", "size": "512 x 768"}.items()
     assert kept["seconds"] == {"steps": 10.0, "text": 0.5, "rest": 0.5} and {"ComfyUI", "torch"} < kept["facts"].keys()
     runs.kept.clear()
     assert runs.kept.payload() == {"runs": []} and not runs.kept.path.exists()
