@@ -115,7 +115,7 @@ class Residuals:
             return None
         kept = self._kept.get(passes)
         if again and kept is not None:
-            kept.differences.clear()
+            self.store.drop(kept.differences)
             del self._kept[passes]
             kept = None
         if kept is not None and kept.number == evaluation.number:
@@ -163,7 +163,7 @@ class Residuals:
         for place in () if call.last else tuple(made):
             self.keep(call, place, made.pop(place).clone)
         if call.last:
-            call.kept.differences.clear()
+            self.store.drop(call.kept.differences)
 
     def keep(self, call: ResidualCall, place: Place, compute: Callable[[], Tensor]) -> None:
         """Keep the difference that ``compute()`` gives, and note how far it has moved from the one before."""
@@ -225,7 +225,7 @@ class Residuals:
     def _drop_old(self, now: Hashable) -> None:
         """Drop what would be measured anew anyway, such as that of conditionings that take no part any more."""
         for passes in [one for one, kept in tuple(self._kept.items()) if kept.measured != now]:
-            self._kept.pop(passes).differences.clear()
+            self.store.drop(self._kept.pop(passes).differences)
 
 
 @dataclass

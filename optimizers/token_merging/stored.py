@@ -59,6 +59,7 @@ class Store:
     small: bool = False
     refused: set[Hashable] = field(default_factory=set)
     _parts: list[dict[Place, Stored]] = field(default_factory=list)
+    _held: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def part(self) -> dict[Place, Stored]:
@@ -68,8 +69,14 @@ class Store:
 
     def clear(self) -> None:
         for part in self._parts:
-            part.clear()
+            self.drop(part)
         self._parts.clear()
+
+    def drop(self, part: dict[Place, Stored]) -> None:
+        """Free the differences of one batch of conditionings."""
+        with self._lock:
+            for place in tuple(part):
+                self._remove(part, place)
 
     def put(self, part: dict[Place, Stored], place: Place, difference: Tensor) -> None:
         """Keep a difference, if need be in the place of others."""
@@ -77,22 +84,29 @@ class Store:
             self._put(part, place, difference)
 
     def _put(self, part: dict[Place, Stored], place: Place, difference: Tensor) -> None:
-        part.pop(place, None)
+        self._remove(part, place)
         if place[0] in self.refused:
             return
         self.limit = int(MEMORY * total_memory(difference.device))
         stored = Stored(difference)
-        if self.small or self._held() + stored.bytes > self.limit:
-            self.small, stored = True, stored.smaller()
+        if not self.small and self._held + stored.bytes > self.limit:
+            self.small = True
             for other in self._parts:
-                other.update({key: one.smaller() for key, one in other.items()})
-        part[place] = stored
-        while self._held() > self.limit:
+                for key, one in tuple(other.items()):
+                    self._keep(other, key, one.smaller())
+        self._keep(part, place, stored.smaller() if self.small else stored)
+        while self._held > self.limit:
             self._refuse_one()
-        self.most = max(self.most, self._held())
+        self.most = max(self.most, self._held)
 
-    def _held(self) -> int:
-        return sum(one.bytes for part in tuple(self._parts) for one in tuple(part.values()))
+    def _keep(self, part: dict[Place, Stored], place: Place, stored: Stored) -> None:
+        self._remove(part, place)
+        part[place] = stored
+        self._held += stored.bytes
+
+    def _remove(self, part: dict[Place, Stored], place: Place) -> None:
+        before = part.pop(place, None)
+        self._held -= 0 if before is None else before.bytes
 
     def _refuse_one(self) -> None:
         tokens = {place[0]: one.values.shape[-2] for part in self._parts for place, one in part.items()}
@@ -101,4 +115,4 @@ class Store:
         self.refused.add(refused)
         for part in self._parts:
             for place in [place for place in part if place[0] == refused]:
-                del part[place]
+                self._remove(part, place)
