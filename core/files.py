@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import threading
@@ -57,6 +58,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def fingerprint_of(content: object) -> str:
+    """Return the SHA-256 of data that JSON can hold, whatever the order of its keys; other values as text."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..core.devices import device_name, processor_name
 from ..core.errors import InvalidSetting
-from ..core.files import write_atomically
+from ..core.files import fingerprint_of, write_atomically
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload
@@ -122,13 +121,12 @@ class Outcomes:
 def outcome_of(ended: Ended, workflow: Workflow) -> Outcome:
     """Return what is kept of a run: no text, no name of a file, no seed."""
     nodes = {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
-    work = json.dumps([nodes, sorted(set(ended.nodes))], sort_keys=True, default=str)
     seconds: dict[str, float] = {}
     for kind, each in ended.seconds.items():
         stage = _STAGE.get(kind, "rest")
         seconds[stage] = round(seconds.get(stage, 0.0) + each, 3)
     return Outcome(
-        hashlib.sha256(work.encode()).hexdigest()[:16],
+        fingerprint_of([nodes, sorted(set(ended.nodes))])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
         ended.loaded,

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from ...core.devices import machine_description
+from ...core.files import fingerprint_of
 from ...optimizers.compilation.cache_folder import CacheFolder
 
 CONTENTS = "contents.json"
@@ -101,4 +102,4 @@ def _require_this_machine(made_on: list[dict[str, str]]) -> None:
 
 
 def _fingerprint(contents: object) -> str:
-    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:32]
+    return fingerprint_of(contents)[:32]

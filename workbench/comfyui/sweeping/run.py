@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from PIL import Image
 
 from ....core.devices import device_name
 from ....core.errors import require_number
+from ....core.files import fingerprint_of
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.paths import user_folder
@@ -218,7 +217,7 @@ def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str,
         if identifier not in known:
             entry = prompt[identifier]
             content = {name: value(given) for name, given in entry.get("inputs", {}).items()}
-            known[identifier] = _hash([entry.get("class_type"), content])
+            known[identifier] = fingerprint_of([entry.get("class_type"), content])
         return known[identifier]
 
     def value(given: object) -> object:
@@ -227,8 +226,4 @@ def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str,
             return [digest(given[0]), given[1]]
         return given
 
-    return _hash({name: value(prompt[node]["inputs"].get(name)) for name in inputs})[:16]
-
-
-def _hash(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    return fingerprint_of({name: value(prompt[node]["inputs"].get(name)) for name in inputs})[:16]
