@@ -18,15 +18,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from shared.distances import fewer_nearer, in_short, of_runs, over_fewer_steps
 from shared.measuring import arguments
 from shared.record import report
 from shared.trained import ICONS_LUMINA, Bench, BenchRun, Solver, about_weights
-from step_caches import NOTES, JudgedRow, fewer_steps
+from step_caches import NOTES, judged
 from torch import Tensor, nn
 
-SIDE = 64
-"""Of the pictures that the network was made for: those of 16 stand four times as far apart, see icon_lumina.py."""
+# isort: split
+# Found where shared.trained has put their folder.
+from icon_flux import as_of
+from icon_lumina import SIDE
+
 RENAMED = {
     "t_embedder.mlp.0": "time_caption_embed.timestep_embedder.linear_1",
     "t_embedder.mlp.2": "time_caption_embed.timestep_embedder.linear_2",
@@ -52,8 +54,7 @@ class Time(nn.Module):
         self._embed, self._apart = embed, apart
 
     def forward(self, clean: Tensor) -> Tensor:
-        level = 1 - clean
-        return self._embed(1000 * (1 - self._apart * level / (1 + (self._apart - 1) * level)))
+        return self._embed(1000 * (1 - as_of(1 - clean, self._apart)))
 
 
 def in_diffusers(network: nn.Module, side: int) -> Any:
@@ -168,16 +169,10 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0])
     bench = DiffusersBench(2 if options.quick else 8)
     work = f"{bench.witness.name}, diffusers, {bench.solver.name}, guidance 1, {len(bench.pairs)} pairs"
-    rows, curve, theirs = [], [], []
-    for steps, numbers, pairs in fewer_steps(bench):
-        curve.append(numbers)
-        theirs.append(pairs)
-        rows.append(JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs)))
-    for name, apply in caches():
-        numbers, pairs = of_runs(bench, list(bench.runs(apply)))
-        numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
-        rows.append(JudgedRow(name, work, quality=numbers, pairs=in_short(pairs)))
-        print(name, {key: round(value, 4) for key, value in numbers.items()}, flush=True)
+    rows = []
+    for row in judged(bench, work, ((name, apply, None) for name, apply in caches())):
+        rows.append(row)
+        print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
     notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")}
     notes["evaluations"] = "calls of blocks, of which one evaluation has five"
     notes["cache-dit"] = "DBCache, two of five blocks always run, warm-up of 8 steps; the number is its threshold"

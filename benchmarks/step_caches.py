@@ -13,7 +13,7 @@ against the curve of fewer steps, at as many evaluations. With ``--json`` a plot
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -159,19 +159,27 @@ def fewer_steps(
 def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str]) -> Iterator[JudgedRow]:
     """Yield the rows of one solver; the notes say what their numbers are."""
     work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
+
+    def tried() -> Iterator[tuple[str, Apply, float | None]]:
+        yield from ((f"Reuse Steps {one:g}", reused(one), one) for one in budgets)
+        yield from ((name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted)
+
+    yield from judged(bench, work, tried())
+    if wanted:
+        yield from (JudgedRow(name, work, quality=numbers) for name, numbers in controls(bench))
+
+
+def judged(bench: Bench, work: str, tried: Iterable[tuple[str, Any, float | None]]) -> Iterator[JudgedRow]:
+    """Yield the rows of fewer steps, then of what is tried: its name, how it is applied, its budget if it has one."""
     curve, theirs = [], []
     for steps, numbers, pairs in fewer_steps(bench):
         curve.append(numbers)
         theirs.append(pairs)
         yield JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs))
-    judged: list[tuple[str, Apply, float | None]] = [(f"Reuse Steps {one:g}", reused(one), one) for one in budgets]
-    judged += [(name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted]
-    for name, apply, budget in judged:
+    for name, apply, budget in tried:
         numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
         numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
         yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
-    if wanted:
-        yield from (JudgedRow(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
 def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:

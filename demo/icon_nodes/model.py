@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import comfy.latent_formats
 import comfy.model_base
 import comfy.model_management
 import comfy.model_patcher
+import comfy.model_sampling
 import comfy.supported_models
 import comfy.utils
 import torch
@@ -87,7 +89,7 @@ class LuminaConfig(comfy.supported_models.Lumina2):
         """Have a patcher draw pictures of the side that its weights were trained on."""
         apart = 64 / self.unet_config["side"]
         if apart != 1.0:
-            patcher.model.model_sampling.timestep = lambda sigma: apart * sigma / (1 + (apart - 1) * sigma)
+            patcher.model.model_sampling.timestep = partial(comfy.model_sampling.time_snr_shift, apart)
             middle = (apart - 1) / 2
             patcher.set_model_rope_options(apart, middle, apart, middle, 1.0, 0.0)
 
