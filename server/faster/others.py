@@ -19,7 +19,7 @@ from ...workbench.comfyui.prompt import choices_of, class_of, default_values, ti
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step, Value
 
-_MERGING, _ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
+MERGING, _ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 
 _LEAST_CHANNELS = 16
 """Of a latent, where a token is one of its places or more: networks with fewer have heads of other sizes."""
@@ -67,7 +67,7 @@ OTHERS: Mapping[str, Other] = {
         keeps=True,
         network="comfy.ldm.flux.model.Flux",
         beside="ReferenceLatent",
-        apart=(_MERGING,),
+        apart=(MERGING,),
     ),
     "ModelAttentionBackend": Other(
         lambda node: phrase(
@@ -83,7 +83,7 @@ OTHERS: Mapping[str, Other] = {
         ),
         inputs={"selection": "sol-attn", "selection.tau": 1.3},
         device="cuda",
-        apart=(_ATTENTION, "ModelAttentionBackend", _MERGING),
+        apart=(_ATTENTION, "ModelAttentionBackend", MERGING),
     ),
 }
 """By their ids, exact ones first."""

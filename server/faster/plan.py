@@ -17,10 +17,10 @@ from ...workbench.recipe import Step
 from ..built_in_presets import Machine, built_in_recipe, machine_here
 from ..recipes import Nodes, changed_by
 from .foreign import KNOWN
-from .others import OTHERS, others_here
+from .others import MERGING, OTHERS, others_here
 from .wires import Wire, find_wires, solver_on, steps_on, upstream
 
-REUSE_STEPS, _MERGING = "PacelineReuseSteps", "PacelineApplyToMe"
+REUSE_STEPS = "PacelineReuseSteps"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     machine = replace(machine, fast_int8=few is not None and machine.device == "cuda" and not file)
     recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
     # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
-    recipe = [Step(_MERGING, {"preset": "quality"}) if step.node == _MERGING else step for step in recipe]
+    recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]
     changes = CHOICES[choice].merging != ""
     others = others_here(workflow, machine.device, changes)
     tries = others | {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
@@ -79,9 +79,8 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
         )
     elif changes and caches:
         notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
-    if (
-        any(step.node == _MERGING for step in tries.values()) and machine.device != "cpu"
-    ):  # there small pictures have enough
+    # On a processor small pictures have enough tokens.
+    if machine.device != "cpu" and any(step.node == MERGING for step in tries.values()):
         notes.append(
             phrase(
                 "Apply ToMe pays from about {least} tokens on, in most models {side} x {side} pixels.",
