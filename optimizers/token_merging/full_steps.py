@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -13,6 +14,15 @@ The first alone tells little: its picture is noise.
 
 FIRST = 3
 """So many steps are full one after the other, if so many are; from then on they are evenly apart."""
+
+KEPT, ADDED = 8, 3
+"""For each number of an attention's output, how many are read and written to keep a difference and to add it."""
+
+OPERATIONS = {"cpu": 4, "": 256}
+"""How many operations of attention take as long as one of these, by type of device, "" for all others: measured on a
+processor (one thread, fp32: 2 to 5); else by data sheets (FlashAttention 2 over memory, 16 bits: H100 270, RTX 4090
+300), not measured.
+"""
 
 
 class FullSteps:
@@ -32,6 +42,16 @@ class FullSteps:
     def pay(self, ratio: float) -> bool:
         """Return whether they cost less attention than leaving out ``ratio`` of it in all steps saves."""
         return len(self.levels) < ratio * self.steps
+
+    def least_tokens(self, ratio: float) -> dict[str, int]:
+        """Return how many tokens a block must have to save more attention than moving numbers costs, if they `pay`.
+
+        By type of device, as ``OPERATIONS``. A number of attention's output takes 4 operations for each token. Powers
+        of two: where a network is compiled, another number is another graph.
+        """
+        full = len(self.levels)
+        moved, saved = KEPT * full + ADDED * (self.steps - full), 4 * (ratio * self.steps - full)
+        return {kind: int(2 ** math.ceil(math.log2(each * moved / saved))) for kind, each in OPERATIONS.items()}
 
     @property
     def age(self) -> float:

@@ -11,7 +11,7 @@ A host says for each evaluation of a run where it stands (`Evaluation`), asks fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -22,7 +22,8 @@ from torch import Tensor
 from ...core.devices import is_compiling, is_out_of_memory
 from .full_steps import FullSteps
 from .method import Reduction
-from .stored import MEMORY, Place, Store, Stored
+from .outcome import Outcome
+from .stored import Place, Store, Stored
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
@@ -30,10 +31,8 @@ SHARED_CODE = "Compile UNet compiles blocks that share code, which has no place 
 MERGED_INSIDE = "with Compile UNet, what is merged is decided anew in compiled code in each step"
 WINDOWS = "several parts of the latent were computed one by one in a step (tiles, windows of frames)"
 NO_MEMORY = "memory ran out"
-LIMITED = "residual left out in {blocks} blocks: all would take more than {limit:.0f} MiB, {share:.0%} of the memory"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
 GRADIENTS = "gradients are asked for"
-NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
 NEVER_MEASURED = "another node computed attention itself, so nothing could be measured"
 
 
@@ -67,16 +66,6 @@ class _Kept:
     number: int
     differences: dict[Place, Stored]
     reductions: dict[str, Reduction] = field(default_factory=dict)
-
-
-@dataclass
-class Outcome:
-    """What a run came to: its calls of the network, and why others were made without what is kept."""
-
-    full: int = 0
-    added: int = 0
-    drifts: list[float] = field(default_factory=list)
-    left_out: dict[str, None] = field(default_factory=dict)
 
 
 class Residuals:
@@ -127,7 +116,7 @@ class Residuals:
             self._drop_old(now)
             kept = self._kept[passes] = _Kept(now, evaluation.number, self.store.part())
         kept.measured, kept.number = now, evaluation.number
-        call = self._open[get_ident()] = ResidualCall(self, kept, full, evaluation.last)
+        call = self._open[get_ident()] = ResidualCall(self, kept, full, steps.least_tokens(ratio), evaluation.last)
         return call
 
     def leave_out(self, reason: str) -> None:
@@ -153,7 +142,10 @@ class Residuals:
     def settle(self) -> None:
         """Keep what compiled code has made in this thread's latest call of the network, and count the call."""
         call = self._open.pop(get_ident(), None)
-        if call is None or not call.visits:
+        if call is None:
+            return
+        self.outcome.small.update(call.small)
+        if not call.visits:
             return
         self.outcome.full += call.full
         self.outcome.added += not call.full
@@ -193,23 +185,10 @@ class Residuals:
         return compute()
 
     def lines(self) -> Iterator[str]:
-        """Yield what the run came to, in words."""
+        """Return what the run came to, in words."""
         self.settle()
         self._read()
-        outcome, store = self.outcome, self.store
-        if outcome.added:
-            kind = " in int8" if store.small else ""
-            yield (
-                f"residual: {outcome.full} of {outcome.full + outcome.added} model calls computed attention both "
-                f"ways, the others added the difference that was kept ({store.most / 2**20:.1f} MiB{kind})"
-            )
-        if outcome.drifts:
-            mean, most = sum(outcome.drifts) / len(outcome.drifts), max(outcome.drifts)
-            yield f"from one full step to the next the difference changed by {mean:.0%} (most: {most:.0%})"
-        if store.refused:
-            yield LIMITED.format(blocks=len(store.refused), share=MEMORY, limit=store.limit / 2**20)
-        for reason in outcome.left_out or ({} if outcome.full else {NOWHERE: None}):
-            yield f"residual left out: {reason}"
+        return self.outcome.lines(self.store)
 
     def _read(self) -> None:
         # Devices are waited for here, once, and not in the steps. Of an evaluation that is made again they may be NaN.
@@ -232,25 +211,29 @@ class Residuals:
 class ResidualCall:
     """What one call of the network does.
 
-    Compiled code changes nothing of it but ``visits``, ``made`` and ``missed``, which are alike before each call.
+    Compiled code changes nothing of it but ``visits``, ``made``, ``missed`` and ``small``, which begin alike.
 
     Attributes:
         residuals: of the run.
         kept: what was kept.
         full: compute attention whole, for what is kept from it.
+        least: tokens that a block must have, see `FullSteps.least_tokens`.
         last: keep nothing any more.
         visits: how many attentions there were at each place.
         made: differences that compiled code has made.
         missed: whether a difference was not there.
+        small: blocks with too few tokens.
     """
 
     residuals: Residuals
     kept: _Kept
     full: bool
+    least: Mapping[str, int]
     last: bool = False
     visits: dict[Hashable, int] = field(default_factory=dict)
     made: dict[Place, Tensor] = field(default_factory=dict)
     missed: bool = False
+    small: dict[Hashable, None] = field(default_factory=dict)
 
     def reduction(self, place: str, plan: Callable[[], Reduction]) -> Reduction:
         """Return how the tokens at ``place`` are reduced: planned in a full call, and as in that one in the others.
@@ -284,6 +267,13 @@ class ResidualCall:
         return output
 
 
-def where_kept(residual: ResidualCall | None, block: Hashable) -> ResidualCall | None:
-    """Return what a call does with the difference of one block; None where memory has no room for it, as if off."""
-    return None if residual is None or block in residual.residuals.store.refused else residual
+def where_kept(
+    residual: ResidualCall | None, block: Hashable, tokens: int, device: torch.device
+) -> ResidualCall | None:
+    """Return what a call does with the difference of a block; None, as if off, where it has no room or costs more."""
+    if residual is None or block in residual.residuals.store.refused:
+        return None
+    if tokens < residual.least.get(device.type, residual.least[""]):
+        residual.small[block] = None
+        return None
+    return residual

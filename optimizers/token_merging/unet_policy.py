@@ -67,9 +67,9 @@ class CallState:
     partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
     residual: ResidualCall | None = None
 
-    def attend(self, block: str, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
-        """Return the output of a self-attention that can be computed both ways."""
-        residual = where_kept(self.residual, block)
+    def attend(self, block: str, x: Tensor, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
+        """Return the output of a self-attention over all of ``x``, which can be computed both ways."""
+        residual = where_kept(self.residual, block, x.shape[1], x.device)
         return reduced() if residual is None else residual.attend(block, whole, reduced)
 
 
@@ -134,7 +134,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if found is None:
             return None
         method, call = found
-        residual = where_kept(state.residual, block.name)
+        residual = where_kept(state.residual, block.name, tokens.shape[1], tokens.device)
         # Compiled code works all of it out by itself: what is kept would be another input of its graph.
         if is_compiling():
             reduction = method.plan(tokens, call)
@@ -156,7 +156,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if count != rows * columns:
             state.activity.fall_back(OTHER_TOKENS)
             return None
-        residual = where_kept(state.residual, block.name)
+        residual = where_kept(state.residual, block.name, count, like.device)
         if residual is not None and block.downsample > self._second_level:
             state.activity.skip(block.name, COARSE)
             return None

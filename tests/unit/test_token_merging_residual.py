@@ -31,6 +31,18 @@ def test_the_others_come_so_many_steps_later_on_average():
     assert FullSteps(LEVELS, 0.45).age == pytest.approx(15 / 11) and FullSteps(LEVELS, 0.0).age == 9.5
 
 
+def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves():
+    """On a processor every block that presets reduce; elsewhere moving a number costs as much as more operations."""
+    most, few = FullSteps(LEVELS, 0.75 * 0.6), FullSteps(LEVELS, 0.0)
+    assert most.least_tokens(0.75) == {"cpu": 32, "": 2048} and few.least_tokens(0.9375) == {"cpu": 8, "": 512}
+    residuals, said = Residuals(), []
+    call = residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.6)
+    for tokens, device in ((1024, "cpu"), (16, "cpu"), (4096, "meta"), (1024, "meta")):
+        said.append(where_kept(call, f"{tokens} on {device}", tokens, torch.device(device)) is call)
+    assert said == [True, False, True, False]
+    assert "residual left out in 2 blocks: with so few tokens it would cost more than it saves" in residuals.lines()
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.45, 0.6])
 def test_any_number_of_steps(share):
     for count in range(60):
@@ -86,7 +98,7 @@ def kept_in(bytes, monkeypatch):
     call = residuals.call(Evaluation(LEVELS, 1, 19.5), LEVELS, "both", 0.75, 0.0)
     found = {}
     for name, value in values.items():
-        if where_kept(call, name) is not None:
+        if where_kept(call, name, 64, value.device) is not None:
             found[name] = relative(call.attend(name, list, lambda value=value: torch.zeros_like(value)), value)
     assert not call.full and not call.missed
     residuals.settle()

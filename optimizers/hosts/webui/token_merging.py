@@ -109,7 +109,7 @@ class WebUITokenMerging(WebUITechnique):
                     return forward(x, keys, **rest)
                 return restored_output(reduction, forward(keys, None, **rest), self.activity)
 
-            return self._state.attend(block.name, lambda: forward(x, context, **options), fewer)
+            return self._state.attend(block.name, x, lambda: forward(x, context, **options), fewer)
 
         return reduced
 

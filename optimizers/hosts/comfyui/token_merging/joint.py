@@ -133,7 +133,8 @@ class ComfyJointTokenMerging(Scheduled):
         def reduced() -> Tensor:
             return attend(*without(kept, k, v, mask, axis))
 
-        residual: ResidualCall | None = where_kept(options[STATE].residual, place)
+        state: JointCall = options[STATE]
+        residual: ResidualCall | None = where_kept(state.residual, place, k.shape[axis], k.device)
         return reduced() if residual is None else residual.attend(place, lambda: attend(k, v, mask), reduced)
 
     def _attend_boxed(
@@ -187,7 +188,7 @@ class ComfyJointTokenMerging(Scheduled):
         begins = layout.before > 0 or not self.tokens.image_attention
         begins = begins and (whole or mask is None or mask.shape[-2] == 1)
         place = THIS_BLOCK if call.in_block else _place(state, options, begins)
-        residual = where_kept(state.residual, place)
+        residual = where_kept(state.residual, place, tokens, k.device)
         method = self.policy.method_for(place, tokens, k.device, activity, residual)
         if method is None:
             return "", None

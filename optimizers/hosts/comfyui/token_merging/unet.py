@@ -132,7 +132,7 @@ class ComfyUNetTokenMerging(Scheduled):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
         state.activity.use(block.name, reduction.tokens, reduction.kept)
-        residual = where_kept(state.residual, block.name)
+        residual = where_kept(state.residual, block.name, reduction.tokens, query.device)
         if residual is not None:
             is_reduced = not residual.full
             state.next = _Next(block.name, reduction, is_reduced)

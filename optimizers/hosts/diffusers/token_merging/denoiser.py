@@ -82,7 +82,7 @@ class PipelineTokenMerging(PipelineTechnique):
                 keys, values, mask = without(kept, k, v, options.get("attn_mask"), 2)
                 return sdpa(q, keys, values, **{**options, "attn_mask": mask})
 
-            residual = where_kept(self.residual, name)
+            residual = where_kept(self.residual, name, k.shape[2], k.device)
             return reduced() if residual is None else residual.attend(name, lambda: sdpa(q, k, v, **options), reduced)
 
         reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))

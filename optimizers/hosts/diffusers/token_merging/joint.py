@@ -88,7 +88,8 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
     def _fewer_keys(self, name: str, forward: Forward) -> Forward:
         def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
             tokens = k.shape[2]
-            kept = self._kept.get((tokens, where_kept(self.residual, name) is not None))
+            residual = where_kept(self.residual, name, tokens, k.device)
+            kept = self._kept.get((tokens, residual is not None))
             if kept is None or q.shape[2] != tokens:
                 if tokens != self._text:
                     self.activity.fall_back(_OTHER_TOKENS)

@@ -100,7 +100,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
                     return forward(hidden_states, encoder_hidden_states=keys, **options)
                 return restored_output(reduction, forward(keys, **options), self.activity)
 
-            return self._state.attend(block.name, lambda: forward(hidden_states, **options), fewer)
+            return self._state.attend(block.name, hidden_states, lambda: forward(hidden_states, **options), fewer)
 
         return reduced
 
