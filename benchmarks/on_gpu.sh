@@ -157,7 +157,7 @@ run_stages() {
       --variants "Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced" "Apply ToMe fast"
     bench sd15_512_batch1 300 stacks.py "${TINY[@]}" --batch 2 --variants "Apply ToMe fast"
     bench attention_backends 300 attention_backends.py --quick
-    bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 16 --steps 1 --rounds 1 \
+    bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" balanced
     bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
       --variants "Apply ToMe balanced"

@@ -1,125 +1,241 @@
-"""Every method of Apply ToMe against no reduction and against ComfyUI's own node: one sampling step of SD1.5 and SDXL.
+"""What Apply ToMe makes of the time of a picture, beside no reduction, ComfyUI's own node and fewer steps.
 
-    python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl] [--latents 64 128]
-                                         [--steps 2] [--rounds 3] [--variants "merge 0.5" balanced] [--long]
+    python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15 sdxl wan ...]
+                                         [--latents 64 96 128] [--steps 20 8] [--rounds 2] [--variants quality ...]
 
-The baseline runs ComfyUI's PyTorch attention (fused on CPUs and GPUs alike). ``--variants`` always keeps the baseline.
-``--long`` is for steps of minutes: memory is measured while the time is.
+Networks of real size, random weights; models of ``models_today.py`` as there: one block of each kind, on a processor a
+quarter of the width and of the tokens. Calls of the network are timed one by one, variants in turn: of a preset a full
+step, which computes attention both ways, and one after it, which adds the difference. From these follows the time of a
+picture, by how many of each it has; of fewer steps, from the plain step. *not added* leaves out the same tokens and
+neither keeps nor adds a difference: what that costs is between the two.
 """
 
 from __future__ import annotations
 
+import argparse
+import statistics
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import models_today
 import torch
-from shared.measuring import Variant, arguments, measure, relative_error
-from shared.record import ROOT, Row, report
-from shared.roof import peak_speed, speed_note
+from shared.measuring import arguments, wait
+from shared.record import ROOT, Row, keep, report
 from shared.unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import random_conditioning, sample  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
+from paceline.optimizers.hosts.comfyui.model import stack_of  # noqa: E402
+from paceline.optimizers.token_merging import PRESETS  # noqa: E402
+from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps  # noqa: E402
 
-NONE, CORE = "no reduction", "ComfyUI TomePatchModel 0.5"
+NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"
 RATIOS = {"merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}
-OURS: dict[str, dict[str, Any]] = {
-    **{f"{method} {ratio:g}": {"method": method, "ratio": ratio} for method in RATIOS for ratio in RATIOS[method]},
-    "preset quality": {"preset": "quality"},
-    "preset balanced": {"preset": "balanced"},
-    "preset fast": {"preset": "fast"},
-}
-VARIANTS = (NONE, CORE, *OURS)
-QUICK = (NONE, CORE, "merge 0.5", "kv_downsample 0.75", "preset balanced")
+SINGLE = {f"{method} {ratio:g}": {"method": method, "ratio": ratio} for method in RATIOS for ratio in RATIOS[method]}
+KEEPING = ("quality", "balanced")
+"""Presets that are timed; ``fast`` has the steps of ``balanced``, and fewer full ones."""
+VARIANTS = (NONE, CORE, *(f"preset {preset}" for preset in KEEPING), *map(NOT_ADDED.format, KEEPING))
+FEWER = {20: (17, 15, 13), 8: (7, 6, 5)}
+UNETS = {"sd15": "SD1.5", "sdxl": "SDXL"}
+SECOND_LEVEL = {"sd15": "2", "sdxl": "4"}
+"""Presets reduce the two finest levels where they keep the difference."""
 NOTES = {
-    "relative_error": "L2 distance of the sampled latents to those of the baseline; the weights are random, so it says "
-    "little about pictures: see peers",
-    "attention": "the baseline runs ComfyUI's PyTorch attention",
+    "time": "of all calls of the network for one picture without guidance, from the times of single calls",
+    "step seconds median, full step seconds median": "one call of the network; a full one computes attention both ways",
+    "adding": "how much longer a step takes that adds a difference than one that leaves out the same tokens without",
+    "weights": "random",
 }
+Draw = Callable[[Any, int], object]
+"""Samples with a MODEL so many steps."""
 
 
-def chosen(parts: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the baseline and the names that are in ``parts`` or contain one of them."""
-    if not parts:
-        return names
-    wanted = {name for part in parts for name in names if name == part or (part not in names and part in name)}
-    return (NONE, *(name for name in names if name in wanted - {NONE}))
-
-
-def apply(model: Any, name: str) -> Any:
-    """Return ``model`` with the node that a variant stands for."""
+def apply(model: Any, name: str, kind: str = "") -> Any:
+    """Return ``model``, of a key of ``SECOND_LEVEL`` or a transformer, with the node that a variant stands for."""
     from comfy_extras.nodes_tomesd import TomePatchModel
 
     if name == NONE:
         return model
     if name == CORE:
         return TomePatchModel.execute(model, 0.5).args[0]
-    defaults = {"preset": "custom", "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
-    return load_nodes()["PacelineApplyToMe"].execute(model=model, **(defaults | OURS[name])).args[0]
+    inputs: dict[str, Any] = {"preset": "custom", "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
+    for preset in PRESETS:
+        inputs |= {"preset": preset} if name == f"preset {preset}" else {}
+        if name == NOT_ADDED.format(preset):
+            inputs |= PRESETS[preset] | {"residual": "off", "max_downsample": SECOND_LEVEL.get(kind, "auto")}
+            inputs.pop("alone", None)
+    found = load_nodes()["PacelineApplyToMe"].execute(model=model, **(inputs | SINGLE.get(name, {}))).args[0]
+    policy = policy_of(found)
+    if name.endswith("not added"):
+        policy.method = policy.method.beside_residual()
+    return found
 
 
-def measure_layout(
-    layout: str,
-    width: int,
-    latents: list[int],
-    batch: int,
-    steps: int,
-    rounds: int,
-    long: bool,
-    names: tuple[str, ...],
-    speed: float,
-) -> Iterator[list[Row]]:
-    """Measure sampling steps of one layout at several sizes."""
+def policy_of(model: Any) -> Any:
+    """Return what Apply ToMe decides in a MODEL; None without it."""
+    technique = stack_of(model).find("token_merging")
+    return technique and technique.policy
+
+
+def timed(model: Any, seconds: list[float]) -> Any:
+    """Return a MODEL that notes the time of each call of its network, with all that was put around it."""
+
+    def call(network: Any, given: dict[str, Any]) -> Any:
+        wait()
+        begun = time.perf_counter()
+        found = network(given["input"], given["timestep"], **given["c"])
+        wait()
+        seconds.append(time.perf_counter() - begun)
+        return found
+
+    clone = model.clone()
+    clone.set_model_unet_function_wrapper(call)
+    return clone
+
+
+class Times:
+    """The latest calls of one variant in each round: plain ones, or full ones and those after them."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.policy = model, policy_of(model)
+        self.keeps = self.policy is not None and self.policy.keeps
+        self.full: list[float] = []
+        self.step: list[float] = []
+        self.held = 0
+
+    def run(self, draw: Draw) -> None:
+        """Draw with the fewest steps that have one of each; the first two are full."""
+        seconds: list[float] = []
+        draw(timed(self.model, seconds), 3 if self.keeps else 1)
+        self.step.append(seconds[-1])
+        if self.keeps:
+            outcome = self.policy.residuals.outcome
+            if (outcome.full, outcome.added) != (2, 1):
+                raise SystemExit(f"not two full calls and one after them: {outcome}")
+            self.full.append(seconds[1])
+            self.held = self.policy.residuals.store.most
+
+    def pictures(self, steps: int, residual: str) -> tuple[list[float], int]:
+        """Return the seconds of a picture in each round, and how many of its steps are full."""
+        if not self.keeps:
+            return [steps * one for one in self.step], 0
+        ratio = self.policy.settings.ratio
+        full = FullSteps([*range(steps, 0, -1), 0], ratio * PARTS[residual])
+        if not full.pay(ratio):
+            raise SystemExit(f"In {steps} steps presets keep no difference: ask for more.")
+        count = len(full.levels)
+        both = zip(self.full, self.step, strict=True)
+        return [count * whole + (steps - count) * step for whole, step in both], count
+
+
+def measured(where: str, kind: str, model: Any, names: tuple[str, ...], draw: Draw, options: Any) -> list[Row]:
+    """Time the variants of one model, and return the rows of its pictures."""
+    times = {name: Times(apply(model, name, kind)) for name in names}
+    for one in times.values() if torch.cuda.is_available() else (times[NONE],):
+        Times(one.model).run(draw)  # brings the weights, and chooses kernels
+    order = list(times)
+    for _ in range(options.rounds):
+        for name in order:
+            times[name].run(draw)
+        order = [*order[1:], order[0]]
+    rows: list[Row] = []
+    for steps in options.steps:
+        row = partial(_row, f"{steps} steps: {where}", times[NONE])
+        rows += [row(name, one, steps, PARTS_OF.get(name, "")) for name, one in times.items()]
+        if "preset balanced" in times:
+            rows.append(row("preset fast", times["preset balanced"], steps, "start"))
+        rows += [row(f"{fewer} steps", times[NONE], fewer, "") for fewer in FEWER.get(steps, ())]
+    for found in rows:
+        preset = found.name.removeprefix("preset ")
+        without = times.get(NOT_ADDED.format("balanced" if preset == "fast" else preset))
+        if without is not None and found.quality.get("full_steps"):
+            found.quality["adding"] = found.quality["step_seconds_median"] / statistics.median(without.step) - 1
+    keep(map(asdict, rows), NONE, NOTES)
+    return rows
+
+
+PARTS_OF = {f"preset {preset}": PRESETS[preset]["residual"] for preset in KEEPING}
+
+
+def _row(work: str, plain: Times, name: str, one: Times, steps: int, residual: str) -> Row:
+    pictures, full = one.pictures(steps, residual)
+    base, _ = plain.pictures(int(work.split()[0]), "")
+    quality = {"step_seconds_median": statistics.median(one.step)}
+    if full:
+        quality |= {"full_step_seconds_median": statistics.median(one.full), "full_steps": full}
+        quality["held_bytes"] = one.held
+    return Row(
+        name,
+        work,
+        statistics.median(pictures),
+        min(pictures),
+        max(pictures),
+        speedup=statistics.median(of / own for of, own in zip(base, pictures, strict=True)),
+        quality=quality,
+        rounds=len(pictures),
+    )
+
+
+def of_unet(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
+    """Measure one UNet at the sizes that were asked for."""
+    on_gpu, width = torch.cuda.is_available(), 64 if options.quick else 320
+    model = unet(UNETS[kind], width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
+    words, rows = random_conditioning(model), []
+    for side in options.latents or ([32] if options.quick else [64, 96, 128] if kind == "sd15" else [128]):
+        latent = torch.zeros(2 if on_gpu else 1, 4, side, side)
+
+        def draw(patcher: Any, steps: int, latent: torch.Tensor = latent) -> object:
+            return sample(patcher, words, words, latent, steps=steps, cfg=1.0)
+
+        where = f"{UNETS[kind]}, {width} channels, {8 * side} x {8 * side}, batch {len(latent)}"
+        rows += measured(where, kind, model, names, draw, options)
+    return rows
+
+
+def of_today(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
+    """Measure one transformer of ``models_today.py``."""
     on_gpu = torch.cuda.is_available()
-    model = unet(layout, width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
-    models = {name: apply(model, name) for name in names}
-    conditioning = random_conditioning(model)
+    models_today.bootstrap(cpu=not on_gpu)
+    part, dtype = (1, torch.bfloat16) if on_gpu else (16 if options.quick else 4, torch.float32)
+    made = models_today.Made(models_today.MODELS[kind], part, dtype)
 
-    def run(name: str, side: int) -> torch.Tensor:
-        latent = torch.zeros(batch, 4, side, side)
-        latents: torch.Tensor = sample(models[name], conditioning, conditioning, latent, steps=steps, cfg=1.0)
-        return latents
+    def draw(patcher: Any, steps: int) -> object:
+        return sample(patcher, made.words, made.words, made.latent, steps=steps, cfg=1.0, scheduler="simple")
 
-    for side in latents:
-        images: dict[str, torch.Tensor] = {}
+    names = tuple(name for name in names if name != CORE and not name.startswith("merge"))
+    return measured(f"{made.model.name}, 1 of {part} of its tokens", kind, made.plain, names, draw, options)
 
-        def variant(name: str, side: int, images: dict[str, torch.Tensor]) -> None:
-            images[name] = run(name, side)
 
-        for name in names:  # small and quick, only so that nobody is first, and weights are where they are used
-            run(name, 32)
-        variants: dict[str, Variant] = {name: partial(variant, name, side, images) for name in names}
-        where = f"{layout}, {width} channels, latent {side}x{side}, batch {batch}, random weights"
-        work = f"{steps} sampling step{'s' if steps > 1 else ''}: {where}"
-        rows = measure(work, variants, NONE, rounds=rounds, warmups=0, speed=speed, memory_while_timed=long)
-        for row in rows:
-            row.quality = {"relative_error": relative_error(images[row.name], images[NONE])}
-        yield rows
+def chosen(parts: list[str] | None, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the baseline and the variants that are named by ``parts`` or contain one of them; else the usual ones."""
+    known = tuple(dict.fromkeys((*usual, *SINGLE)))
+    wanted = {name for part in parts or () for name in known if part == name or (part not in known and part in name)}
+    return tuple(name for name in known if name == NONE or name in wanted) if parts else usual
 
 
 def main() -> None:
-    """Run both layouts, or the one that was asked for."""
-    options = arguments(__doc__.splitlines()[0], only=("sd15", "sdxl"), latents=True)
-    on_gpu = torch.cuda.is_available()
-    names = chosen(options.variants, VARIANTS if options.variants or not options.quick else QUICK)
-    width = 64 if options.quick else 320
-    latents = options.latents or ([32, 64] if options.quick else [64, 96, 128, 256] if on_gpu else [64, 128])
-    batch = 2 if on_gpu else 1
-    rounds = options.rounds or (7 if on_gpu else 3)
-    device, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
-    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
-    shared = (batch, options.steps, rounds, options.long, names, speed)
-    rows: list[Row] = []
+    """Time what was asked for."""
+    options = arguments(__doc__.splitlines()[0], more=_more)
+    names, rows = chosen(options.variants, VARIANTS), []
+    options.rounds = options.rounds or (7 if torch.cuda.is_available() else 2)
     with torch.inference_mode():
-        for key, layout in (("sd15", "SD1.5"), ("sdxl", "SDXL")):
-            if options.only in (None, key):
-                for found in measure_layout(layout, width, latents, *shared):
-                    rows += found
-                    print(f"measured {found[0].work}", file=sys.stderr, flush=True)
-    report(rows, NONE, options.json, NOTES | speed_note({dtype: speed}))
+        for kind in options.only or UNETS:
+            rows += (of_unet if kind in UNETS else of_today)(kind, names, options)
+            print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
+    report(rows, NONE, options.json, NOTES)
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    kinds = (*UNETS, *models_today.MODELS)
+    parser.add_argument("--only", nargs="+", choices=kinds, metavar="NAME", help=", ".join(kinds))
+    parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the UNets' latents")
+    parser.add_argument("--steps", type=int, nargs="+", default=[20, 8], metavar="N", help="of the pictures")
+    parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
+    parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from .report import TabReport, last_report
 
 LOG = logging.getLogger("paceline")
 
-ARGUMENTS = ("on", "choice", "hires", "method", "ratio", "max_downsample", "budget", "backend")
+ARGUMENTS = ("on", "choice", "hires", "method", "ratio", "max_downsample", "budget", "backend", "residual")
 """Arguments of requests to the API, by position: the list only grows, at its end."""
 
 DEFAULTS = (False, BY_NAME["balanced"].label, AS_ABOVE, *Single().__dict__.values())
@@ -72,10 +72,12 @@ class PacelineScript(scripts.Script):
                 elem_id=self.elem_id("hires"),
             )
             with gr.Accordion("Single techniques, for Custom", open=False, elem_id=self.elem_id("more")):
+                *merging, residual = (
+                    _control(TokenMergingSettings, name, TOME_TOOLTIPS, label=f"Apply ToMe: {name.replace('_', ' ')}")
+                    for name in ("method", "ratio", "max_downsample", "residual")
+                )
                 singles = [
-                    _control(TokenMergingSettings, "method", TOME_TOOLTIPS, label="Apply ToMe: method"),
-                    _control(TokenMergingSettings, "ratio", TOME_TOOLTIPS, label="Apply ToMe: ratio"),
-                    _control(TokenMergingSettings, "max_downsample", TOME_TOOLTIPS, label="Apply ToMe: max downsample"),
+                    *merging,
                     _control(StepReuseSettings, "budget", REUSE_TOOLTIPS, label="Reuse Steps: budget"),
                     gr.Dropdown(
                         list(BACKENDS),
@@ -83,15 +85,15 @@ class PacelineScript(scripts.Script):
                         label="Set Attention Processor: backend",
                         info=BACKEND_TOOLTIP,
                     ),
+                    residual,
                 ]
                 gr.HTML(f'<span style="color: var(--block-info-text-color)">{NOT_HERE}</span>')
             report = gr.Button("Full report of the last picture", elem_id=self.elem_id("report"))
             report.click(lambda: last_report().as_html(), outputs=[gr.HTML(elem_id=self.elem_id("reported"))])
         inputs = [choice, hires, *singles]
-        pasted = dict(zip(ARGUMENTS[2:], inputs[1:], strict=True))
+        read = FIELDS | {"hires": lambda text: text.get(FIELDS["hires"], AS_ABOVE), "residual": _residual_of}
         self.infotext_fields = [(on, lambda text: "Paceline" in text), (choice, "Paceline")]
-        self.infotext_fields += [(pasted[name], field) for name, field in FIELDS.items() if name != "hires"]
-        self.infotext_fields += [(hires, lambda text: text.get(FIELDS["hires"], AS_ABOVE))]
+        self.infotext_fields += zip(inputs[1:], read.values(), strict=True)
         self.paste_field_names = ["Paceline", *FIELDS.values()]
         return [on, *inputs]
 
@@ -141,6 +143,11 @@ def _control(owner: type[Settings], name: str, tooltips: Mapping[str, str], labe
     )
 
 
+def _residual_of(text: Mapping[str, str]) -> str | None:
+    """Return what the text of a picture says; of one with *Custom* from before there was ``residual``, off."""
+    return text.get(FIELDS["residual"], Single.residual if FIELDS["method"] in text else None)
+
+
 def _asked(p: Any, args: Sequence[Any]) -> dict[str, Any]:
     """Return the arguments by name, as the page, a request or an axis of a grid gives them."""
     asked = dict(zip(ARGUMENTS, (*args, *DEFAULTS[len(args) :]), strict=False))
@@ -177,6 +184,7 @@ def _add_axes() -> None:
         "ratio": (float, None),
         "budget": (float, None),
         "backend": (str, lambda: list(BACKENDS)),
+        "residual": (str, lambda: list(setting(TokenMergingSettings, "residual").metadata["choices"])),
     }
     for data in scripts.scripts_data:
         if Path(data.path).name == "xyz_grid.py":

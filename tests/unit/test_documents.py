@@ -23,7 +23,7 @@ FIELDS = {
     "x": "speedup|less_work",
     "s": "seconds_median",
     "dB": "psnr|gain",
-    "%": "attention|work_left|matching|estimate|inside",
+    "%": "attention|work_left|matching|estimate|inside|adding",
     "MB": "bytes",
 }
 """What a number with this unit is called in the files; shares are written in percent, and bytes in millions."""

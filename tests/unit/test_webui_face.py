@@ -164,9 +164,32 @@ def test_choices_are_settings_of_techniques():
     for wrong in ("fastest", None, 1):
         with pytest.raises(InvalidSetting, match="It must be one of: Off, Same picture, Hardly visible"):
             choices.settings_of(wrong, single)
-    for name, value in (("ratio", 2.0), ("method", "x"), ("max_downsample", "3"), ("budget", "1"), ("backend", "x")):
+    for name, value in (
+        ("ratio", 2.0),
+        ("method", "x"),
+        ("max_downsample", "3"),
+        ("budget", "1"),
+        ("backend", "x"),
+        ("residual", 1),
+    ):
         with pytest.raises(InvalidSetting, match=name):
             choices.settings_of("Custom", choices.Single(**{name: value}))
+
+
+def test_the_text_of_a_picture_draws_it_again(page: Page, controls: list[Component]):
+    """With *Custom*; one from before there was ``residual`` was drawn without, and other texts leave it as it is."""
+    script, text = page.tabs()[0], {}
+    inputs = script.ui(is_img2img=False)
+    read = {control.given["label"]: field for control, field in script.infotext_fields if "label" in control.given}
+    p = SimpleNamespace(comment=print, extra_generation_params=text, sampler=None)
+    script.process_before_every_sampling(
+        p, True, "Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "the host's own", "start"
+    )
+    assert text["Paceline residual"] == "start" and len(inputs) == len(script.infotext_fields)
+    residual = read["Apply ToMe: residual"]
+    assert residual(text) == "start" and residual({}) is residual({"Paceline": "Fastest"}) is None
+    del text["Paceline residual"]
+    assert residual(text) == "off"
 
 
 def test_the_languages_are_those_of_the_pack():

@@ -24,19 +24,23 @@ BACKENDS = (HOSTS_OWN, AUTO, *names())
 
 @dataclass(frozen=True)
 class Single:
-    """The settings of single techniques, for the choice *Custom*; 0 leaves a technique out."""
+    """The settings of single techniques, for the choice *Custom*; 0 leaves a technique out.
+
+    A request or a picture from before there was ``residual`` means what it meant, which is off.
+    """
 
     method: str = TokenMergingSettings.method
     ratio: float = TokenMergingSettings.ratio
     max_downsample: int | str = TokenMergingSettings.max_downsample
     budget: float = StepReuseSettings.budget
     backend: str = AUTO
+    residual: str = "off"
 
     def settings(self) -> SettingsByKind:
         require_choice("backend", self.backend, BACKENDS)
         level = self.max_downsample
         sizes: dict[str, Any] = {"max_downsample": int(level) if str(level).isdecimal() else level}
-        merging = TokenMergingSettings(method=self.method, ratio=self.ratio, **sizes)
+        merging = TokenMergingSettings(method=self.method, ratio=self.ratio, residual=self.residual, **sizes)
         reuse = StepReuseSettings(budget=self.budget)
         chosen: dict[str, Any] = {ATTENTION: self.backend} if self.backend != HOSTS_OWN else {}
         chosen |= {TOKEN_MERGING: merging} if merging.ratio else {}
