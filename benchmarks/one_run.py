@@ -33,7 +33,7 @@ from comfy_host.pack import load_nodes  # noqa: E402
 from paceline.workbench.comfyui.observer import Observer  # noqa: E402
 from paceline.workbench.comfyui.probe import probe  # noqa: E402
 from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
-from paceline.workbench.expectation.expect import Expected, expect, propose  # noqa: E402
+from paceline.workbench.expectation.expect import WORK, Expected, expect, propose  # noqa: E402
 from paceline.workbench.expectation.replay import replay  # noqa: E402
 from paceline.workbench.expectation.sampling import Sampling  # noqa: E402
 
@@ -50,7 +50,8 @@ FEW = 10
 
 NOTES = {
     "less_work": "how many times fewer evaluations, mean of the pictures drawn afterwards; *expected_less_work* before",
-    "near": "share of those pictures whose evaluations are within a tenth of what was expected",
+    "near": "share of those pictures whose evaluations are within a tenth of what was expected, *in_range* within the "
+    "range that is shown",
     "low": "from there to *high* a picture is expected to move, *likely* in between; shares of a seed change",
     "moved": "how far the pictures drawn afterwards have moved, on average; *worst* is the farthest",
     "inside": "share of those pictures between *low* and *high*; *below_high* of those not beyond",
@@ -181,6 +182,8 @@ def _row(
     far, expected = one.distance, 1.0 if one.budget is None else 1 / replay(sampling, one.budget).work
     numbers = {"expected_less_work": expected, "less_work": statistics.fmean(work)}
     numbers["near"] = statistics.fmean(abs(each / expected - 1) <= NEAR for each in work)
+    left = WORK.of(1 / expected, 1.0)
+    numbers["in_range"] = statistics.fmean(left.low <= 1 / each <= left.high for each in work)
     numbers |= {"low": far.low, "likely": far.likely, "high": far.high}
     numbers |= {"moved": statistics.fmean(moved), "worst": max(moved)}
     numbers["inside"] = statistics.fmean(far.low <= each <= far.high for each in moved)
@@ -213,7 +216,9 @@ def together(rows: list[JudgedRow]) -> Iterator[JudgedRow]:
         for name in dict.fromkeys(row.name for row in some):
             found = [row.quality for row in some if row.name == name]
             numbers = {key: statistics.median(one[key] for one in found) for key in ("expected_less_work", "less_work")}
-            numbers |= {key: statistics.fmean(one[key] for one in found) for key in ("near", "inside", "below_high")}
+            numbers |= {
+                key: statistics.fmean(one[key] for one in found) for key in ("near", "in_range", "inside", "below_high")
+            }
             numbers["worst"] = max(one["worst"] for one in found)
             if name in LIMITS:
                 numbers["kept"] = statistics.fmean(one["kept"] for one in found)

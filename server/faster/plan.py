@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
@@ -21,6 +21,10 @@ from .others import MERGING, OTHERS, others_here
 from .wires import Wire, find_wires, solver_on, steps_on, upstream
 
 REUSE_STEPS = "PacelineReuseSteps"
+
+_FIRST = ("WanAnimate2Cache", "FluxKVCache", "PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
+"""Where there is not work for all these are tried, before what makes attention alone quicker: caches for one network,
+then what quickens all of its layers."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
     """Return what is tried on each wire of a workflow on which anything is."""
     plans = [_plan(workflow, wire, choice, machine_here(), nodes) for wire in find_wires(workflow)]
     return [plan for plan in plans if plan is not None]
+
+
+def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
+    """Return the titles in the order in which they are tried."""
+    return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
 
 
 def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: Nodes) -> Plan | None:

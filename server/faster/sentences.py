@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core.phrases import Phrase, data, phrase
 from ...optimizers.hosts.comfyui.reporting import Payload
+from ...workbench.comfyui.probe import Probed
 from ...workbench.expectation.expect import Range
 from ...workbench.measurement.speedup import Speedup
 from ...workbench.measurement.verdict_text import fraction, speed_text
@@ -51,14 +52,28 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
 
-def nothing_offered(unclear: Sequence[str]) -> Phrase:
-    """Return why there is no offer; ``unclear`` are candidates that were evaluated too few times to tell."""
-    if not unclear:
-        return phrase("Nothing is expected to make it faster with a picture as near as you chose.")
-    names = ", ".join(dict.fromkeys(unclear))
-    return phrase(
-        "The run has too few steps to tell whether it is faster with {names}. Compare Models measures it.", names=names
-    )
+def left_open(found: Sequence[Probed], offered: bool) -> list[Phrase]:
+    """Return what a probe could not tell; where nothing is ``offered``, why."""
+    untried = ", ".join(dict.fromkeys(one.name for one in found if one.untried))
+    unclear = ", ".join(dict.fromkeys(one.name for one in found if one.unclear and not offered))
+    lines = []
+    if unclear:
+        lines.append(
+            phrase(
+                "Whether it is faster with {names} is not clear from so few evaluations. Compare Models measures it.",
+                names=unclear,
+            )
+        )
+    if untried:
+        lines.append(
+            phrase(
+                "Not tried, as the run has few steps and each is long: {names}. Compare Models measures it.",
+                names=untried,
+            )
+        )
+    if not offered and not lines:
+        lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
+    return lines
 
 
 def expected_speed(speed: Range) -> Phrase:

@@ -14,17 +14,17 @@ from ...core.phrases import phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.reporting import Payload
 from ...workbench.comfyui.observer import Observer
-from ...workbench.comfyui.probe import Probed, probe
+from ...workbench.comfyui.probe import SPARE, Probed, probe
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Recipe, Step
 from ..recipes import Nodes, apply_recipe
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
-from .plan import Plan, make_plans
+from .plan import Plan, make_plans, most_gain_first
 from .proof import Proof
 from .request import Request, read_request
 from .runs import PICTURES, inserted, observed, probing, proving
-from .sentences import before_any_run, expected_speed, expected_steps, nothing_offered, told, where_time_went
+from .sentences import before_any_run, expected_speed, expected_steps, left_open, told, where_time_went
 
 FASTER = "/paceline/faster"
 
@@ -94,7 +94,7 @@ class Case:
         samplings = self.observer.samplings
         for number, sampling in enumerate(samplings):
             tries = self.plans[int(sampling.wire)].tries
-            candidates = {title: partial(self._with, step, sampling.shape) for title, step in tries.items()}
+            candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
             keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
                 continue
@@ -102,13 +102,12 @@ class Case:
             def tell(done: float, total: float, name: str, number: int = number) -> None:
                 say((number + done / max(1, total)) / len(samplings))
 
-            probe(sampling, candidates, tell, 1.0, self.probed[number], keeping)
+            probe(sampling, candidates, tell, SPARE / len(samplings), self.probed[number], keeping)
 
     def answer(self) -> Payload:
         offers = self.offers or []
-        lines = [where_time_went(self.seconds)]
-        if not offers:
-            lines.append(nothing_offered([one.name for found in self.probed for one in found if one.unclear]))
+        probed = [one for found in self.probed for one in found]
+        lines = [where_time_went(self.seconds), *left_open(probed, bool(offers))]
         return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
 
     def prove(self, number: int) -> Payload:

@@ -38,7 +38,7 @@ def test_a_video_with_sound_from_the_question_to_what_is_kept(host: template_run
     page.wait(lambda: "Set Attention Processor" in said(page), "what is looked at")
     press(page, "Run once and look")
     count = "return document.querySelectorAll('.paceline-offer-list label').length"
-    nothing = ("Nothing is expected", "too few steps to tell")
+    nothing = ("Nothing is expected", "is not clear from so few")
     page.wait(lambda: page.script(count) or any(each in said(page) for each in nothing), "answer", 200)
     assert said(page).startswith("This run took ")
     page.screenshot("faster_video")

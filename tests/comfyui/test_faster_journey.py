@@ -88,6 +88,22 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     assert workflow == before
 
 
+@pytest.mark.parametrize("steps", [4, 6, 8])
+def test_of_few_steps_all_is_tried_that_shortens_a_step(comfyui, workflow, steps):
+    from paceline.server.faster.state import DESK
+
+    workflow["sampler"]["inputs"]["steps"] = steps
+    began = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(began["prompt"])
+    comfyui.run(ask(do="next", run=began["run"])["prompt"])
+    answer, (found,) = ask(do="next", run=began["run"]), DESK.case(began["run"]).probed
+    assert [one.name for one in found] == ["Apply ToMe", "Set Attention Processor"]
+    assert all(one.points >= 2 and one.speedup[0] > 0 for one in found)  # an interval, not one pair
+    assert answer["offers"] or any(
+        one in answer["lines"][-1]["text"] for one in ("is not clear", "Nothing is expected")
+    )
+
+
 def test_two_samplers_on_one_model_share_its_nodes(comfyui, workflow):
     second = {**workflow["sampler"]["inputs"], "latent_image": ["sampler", 0], "denoise": 0.6, "seed": 4}
     prompt = workflow | {"second": node("KSampler", **second), "save": node("PreviewAny", source=["second", 0])}

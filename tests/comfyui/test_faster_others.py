@@ -149,12 +149,11 @@ def probed(comfyui: Executor, prompt: dict[str, Any], title: str) -> Any:
     assert title in case.plans[0].tries
     comfyui.run(state["prompt"])
     comfyui.run(ask(do="next", run=state["run"])["prompt"])
-    answer = ask(do="next", run=state["run"])
+    said = [line["text"] for line in ask(do="next", run=state["run"])["lines"]]
     (found,) = [one for one in case.probed[0] if one.name == title]
-    # Of 8 evaluations too few are left for each candidate.
-    assert answer["offers"] == [] and found.unclear
-    assert f"too few steps to tell whether it is faster with {title}" in answer["lines"][-1]["text"]
-    return found, case
+    untried = [one.name for one in case.probed[0] if one.untried]
+    assert not found.untried and any(line.startswith("Not tried") for line in said) == bool(untried)
+    return found, said, case
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -168,7 +167,7 @@ def test_a_cache_of_the_poses_is_the_same_picture_and_is_measured_where_it_is_fu
 
     more = {"pose_video_latent": noise(1, 16, 2, 16, 24)}
     prompt = workflow(comfyui, WAN, "WanAnimate2ToVideo", more)
-    found, case = probed(comfyui, prompt, "WanAnimate2Cache")
+    found, _, case = probed(comfyui, prompt, "WanAnimate2Cache")
     assert not found.why_not and found.error < 1e-5
     assert found.speedup[2] < 8  # of all evaluations: the first of them takes its time
     plan = case.plans[0]
@@ -180,10 +179,16 @@ def test_a_cache_of_the_poses_is_the_same_picture_and_is_measured_where_it_is_fu
     assert torch.allclose(plain, faster, atol=1e-5) and plain.std() > 0.1
 
 
-def test_a_cache_for_other_weights_changes_the_picture_which_is_measured(comfyui):
+def test_a_cache_for_other_weights_changes_the_picture_which_is_measured(comfyui, monkeypatch):
+    from paceline.server.faster import state
+
+    monkeypatch.setattr(state, "SPARE", 0.0)  # as if each evaluation took minutes: there is work for one of them
     more = {"reference_latents": [noise(1, 128, 8, 8)]}
-    found, _ = probed(comfyui, workflow(comfyui, "flux2", "ReferenceLatent", more), "Flux KV Cache")
+    found, said, _ = probed(comfyui, workflow(comfyui, "flux2", "ReferenceLatent", more), "Flux KV Cache")
     assert not found.why_not and found.error > 1e-4
+    assert said[-1].startswith(
+        "Not tried, as the run has few steps and each is long: Apply ToMe, Set Attention Processor."
+    )
 
 
 def test_a_node_for_another_network_says_so(comfyui, studio):

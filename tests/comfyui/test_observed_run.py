@@ -10,6 +10,7 @@ from comfy_host import checkpoints, in_process, transformers
 from families import covering
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.workbench.comfyui import observer as observing
+from paceline.workbench.comfyui import probe as probing
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
 from paceline.workbench.expectation.replay import replay
@@ -165,9 +166,9 @@ def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
     assert "too few" in replay(sampling, 0.2).why_not
 
 
-def test_a_probe_ranks_and_stays_within_one_pictures_work(studio):
+def test_a_probe_ranks_and_stays_within_its_work(studio):
     observer, calls = Observer(), []
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=12)
+    studio.sample(observer.on(studio.model), size=(32, 32), steps=20)
 
     def refused(model):
         raise UnsupportedModel("not here", "nothing to do")
@@ -187,12 +188,58 @@ def test_a_probe_ranks_and_stays_within_one_pictures_work(studio):
         "failing": failing,
     }
     with torch.inference_mode():
-        found = probe(observer.samplings[0], candidates, lambda done, total, name: calls.append((done, total, name)))
+        found = probe(observer.samplings[0], candidates, lambda *told: calls.append(told), spare=0.0)
     assert [one.name for one in found] == list(candidates)
     merged, exact, *failed = found
     assert merged.error > 100 * exact.error and exact.error < 1e-3 and merged.speedup[1] > 0
     assert ["not here" in failed[0].why_not, failed[1].why_not] == [True, "no kernel"]
-    assert all(done <= total == 12 for done, total, _ in calls) and calls[-1] == (12, 12, "")
+    assert all(done <= total == 20 for done, total, _ in calls) and calls[-1] == (20, 20, "")
+
+
+class Clock:
+    """Tells the seconds that evaluations were said to take, each a little more or less, and counts them."""
+
+    def __init__(self, model):
+        self.model, self.now, self.calls = model, 0.0, 0
+
+    def perf_counter(self):
+        return self.now
+
+    def taking(self, seconds):
+        """Return the MODEL, whose evaluations take so long."""
+
+        def wait(executor, *args, **kwargs):
+            self.calls += 1
+            self.now += seconds * (0.99, 1.0, 1.02)[self.calls % 3]
+            return executor(*args, **kwargs)
+
+        clone = self.model.clone()
+        clone.remove_wrappers_with_key("apply_model", "clock")
+        clone.add_wrapper_with_key("apply_model", "clock", wait)
+        return clone
+
+
+@pytest.mark.parametrize("steps", [1, 4, 6, 8])
+def test_a_run_of_few_steps_is_enough_to_tell(studio, monkeypatch, steps):
+    """Its own work would be too little. Where evaluations are long, the first candidate is settled, and no other."""
+    clock = Clock(studio.model)
+    monkeypatch.setattr(probing, "time", clock)
+    monkeypatch.setattr(observing, "time", clock)
+
+    def probed(long):
+        observer = Observer()
+        studio.sample(observer.on(clock.taking(long)), steps=steps)
+        shares = {"quick": 0.5, "quicker": 0.7, "same": 1.0}
+        clock.calls, (sampling,) = 0, observer.samplings
+        with torch.inference_mode():
+            return probe(sampling, {name: lambda _, one=one: clock.taking(long * one) for name, one in shares.items()})
+
+    quick, quicker, same = probed(0.1)
+    assert quick.clear and quicker.clear and quicker.speedup[0] > 1.3 and same.speedup[0] < 1.03
+    assert not any(one.untried for one in (quick, quicker, same)) and clock.calls <= 4 * 9
+    first, *others = probed(30.0)
+    assert first.clear and first.speedup[0] > 1.8 and [one.untried for one in others] == [True, True]
+    assert clock.calls <= 10
 
 
 def test_a_kept_difference_is_judged_at_a_later_step(studio):
@@ -204,7 +251,7 @@ def test_a_kept_difference_is_judged_at_a_later_step(studio):
         one: lambda model, one=one: studio.tome(model, **settings, residual=one) for one in ("off", "auto", "seldom")
     }
     with torch.inference_mode():
-        off, auto, seldom = probe(observer.samplings[0], candidates, most=3.0)
+        off, auto, seldom = probe(observer.samplings[0], candidates)
     assert [off.points, auto.points, seldom.points] == [4, 2, 2]
     assert 0 < auto.error < seldom.error < off.error and auto.speedup[1] > 0
 

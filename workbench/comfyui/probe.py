@@ -5,6 +5,9 @@ ranges of conditionings and guiders are what they were.
 
 A technique that keeps something of whole steps for later ones (``residual`` of Apply ToMe) is evaluated at pairs of
 points, about as many steps apart as its steps are on average: whole at the first, with what is kept at the second.
+
+A few pairs of evaluations settle a candidate, and one or two settle none. So where there is not enough work for all,
+the first ones are tried until they are clear, and the others are not.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import copy
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,11 +31,14 @@ from ...optimizers.hosts.comfyui.model import stack_of
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.stack import RUN
 from ..expectation.sampling import Sampling
-from ..measurement.speedup import Speedup, interleaved, measure_speedup
+from ..measurement.speedup import interleaved, measure_speedup
 from .observer import Again
 
-FEWEST, MOST = 1, 4
-"""Points at which each candidate is evaluated in the first round, as many as the work allows."""
+TIMED = 4
+"""Evaluations of a candidate in each round, after one that is not timed."""
+
+SPARE = 30.0
+"""Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
 
 Change = Callable[[ModelPatcher], ModelPatcher]
 Say = Callable[[int, int, str], None]
@@ -63,6 +69,11 @@ class Probed:
     why_not: str = ""
 
     @property
+    def untried(self) -> bool:
+        """Whether no work was left for it."""
+        return not self.why_not and not self.points
+
+    @property
     def unclear(self) -> bool:
         """Whether it may be faster, and was not evaluated often enough to say so."""
         return not self.why_not and not self.clear and self.speedup[0] <= 1 < self.speedup[2]
@@ -73,29 +84,36 @@ class _Side:
     """What was evaluated with one MODEL: seconds by round and place among the points.
 
     ``keeps``: whether its first evaluation serves all others; ``whole``: which of its steps serve later ones.
+    ``warm``: whether it was evaluated before, so that it is compiled and its kernels are chosen.
     """
 
     model: ModelPatcher
     keeps: bool = False
     whole: WholeSteps | None = None
-    first: float | None = None
+    warm: bool = False
     seconds: dict[tuple[int, int], float] = field(default_factory=dict)
     outputs: dict[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def untimed(self) -> int:
+        """How many evaluations its next round begins with that are not timed."""
+        return int(self.keeps or not self.warm)
 
 
 def probe(
     sampling: Sampling,
     candidates: Mapping[str, Change],
     say: Say = lambda done, total, name: None,
-    most: float = 1.0,
+    spare: float = SPARE,
     found: list[Probed] | None = None,
     keeping: Collection[str] = (),
 ) -> list[Probed]:
     """Evaluate the candidates; return what each was worth, in their order.
 
-    ``most`` is the work at most, as a share of the run's; one point of all is evaluated even where that is more.
-    ``found`` is filled as it goes. What ``say`` raises, and ComfyUI's cancel, end it. Candidates ``keeping`` in a run's
-    first evaluation what all others use begin each round with the first point kept, which is not timed.
+    The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
+    them. ``found`` is filled as it goes. What ``say`` raises, and ComfyUI's cancel, end it. Candidates
+    ``keeping`` in a run's first evaluation what all others use begin each round with the first point kept, which is not
+    timed.
 
     `InvalidSetting` if nothing was kept of the run.
     """
@@ -112,43 +130,49 @@ def probe(
             sides[name] = _Side(model, name in keeping, next((one for one in kept if one is not None), None))
         except PacelineError as error:
             refused[name] = str(error)
-    more = sum(side.keeps for side in sides.values())
-    allowed = max(len(sides) + more, int(most * sampling.evaluations))
-    count = max(FEWEST, min(MOST, len(again.points), (allowed - more) // len(sides)))
-    ages = [side.whole.age for side in sides.values() if side.whole is not None]
-    each = sampling.evaluations / max(1, len(sampling.levels) - 1)
-    points = _pairs(again.points, max(ages) * each, count // 2) if ages else []
-    points = points or [again.points[int((number + 0.5) * len(again.points) / count)] for number in range(count)]
-    count = len(points)
-    done, number, alive = 0, 0, list(sides)
-    while len(alive) > 1 and (number == 0 or done + sum(count + sides[name].keeps for name in alive) <= allowed):
-        for name in interleaved(alive, number):
+    each = sampling.steps / max(1, sampling.evaluations)
+    both, all_twice = 2 * (1 + TIMED), (1 + 2 * TIMED) * len(sides)
+    allowed = max(both, sampling.evaluations, min(all_twice, int(spare / max(each, 1e-6))))
+    points = _points(again.points, sampling, sides.values())
+
+    def work(names: Sequence[str], timed: int) -> int:
+        return sum(timed + sides[name].untimed for name in ("", *names))
+
+    done, number, alive, waiting = 0, 0, list[str](), [name for name in sides if name]
+    while True:
+        while waiting and done + work([*alive, waiting[0]], TIMED) <= allowed:
+            alive.append(waiting.pop(0))
+        if not alive or done + work(alive, len(points)) > allowed:
+            break
+        for name in interleaved(["", *alive], number):
             say(done, allowed, name)
+            done += len(points) + sides[name].untimed
             try:
                 _evaluate(again, sides[name], points, number)
             except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
                 if not name:
                     raise
                 refused[name] = str(error)
-            done += count + sides[name].keeps
         results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
-        unclear = {one.name for one in results if not one.clear and not one.why_not}
-        alive = [name for name in alive if not name or name in unclear]
+        alive = [one.name for one in results if one.name in alive and not one.clear and not one.why_not]
         number += 1
     results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
     say(allowed, allowed, "")
     return results
 
 
-def _pairs(points: Sequence[Point], apart: float, count: int) -> list[Point]:
-    """Return the points of some pairs, one after the other: about so many evaluations apart, spread over the run."""
+def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
+    """Return ``TIMED`` of the kept points or fewer, spread over the run; where a side has whole steps, they are pairs."""
+    ages = [side.whole.age for side in sides if side.whole is not None]
+    apart = max(1.0, max(ages, default=0.0) * sampling.evaluations / max(1, len(sampling.levels) - 1))
     chosen: list[Point] = []
-    for part in range(count):
-        firsts = points[part * len(points) // count : (part + 1) * len(points) // count]
-        pairs = [(one, later) for one in firsts for later in points if later[0] > one[0]]
-        pairs.sort(key=lambda pair: abs(math.log((pair[1][0] - pair[0][0]) / max(apart, 1))))
+    parts, count = TIMED // 2 if ages else 0, min(TIMED, len(kept))
+    for part in range(parts):
+        firsts = kept[part * len(kept) // parts : (part + 1) * len(kept) // parts]
+        pairs = [(one, later) for one in firsts for later in kept if later[0] > one[0]]
+        pairs.sort(key=lambda pair: abs(math.log((pair[1][0] - pair[0][0]) / apart)))
         chosen += [point for pair in pairs[:1] for point in pair]
-    return chosen
+    return chosen or [kept[int((number + 0.5) * len(kept) / count)] for number in range(count)]
 
 
 def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -> None:
@@ -159,22 +183,21 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
 
     def evaluate(denoiser: Any, noise: Tensor, _: Tensor, extra_args: Any = None, **__: object) -> Tensor:
         store = extra_args["model_options"]["transformer_options"].setdefault(RUN, {})
-        for place, (*_number, sigma, kept) in enumerate([*again.points[: side.keeps], *points], -side.keeps):
+        untimed = side.untimed
+        for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
             comfy.model_management.throw_exception_if_processing_interrupted()
             x = kept.to(noise.device)
-            store[WHOLE] = place % 2 == 0
+            store[WHOLE] = place < 0 or place % 2 == 0
             level = torch.full((len(x),), sigma, device=x.device)
             synchronize(x.device)
             started = time.perf_counter()
             output = denoiser(x, level, **extra_args)
             synchronize(x.device)
             seconds = time.perf_counter() - started
-            if side.first is None:
-                side.first = seconds
-            elif place >= 0:
+            side.warm = True
+            if place >= 0:
                 side.seconds[number, place] = seconds
-            if place >= 0 and place not in side.outputs:
-                side.outputs[place] = output.cpu()
+                side.outputs.setdefault(place, output.cpu())
         return noise
 
     def streams(packed: Tensor) -> Any:
@@ -195,19 +218,18 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         return Probed(name, why_not=refused[name])
     plain, side = sides[""], sides[name]
     places = sorted(plain.seconds.keys() & side.seconds.keys())
+    if not places:
+        return Probed(name)
     pairs = [(plain.seconds[place], side.seconds[place]) for place in places]
     judged, share = side.outputs.keys() & plain.outputs.keys(), 1.0
     if side.whole is not None:
         # Of a run's steps so many cost what the first points of the pairs cost, and are exact; the others are judged.
         costs = [after / before for (_, place), (before, after) in zip(places, pairs, strict=True) if place % 2 == 0]
         whole, share = side.whole.share, 1 - side.whole.share
-        seconds = [pair for (_, place), pair in zip(places, pairs, strict=True) if place % 2 and costs]
+        seconds = [pair for (_, place), pair in zip(places, pairs, strict=True) if place % 2]
         pairs = [(before, whole * statistics.median(costs) * before + share * after) for before, after in seconds]
         judged = {place for place in judged if place % 2}
-    if pairs:
-        speedup = measure_speedup([before for before, _ in pairs], [after for _, after in pairs])
-    else:
-        speedup = Speedup((plain.first or 1.0) / (side.first or 1.0), 0.0, math.inf, 1)
+    speedup = measure_speedup([before for before, _ in pairs], [after for _, after in pairs])
     errors = [
         sampling.share(sampling.sketch.of(side.outputs[place]) - sampling.sketch.of(plain.outputs[place]))
         for place in judged
@@ -220,7 +242,7 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         name,
         (low, ratio, high),
         speedup.clear,
-        share * math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else 0.0,
+        share * math.sqrt(statistics.fmean(error**2 for error in errors)),
         side.whole is not None,
         len(errors),
     )

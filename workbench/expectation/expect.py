@@ -39,7 +39,7 @@ SMALLER = (0.35, 0.6, 1.0)
 FINEST = 0.01
 """Budgets are multiples of it."""
 
-REUSED = Range(0.08, 0.19, 0.62)
+REUSED = Range(0.08, 0.23, 0.62)
 """How far a picture that Reuse Steps draws on a UNet moves, for each unit of its budget. Its estimate of one picture
 says less of the next one."""
 
@@ -49,7 +49,7 @@ ELSEWHERE = 2.0
 PROBED, KEPT = Range(0.3, 1.5, 7.5), Range(0.25, 1.0, 3.75)
 """How far a picture moves for each unit of a prediction's error; the second where it is of what is kept from steps."""
 
-WORK = Range(0.87, 1.0, 1.4)
+WORK = Range(0.83, 1.0, 1.4)
 """The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
 
 

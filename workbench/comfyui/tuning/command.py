@@ -3,9 +3,9 @@ r"""``tune``: make a workflow faster, as "Make this workflow faster" does in the
     python custom_nodes/ComfyUI-Paceline tune workflow.json --prove
 
 Reads a workflow in the API format (in ComfyUI: File > Export (API)), or a PNG that ComfyUI has saved, which has its
-workflow in it. It runs the workflow once as it is, then tries for at most the work of one more picture what could make
-it faster, says what is expected, and writes a faster workflow beside it, in the API format. With --prove the same seeds
-are drawn plain and faster, which measures it. What comes after -- goes to ComfyUI.
+workflow in it. It runs the workflow once as it is, then tries for at most half a minute or the work of one more picture
+what could make it faster, says what is expected, and writes a faster workflow beside it, in the API format. With
+--prove the same seeds are drawn plain and faster, which measures it. What comes after -- goes to ComfyUI.
 """
 
 from __future__ import annotations
