@@ -162,7 +162,7 @@ def probe(
 
 
 def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
-    """Return ``TIMED`` of the kept points or fewer, spread over the run; where a side has whole steps, they are pairs."""
+    """Return ``TIMED`` of the kept points or fewer, spread over the run: pairs where a side has whole steps."""
     ages = [side.whole.age for side in sides if side.whole is not None]
     apart = max(1.0, max(ages, default=0.0) * sampling.evaluations / max(1, len(sampling.levels) - 1))
     chosen: list[Point] = []
