@@ -181,7 +181,7 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
     import comfy.samplers
     import comfy.utils
 
-    def evaluate(denoiser: Any, noise: Tensor, _: Tensor, extra_args: Any = None, **__: object) -> Tensor:
+    def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
         store = extra_args["model_options"]["transformer_options"].setdefault(RUN, {})
         untimed = side.untimed
         for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
