@@ -32,13 +32,12 @@ class QKVFusion(Policy):
         self.notes = notes
 
     def clauses(self) -> tuple[str, ...]:
-        first, *others = [
+        reached = [
             phrase("{what} of {count} attention layers", what=what, count=self.reach[what])
             for what in (ALL, KEYS_AND_VALUES)
             if self.reach[what]
         ]
-        headline = phrase("{first}, {second}", first=first, second=others[0]) if others else first
-        return headline, "weights are shared, not copied", *self.notes
+        return *reached, "weights are shared, not copied", *self.notes
 
     def summarize(self, activity: Activity) -> Summary:
         details, fallbacks = activity.fallback_lines(), activity.fallback_count
@@ -48,26 +47,17 @@ class QKVFusion(Policy):
             none = phrase("no attention layer was called")
             why = phrase("every layer was left alone") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
-        if all(calls.values()):
-            headline = phrase(
-                "one multiplication for {first} in {count} and for {second} in {others} attention {others|call|calls}",
-                first=ALL,
-                count=calls[ALL],
-                second=KEYS_AND_VALUES,
-                others=calls[KEYS_AND_VALUES],
-            )
-        else:
-            what, count = max(calls.items(), key=lambda item: item[1])
-            headline = phrase(
-                "one multiplication for {what} in {count} attention {count|call|calls}", what=what, count=count
-            )
+        what, count = max(calls.items(), key=lambda item: item[1])
+        headline = phrase(
+            "one multiplication for {what} in {count} attention {count|call|calls}", what=what, count=count
+        )
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
 
 def groups_in(attention: Module, known: AttentionLayer, kind: type[Group]) -> Iterator[Group]:
     """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
-    for projections in known.projections:
-        found = {name: layer for name in projections if (layer := getattr(attention, name, None)) is not None}
+    for names in known.projections:
+        found = {name: layer for name in names if (layer := getattr(attention, name, None)) is not None}
         layers = {
             n: layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for n, layer in found.items()
         }

@@ -16,16 +16,11 @@ from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
 
 from ...core.activity import Activity
-from .rows import PLAIN, join_rows, refuse_rows
+from .rows import PLAIN, join_rows, refuse_rows, separate_rows
 
 ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
 
-SEPARATE = -1
-"""Plan of a call whose inputs are known to differ: every projection computes alone."""
-
-WRONG_GUESS = "keys or values were asked for other tokens than foreseen"
-NOT_FORESEEN = "other code replaces this attention, and asks for its projections one by one"
-OTHER_INPUTS = "other code gives keys and values tokens of their own"
+OTHER_CODE = "other code replaces this attention, or gives its keys or values tokens of their own"
 
 
 class Projection:
@@ -57,9 +52,6 @@ class FusedProjections:
         foresee: what takes the place of the attention layer's ``forward``, and runs ``inner``; None if not needed.
         alone: computes each layer: what its own class does, whatever takes the place of its ``forward``.
         together: twins of each layer but the last, with the weights of all layers from there on.
-        plan: number of the layer that computes for itself and all that follow, in the call that runs. None: nobody has
-            foreseen this call.
-        joined: whether the joined weights are there; without them every projection computes alone.
     """
 
     def __init__(self, attention: Module, layers: dict[str, Module], inputs: Sequence[str] = ()) -> None:
@@ -72,9 +64,9 @@ class FusedProjections:
             partial(type(layer).forward, layer) for layer in self.layers
         )
         self.together: tuple[Module, ...] = tuple(object.__new__(type(layer)) for layer in self.layers[:-1])
-        self.joined = False
         self.activity = Activity()
         self._inputs = tuple(inputs)
+        self._joined = False  # without joined weights every projection computes alone
         self._sizes: tuple[int, ...] = ()
         self._seen: list[Any] = []
         self._refusal: str | None = None
@@ -89,88 +81,98 @@ class FusedProjections:
         return (None,)
 
     def refuse(self, weights: Sequence[Any]) -> str | None:
-        """Return why the layers cannot compute together with these weights, or None."""
+        """Return why the layers cannot compute together with these weights, or None; ``refuse_rows`` says the rest."""
         other = next((type(weight) for weight in weights if type(weight) not in PLAIN), None)
-        return refuse_rows(weights) if other is None else f"its weights are {other.__name__}"
+        return None if other is None else f"its weights are {other.__name__}"
 
-    def join(self, weights: Sequence[Any]) -> Any:
-        """Return one weight of all rows that shares the memory of ``weights``, also of the last few of them again."""
-        return join_rows(weights)
+    def parts(self, weight: Any) -> tuple[Tensor, ...]:
+        """Return the tensors that a weight consists of, each with its rows."""
+        return (weight,)
+
+    def rebuilt(self, weight: Any, parts: Sequence[Tensor]) -> Any:
+        """Return a weight like ``weight`` of these parts."""
+        return parts[0]
 
     def prepare(self, device: Any = None) -> str | None:
         """Join the weights for calls on ``device`` unless they are; return why they cannot be, or None."""
         now = self._state(device)
         if now != self._seen:
             self.forget()
-            self._refusal = next((state[0] for state in now if state[0] is not None), None) or self._join_all()
+            self._refusal = next((state[0] for state in now if state[0]), None) or self._join()
             self._seen = self._state(device)
         return self._refusal
 
     def forget(self) -> None:
         """Let go of the weights, so that a model that is unloaded frees its memory."""
-        if self.joined:
+        if self._joined:
             for twin in self.together:
                 twin._parameters["weight"] = twin._parameters["bias"] = None
-        self._seen, self.joined = [], False
+        self._seen, self._joined = [], False
+
+    def separate(self) -> None:
+        """Let go of the weights, and give each layer memory of its own again, with the values it has now."""
+        self.forget()
+        for layer in self.layers:
+            for parameter in layer._parameters.values():
+                separate_rows(() if parameter is None else self.parts(parameter))
 
     def reset(self) -> None:
         """Forget the tensors of a call, also of one that was broken off in the middle."""
-        self.plan = None if self._inputs else 0
+        # Number of the layer that computes for itself and all that follow; None: nobody has foreseen this call.
+        self._plan = None if self._inputs else 0
         self._kept.clear()
-
-    def project(self, index: int, tokens: Tensor) -> Tensor:
-        """Compute projection ``index`` of ``tokens``, and all that read the same for those who ask later."""
-        kept = self._kept.pop(index, None)
-        if kept is not None:
-            if kept[0] is tokens:
-                return kept[1]
-            self.activity.fall_back(WRONG_GUESS)
-        elif index == self.plan and self.joined and index < len(self.together):
-            self.activity.use(self.names[index])
-            together: Tensor = self.together[index].forward(tokens)
-            own, *others = together.split_with_sizes(self._sizes[index:], dim=-1)
-            self._kept.update({number: (tokens, other) for number, other in enumerate(others, index + 1)})
-            return own
-        elif self.plan is None and index == 0:
-            self.activity.fall_back(NOT_FORESEEN)
-        return self.alone[index](tokens)
 
     def _foresee(self, *args: Any, **kwargs: Any) -> Any:
         given = dict(zip(self._inputs, args, strict=False)) | kwargs
         tokens, context, value = (given.get(name) for name in (*self._inputs, "")[:3])
         context = tokens if context is None else context
-        self.plan = 0 if context is tokens else len(self.layers) - 2
-        if value is not None and value is not context:
-            self.plan = SEPARATE
-            self.activity.fall_back(OTHER_INPUTS)
+        if value is None or value is context:
+            self._plan = 0 if context is tokens else len(self.layers) - 2
         result = self.inner(*args, **kwargs)
-        self.plan = None
+        self._plan = None
         return result
 
-    def _join_all(self) -> str | None:
-        weights, biases = self._of_each("weight"), self._of_each("bias")
-        if len(weights) < len(self.layers):
-            return "some of its projections have no weights"
+    def project(self, index: int, tokens: Tensor) -> Tensor:
+        """Compute projection ``index`` of ``tokens``, and all that read the same for those who ask later."""
+        kept = self._kept.pop(index, None)
+        if kept is not None and kept[0] is tokens:
+            return kept[1]
+        if kept is None and index == self._plan and self._joined:
+            self.activity.use(self.names[index])
+            together: Tensor = self.together[index].forward(tokens)
+            own, *others = together.split_with_sizes(self._sizes[index:], dim=-1)
+            self._kept.update({number: (tokens, other) for number, other in enumerate(others, index + 1)})
+            return own
+        if kept is not None or (index == 0 and self._plan is None):
+            self.activity.fall_back(OTHER_CODE)
+        return self.alone[index](tokens)
+
+    def _join(self) -> str | None:
+        weights: list[Any] = [layer._parameters["weight"] for layer in self.layers]
+        biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
         if len(biases) not in (0, len(weights)):
             return "some of its projections have a bias and others do not"
-        refusal = self.refuse(weights) or (refuse_rows(biases) if biases else None)
+        refusal = self.refuse(weights)
+        if refusal is not None:
+            return refusal
+        rows = [*zip(*map(self.parts, weights), strict=True), *([biases] if biases else [])]
+        refusal = next(filter(None, map(refuse_rows, rows)), None)
         if refusal is None:
             self._sizes = tuple(weight.shape[0] for weight in weights)
+            joined = [join_rows(tensors) for tensors in rows]
             for index, twin in enumerate(self.together):
-                joined_bias = join_rows(biases[index:]) if biases else None
-                _become(twin, self.layers[index], self.join(weights[index:]), joined_bias)
-            self.joined = True
+                own: list[Any] = [tensor[sum(self._sizes[:index]) :] for tensor in joined]
+                bias = own.pop() if biases else None
+                _become(twin, self.layers[index], self.rebuilt(weights[index], own), bias)
+            self._joined = True
         return refusal
-
-    def _of_each(self, name: str) -> list[Tensor]:
-        return [tensor for layer in self.layers if (tensor := layer._parameters.get(name)) is not None]
 
     def _state(self, device: Any) -> list[Any]:
         layers = zip(self.attributes, self.layers, strict=True)
-        return [(*self.look(name, layer, device), place_of(layer._parameters["weight"])) for name, layer in layers]
+        return [(*self.look(name, layer, device), _place_of(layer._parameters["weight"])) for name, layer in layers]
 
 
-def place_of(weight: Any) -> int:
+def _place_of(weight: Any) -> int:
     """Return a number that changes when a weight moves or another one takes its place."""
     if weight is None:
         return 0

@@ -26,6 +26,7 @@ def refuse_rows(tensors: Sequence[torch.Tensor]) -> str | None:
     first = tensors[0]
     alignment = MATRIX_ALIGNMENT if first.ndim > 1 else VECTOR_ALIGNMENT
     possible = {
+        "are one and the same": len({id(tensor) for tensor in tensors}) == len(tensors),
         "are on different devices": all(tensor.device == first.device for tensor in tensors),
         "have different dtypes": all(tensor.dtype == first.dtype for tensor in tensors),
         "have rows of different lengths": all(tensor.shape[1:] == first.shape[1:] for tensor in tensors),

@@ -16,7 +16,6 @@ from ...families import find_layer
 from ...families.family import AttentionLayer
 from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
-from ...qkv_fusion.rows import separate_rows
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, PipelineTechnique
 from .patches import Patches, current
@@ -46,7 +45,12 @@ class ComponentQKVFusion(PipelineTechnique):
                     continue
                 alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
                 self.groups[f"{path} {'added' if number else alone}"] = group
-                group.put_below(patches)
+                group.inner = current(layer, "forward")
+                for linear, function in zip(group.layers, group.functions, strict=True):
+                    patches.shadow(linear, "forward", function)
+                if group.foresee is not None:
+                    patches.shadow(layer, "forward", group.foresee)
+                patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(self.groups.values(), notes)
         if not self.groups:
@@ -71,14 +75,6 @@ class ComponentQKVFusion(PipelineTechnique):
 class LinearProjections(FusedProjections):
     """Below torch's own linear layers: hooks and layers around them go on to be called."""
 
-    def put_below(self, patches: Patches) -> None:
-        for layer, function in zip(self.layers, self.functions, strict=True):
-            patches.shadow(layer, "forward", function)
-        if self.foresee is not None:
-            self.inner = current(self.attention, "forward")
-            patches.shadow(self.attention, "forward", self.foresee)
-        patches.on_undo(self._separate)
-
     def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
         weight, reason = layer._parameters["weight"], None
         if type(layer) is not torch.nn.Linear:
@@ -86,12 +82,6 @@ class LinearProjections(FusedProjections):
         elif weight is None or weight.device.type == "meta":
             reason = "its weights are not on a device (sequential offloading)"
         return (reason,)
-
-    def _separate(self) -> None:
-        """Give each layer memory of its own again, with the values it has now."""
-        self.forget()
-        for layer in self.layers:
-            separate_rows(parameter for parameter in layer._parameters.values() if parameter is not None)
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:
