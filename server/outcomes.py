@@ -92,7 +92,7 @@ class Outcomes:
                 self._last = ended.prompt_id
                 known.append(outcome)
                 self._write(known)
-        found = slower([one for one in known if one.work == outcome.work] or [outcome])
+        found = slower(known, outcome)
         return {"slower": None if found is None else told(sentence(found))}
 
     def read(self) -> list[Outcome]:

@@ -10,6 +10,10 @@ from paceline.workbench.measurement.slower import Outcome, slower
 BASE = Outcome("work", "2026-11-01T10:00:00+00:00", {"steps": 12.0, "loading": 2.0}, False, {"ComfyUI": "0.30"}, {})
 
 
+def slower_of(runs):
+    return slower(runs, runs[-1])
+
+
 def run(day: int, steps: float = 12.0, loading: float = 2.0, **changes) -> Outcome:
     when = f"2026-11-{day:02}T10:00:00+00:00"
     return replace(BASE, when=when, seconds={"steps": steps, "loading": loading}, **changes)
@@ -21,10 +25,10 @@ NEWER = {"ComfyUI": "0.33"}
 
 def test_it_says_since_when_where_and_what_changed():
     slow = [run(8, 12.0, 41.0, facts=NEWER), run(9, 12.2, 39.0, facts=NEWER)]
-    found = slower([*QUICK, *slow])
+    found = slower_of([*QUICK, *slow])
     assert found.since == slow[0].when and found.stage == "loading" and found.changed == {"ComfyUI": ("0.30", "0.33")}
     assert (found.was, found.now) == (2.0, 40.0) and (found.total_was, found.total_now) == (14.0, pytest.approx(52.1))
-    later = slower([*QUICK, *slow, run(10, 12.1, 40.0, facts=NEWER)])
+    later = slower_of([*QUICK, *slow, run(10, 12.1, 40.0, facts=NEWER)])
     assert later.since == slow[0].when, "it stays true while it lasts"
 
 
@@ -43,12 +47,12 @@ def test_it_says_since_when_where_and_what_changed():
     ],
 )
 def test_no_alarm(runs: list[Outcome]):
-    assert slower(runs) is None
+    assert slower_of(runs) is None
 
 
 def test_the_first_run_after_a_start_is_compared_with_such_runs_and_without_what_it_loads():
     cold = [run(day, loading=30.0 * day, loaded=True) for day in (5, 6, 7, 8, 9)]
-    assert slower([*QUICK, *cold]) is None
+    assert slower_of([*QUICK, *cold]) is None
     slow = [run(day, 40.0, 2.0, loaded=True) for day in (10, 11)]
-    found = slower([*cold, *QUICK, *slow])
+    found = slower_of([*cold, *QUICK, *slow])
     assert found.stage == "steps" and (found.was, found.total_now) == (12.0, 40.0) and not found.changed

@@ -70,9 +70,9 @@ class Slower:
     changed: Mapping[str, tuple[str, str]]
 
 
-def slower(outcomes: Sequence[Outcome]) -> Slower | None:
-    """Return what became slower, up to the last of the outcomes; None where nothing did, or it is not clear."""
-    alike = [one for one in outcomes if (one.work, one.loaded) == (outcomes[-1].work, outcomes[-1].loaded)]
+def slower(outcomes: Sequence[Outcome], latest: Outcome) -> Slower | None:
+    """Return what became slower in the runs that are like ``latest``; None where nothing did, or it is not clear."""
+    alike = [one for one in outcomes if (one.work, one.loaded) == (latest.work, latest.loaded)]
     found = sorted(_changes(alike), key=lambda pair: pair[0])
     if not found:
         return None

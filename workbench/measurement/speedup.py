@@ -13,7 +13,7 @@ T = TypeVar("T")
 SMALLEST_EFFECT = 0.01
 """Less than one percent is not called a difference, however sure it is."""
 
-SAME = 0.03
+AS_FAST = 0.03
 """Two variants are called equally fast where the whole interval lies within so much of 1."""
 
 WIDEST = 100.0
@@ -65,12 +65,12 @@ class Speedup:
 
     @property
     def same(self) -> bool:
-        return not (self.faster or self.slower) and self.low >= 1 / (1 + SAME) and self.high <= 1 + SAME
+        return not (self.faster or self.slower) and self.low >= 1 / (1 + AS_FAST) and self.high <= 1 + AS_FAST
 
     @property
     def not_faster(self) -> bool:
-        """Whether it is clear that it is not faster by more than ``SAME``, and nothing else is."""
-        return not (self.faster or self.slower or self.same) and self.rounds > 2 and self.high <= 1 + SAME
+        """Whether it is clear that it is not faster by more than ``AS_FAST``, and nothing else is."""
+        return not (self.faster or self.slower or self.same) and self.rounds > 2 and self.high <= 1 + AS_FAST
 
     @property
     def clear(self) -> bool:
@@ -98,7 +98,7 @@ class Speedup:
         """How many further rounds would make it clear: 0 if it is, None if they would be too many.
 
         The rounds' spread is taken from the interval. Their number is the smallest whose interval would leave out 1 if
-        the mean stays what it is, or would lie within ``SAME`` of the mean where that is close to 1.
+        the mean stays what it is, or would lie within ``AS_FAST`` of the mean where that is close to 1.
         """
         if self.rounds < 2:
             return 2
@@ -108,7 +108,7 @@ class Speedup:
         spread = margin * math.sqrt(self.rounds) / student(self.rounds)
         for rounds in range(self.rounds + 1, MOST_ROUNDS + 1):
             error = spread / math.sqrt(rounds)
-            if student(rounds, _T_CLAIM) * error <= abs(mean) or student(rounds) * error <= math.log(1 + SAME) / 2:
+            if student(rounds, _T_CLAIM) * error <= abs(mean) or student(rounds) * error <= math.log(1 + AS_FAST) / 2:
                 return rounds - self.rounds
         return None
 

@@ -8,7 +8,7 @@ from statistics import median
 from ...core.phrases import Phrase, phrase
 from .evidence import Evidence
 from .quality import Distance
-from .speedup import SAME, Speedup
+from .speedup import AS_FAST, Speedup
 
 AS_GOOD = 1.1
 """Up to so many times the difference, fewer steps count as doing as well."""
@@ -26,7 +26,7 @@ def speed_text(speedup: Speedup) -> Phrase:
     if speedup.same:
         return phrase(
             "No difference in time of more than {most:.0%} (between {low:.2f}x and {high:.2f}x)",
-            most=SAME,
+            most=AS_FAST,
             low=low,
             high=high,
         )
@@ -35,7 +35,7 @@ def speed_text(speedup: Speedup) -> Phrase:
         return phrase("{ratio:.2f}x in {rounds} runs, which are too few for an interval", ratio=ratio, rounds=few)
     if speedup.not_faster:
         return phrase(
-            "Not faster by more than {most:.0%}: between {low:.2f}x and {high:.2f}x", most=SAME, low=low, high=high
+            "Not faster by more than {most:.0%}: between {low:.2f}x and {high:.2f}x", most=AS_FAST, low=low, high=high
         )
     if low > 1 or high < 1:
         return phrase("Between {low:.2f}x and {high:.2f}x: not certain yet", low=low, high=high)

@@ -224,17 +224,21 @@ class Host:
         if guard is None or attention is None:
             return self._evaluate(args, kwargs)
         size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        self.evaluation = guard.evaluation(self.component.part, size)
+        evaluation = guard.evaluation(self.component.part, size)
         while True:
-            result = self._evaluate(args, kwargs)
-            output = _first_tensor(result)
-            # Waited for: a pipeline cannot begin again.
-            again = self.evaluation and output is not None and guard.closed(self.evaluation, output, waiting=True)
-            attention.total.faults |= guard.faults
-            if not again or self.evaluation is None:
+            self.evaluation = evaluation
+            try:
+                result = self._evaluate(args, kwargs)
+            finally:
                 self.evaluation = None
+            output = _first_tensor(result)
+            if evaluation is None or output is None:
                 return result
-            self.evaluation, self.again = guard.again(self.evaluation), True
+            again = guard.closed(evaluation, output, waiting=True)  # a pipeline cannot begin again
+            attention.total.faults |= guard.faults
+            if not again:
+                return result
+            evaluation, self.again = guard.again(evaluation), True
 
     def _evaluate(self, args: Args, kwargs: Kwargs) -> object:
         for technique in self.techniques:
