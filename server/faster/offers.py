@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.choices import CHOICES
-from ...workbench.comfyui.probe import Probed
-from ...workbench.expectation.expect import Range, expect, propose, speed
+from ...workbench.expectation.expect import Probed, Range, expect, propose, speed
 from ...workbench.expectation.sampling import Sampling
 from ...workbench.recipe import Step
 from .others import apart

@@ -101,7 +101,7 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
     if not tries and not reuse:
         return None if not notes else Plan(wire, {}, False, tuple(notes), None)
-    before = prior(steps, solver_on(workflow, wire), None, CHOICES[choice].limit) if reuse else None
+    before = prior(steps, solver_on(workflow, wire), CHOICES[choice].limit) if reuse else None
     return Plan(wire, tries, reuse, tuple(notes), before if before is not None and before.high > 1 else None)
 
 

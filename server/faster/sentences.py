@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core.phrases import Phrase, data, phrase
 from ...optimizers.hosts.comfyui.reporting import Payload
-from ...workbench.comfyui.probe import Probed
-from ...workbench.expectation.expect import Range
+from ...workbench.expectation.expect import Probed, Range
 from ...workbench.measurement.speedup import Speedup
 from ...workbench.measurement.verdict_text import fraction, speed_text
 

@@ -14,8 +14,9 @@ from ...core.phrases import phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.reporting import Payload
 from ...workbench.comfyui.observer import Observer
-from ...workbench.comfyui.probe import SPARE, Probed, probe
+from ...workbench.comfyui.probe import SPARE, probe
 from ...workbench.comfyui.workflow import Workflow
+from ...workbench.expectation.expect import Probed
 from ...workbench.recipe import Recipe, Step
 from ..recipes import Nodes, apply_recipe
 from .offers import Offer, make_offers

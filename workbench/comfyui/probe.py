@@ -30,6 +30,7 @@ from ...optimizers.hosts.comfyui.evaluations import WHOLE
 from ...optimizers.hosts.comfyui.model import stack_of
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.stack import RUN
+from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
 from .observer import Again
@@ -44,39 +45,6 @@ Change = Callable[[ModelPatcher], ModelPatcher]
 Say = Callable[[int, int, str], None]
 Point = tuple[int, float, Tensor]
 """The number of an evaluation, its noise level and its input."""
-
-
-@dataclass(frozen=True)
-class Probed:
-    """What one candidate was worth in single evaluations.
-
-    Attributes:
-        speedup: how many times faster than the plain one, ``[low, ratio, high]``; [1, 1, 1] where it was not evaluated.
-        clear: whether more rounds would tell nothing new.
-        error: root mean square over the points of the prediction's error, as a share of what another seed changes; it
-            is 0 in whole steps.
-        kept: whether it is of what is kept from whole steps.
-        points: how many different evaluations that is of.
-        why_not: why it was not evaluated; empty if it was.
-    """
-
-    name: str
-    speedup: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    clear: bool = False
-    error: float = 0.0
-    kept: bool = False
-    points: int = 0
-    why_not: str = ""
-
-    @property
-    def untried(self) -> bool:
-        """Whether no work was left for it."""
-        return not self.why_not and not self.points
-
-    @property
-    def unclear(self) -> bool:
-        """Whether it may be faster, and was not evaluated often enough to say so."""
-        return not self.why_not and not self.clear and self.speedup[0] <= 1 < self.speedup[2]
 
 
 @dataclass

@@ -11,7 +11,6 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol
 
 from .replay import replay
 from .sampling import Sampling
@@ -53,22 +52,37 @@ WORK = Range(0.83, 1.0, 1.4)
 """The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
 
 
-class Error(Protocol):
-    """What a probe found of one candidate: ``Probed`` in ``workbench/comfyui/probe.py``."""
+@dataclass(frozen=True)
+class Probed:
+    """What one candidate was worth in single evaluations.
+
+    Attributes:
+        speedup: how many times faster than the plain one, ``[low, ratio, high]``; [1, 1, 1] where it was not evaluated.
+        clear: whether more rounds would tell nothing new.
+        error: root mean square over the points of the prediction's error, as a share of what another seed changes; it
+            is 0 in whole steps.
+        kept: whether it is of what is kept from whole steps.
+        points: how many different evaluations that is of.
+        why_not: why it was not evaluated; empty if it was.
+    """
+
+    name: str
+    speedup: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    clear: bool = False
+    error: float = 0.0
+    kept: bool = False
+    points: int = 0
+    why_not: str = ""
 
     @property
-    def name(self) -> str: ...
-    @property
-    def speedup(self) -> tuple[float, float, float]: ...
-    @property
-    def error(self) -> float: ...
-    @property
-    def kept(self) -> bool: ...
-    @property
-    def why_not(self) -> str: ...
+    def untried(self) -> bool:
+        """Whether no work was left for it."""
+        return not self.why_not and not self.points
 
-
-NOTHING = Range(0.0, 0.0, 0.0)
+    @property
+    def unclear(self) -> bool:
+        """Whether it may be faster, and was not evaluated often enough to say so."""
+        return not self.why_not and not self.clear and self.speedup[0] <= 1 < self.speedup[2]
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class Expected:
     distance: Range
 
 
-def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | None = None) -> Expected:
+def expect(sampling: Sampling, probed: Sequence[Probed] = (), budget: float | None = None) -> Expected:
     """Return what the candidates and Reuse Steps with a ``budget`` would be worth together.
 
     Seconds of an evaluation multiply, distances of different causes add up in squares.
@@ -107,7 +121,7 @@ def expect(sampling: Sampling, probed: Sequence[Error] = (), budget: float | Non
 
 def propose(
     sampling: Sampling,
-    probed: Sequence[Error],
+    probed: Sequence[Probed],
     limit: float,
     apart: Collection[frozenset[str]] = (),
     reuse: bool = True,
@@ -151,13 +165,11 @@ def _reused(sampling: Sampling) -> Range:
     return Range(REUSED.low / wider, REUSED.likely, REUSED.high * wider)
 
 
-def _subsets(candidates: Sequence[Error]) -> Iterator[tuple[Error, ...]]:
+def _subsets(candidates: Sequence[Probed]) -> Iterator[tuple[Probed, ...]]:
     for count in range(len(candidates) + 1):
         yield from combinations(candidates, count)
 
 
 def _sum(distances: Sequence[Range]) -> Range:
-    if not distances:
-        return NOTHING
     ends = ("low", "likely", "high")
     return Range(*(math.sqrt(sum(getattr(one, end) ** 2 for one in distances)) for end in ends))

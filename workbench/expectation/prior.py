@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...optimizers.step_reuse.rule import BEGINNING
-from ...optimizers.step_reuse.samplers import FEWEST_STEPS, calibration_of, sampler_of
+from ...optimizers.step_reuse.samplers import FEWEST_STEPS, sampler_of
 from .expect import Range
 
 ALWAYS = 3
@@ -15,17 +15,15 @@ PART, POWER = 0.45, 0.35
 """The usual gain at a limit of 0.05, as a part of the largest possible one; it grows with the limit to this power."""
 
 SPREAD = 2.0
-"""In 9 of 10 workflows the part is between this one divided by it and multiplied with it."""
+"""In 9 of 10 workflows the part is at most this many times the usual one."""
 
 
-def prior(steps: int | None, solver: str | None, unet: bool | None, limit: float) -> Range:
-    """Return how many times fewer evaluations to expect; from 1 on where a fact is not known."""
+def prior(steps: int | None, solver: str | None, limit: float) -> Range:
+    """Return how many times fewer evaluations to expect: from 1 on, as the model is not known."""
     if steps is None or steps < FEWEST_STEPS:
         return Range(1.0, 1.0, 1.0)
     longest = 2 * (sampler_of(solver).order + 1)
     free = max(0.0, steps - max(steps * BEGINNING, math.sqrt(steps)) - ALWAYS)
     most = steps / (steps - free * longest / (longest + 1)) - 1
     part = PART * (limit / 0.05) ** POWER
-    known = unet is not None and calibration_of(solver, unet)[1]
-    low, high = (part / SPREAD if known else 0.0), min(1.0, part * SPREAD)
-    return Range(1 + most * low, 1 + most * min(1.0, part), 1 + most * high)
+    return Range(1.0, 1 + most * min(1.0, part), 1 + most * min(1.0, part * SPREAD))
