@@ -8,6 +8,9 @@ import { words } from "./words.js";
 
 /** @typedef {{when: number, steps: number[], samplers: Record<string, {seconds: number, total: number}>, nodes: string[]}} Promised */
 
+/** Seconds of all steps: of less their messages tell nothing, as some reach the page together. */
+const SHORTEST = 0.1;
+
 /** @type {Kept<Promised>} by workflow */
 const kept = new Kept("Paceline.Expected", 50);
 
@@ -62,14 +65,14 @@ export function testPromises(timeline) {
 /**
  * @param {TimedRun} run
  * @param {Promised} promised
- * @returns {string} "" where it did something else: other steps, without the nodes, or stopped
+ * @returns {string} "" where it did something else (other steps, without the nodes, or stopped), or was too short to tell
  */
 function tested(run, { steps, samplers, nodes }) {
   const now = samplersOf(run);
   const ids = Object.keys(samplers);
   const alike = ids.length > 0 && ids.every((id) => now[id]?.total === samplers[id].total);
-  if (!alike || run.workflow !== openWorkflow() || !nodes.every((id) => nodeAt(id))) return "";
   const sum = (/** @type {Promised["samplers"]} */ of) => ids.reduce((seconds, id) => seconds + of[id].seconds, 0);
+  if (!alike || sum(now) < SHORTEST || run.workflow !== openWorkflow() || !nodes.every((id) => nodeAt(id))) return "";
   const [low, likely, high] = steps.map((times) => number(times, "#.2g"));
   const was = number(sum(samplers) / sum(now), ".2f");
   return words("expectedWas").replace("%e", likely).replace("%l", low).replace("%h", high).replace("%w", was);

@@ -109,7 +109,7 @@ def control_text(evidence: Evidence) -> str:
 def fraction(share: float) -> str:
     """Return e.g. ``1/9`` for 0.11, ``0.4`` for 0.4."""
     if share < 0.01:
-        return "less than 1/100"
+        return phrase("less than 1/100")
     return f"1/{round(1 / share)}" if share <= 0.35 else f"{share:.1g}"
 
 
