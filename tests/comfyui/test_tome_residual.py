@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cases import often
 from distances import relative
 
 METHODS = {
@@ -28,8 +29,14 @@ def policy(model):
     return technique.policy
 
 
-@pytest.mark.parametrize(("sampler", "times"), [("euler", 5), ("heun", 5), ("dpm_2", 1.2)])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "sampler", "times"),
+    often(
+        [("kv_downsample", "heun", 5), ("merge", "euler", 5), ("merge", "dpm_2", 1.2)],
+        [(method, *of) for method in METHODS for of in (("euler", 5), ("heun", 5), ("dpm_2", 1.2))],
+        several=True,
+    ),
+)
 def test_it_is_much_closer_than_reduced_attention_alone(studio, method, sampler, times):
     plain = studio.sample(studio.model, steps=STEPS, sampler=sampler)
     alone, model = (studio.tome(studio.model, residual=one, **METHODS[method]) for one in ("off", "auto"))

@@ -125,7 +125,8 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
         pipeline, found = small("sd15"), []
         for residual in ("auto", "off"):
             setting = TokenMerging(**FEWER | {"ratio": 0.5}, residual=residual)
-            with optimize(pipeline.pipe, setting, *more, components=["unet"]):
+            beside = more if residual == "auto" else ()  # compiled by eager, the numbers are the same
+            with optimize(pipeline.pipe, setting, *beside, components=["unet"]):
                 found.append(picture(pipeline, **{"steps": STEPS, **options}))
                 assert (f"residual left out: {why}" in said(pipeline)) == (residual == "auto")
         assert torch.equal(*found)
