@@ -1,27 +1,33 @@
-"""cache-dit in diffusers, beside Reuse Steps there and fewer steps.
+"""Caches of blocks in diffusers, beside Reuse Steps there and fewer steps.
 
     python benchmarks/block_caches.py [--quick] [--json PATH] [--threads N]
 
 The icons' Lumina in diffusers' own pipeline, Euler with 25 steps, without guidance: with the same weights it predicts
-what ComfyUI's class does. *evaluations* are calls of its blocks, of which one evaluation has five. cache-dit is
-measured where it is installed (``pip install cache-dit``).
+what ComfyUI's class does. *evaluations* are calls of its blocks' attention, as a share of those of one evaluation.
+MagCache and First Block Cache are diffusers' own, TeaCache is in shared/teacache.py, and cache-dit is measured where it
+is installed (``pip install cache-dit``). With ``--json`` a plot is drawn beside the file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from importlib import metadata
+from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from pages.plot_step_caches import plot
 from shared.measuring import arguments
 from shared.record import report
+from shared.teacache import fitted, teacache
 from shared.trained import ICONS_LUMINA, Bench, BenchRun, Solver, about_weights
 from step_caches import NOTES, judged
+from step_reuse_constants import FIRST_SEED, PROMPTS
 from torch import Tensor, nn
 
 # isort: split
@@ -116,7 +122,7 @@ class DiffusersBench(Bench):
             self.counted.pictures += 1 / len(blocks)
 
         for block in blocks:
-            block.register_forward_hook(count)
+            block.attn.register_forward_hook(count)
         return pipe
 
     @torch.no_grad()
@@ -130,20 +136,49 @@ class DiffusersBench(Bench):
         ).images  # fmt: skip
 
     def runs(self, apply: Apply) -> Iterator[BenchRun]:
+        from diffusers.hooks import HookRegistry
+        from diffusers.hooks.hooks import CacheContext, _set_cache_context
+
         pipe = self.fresh()
         apply(pipe)
         for pair in self.pairs:
+            # What pipelines do whose transformer has caches by name; that of Lumina has not.
+            HookRegistry.check_if_exists_or_initialize(pipe.transformer).reset_stateful_hooks()
+            _set_cache_context(pipe.transformer, CacheContext("cond"))
             self.counted.pictures = 0.0
             latent = self.sample(pipe, *pair, self.solver.steps)
             yield BenchRun(latent, self.counted.pictures)
 
 
-def caches() -> Iterator[tuple[str, Apply]]:
-    """Yield Reuse Steps and settings of cache-dit, by name."""
+def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
+    """Yield Reuse Steps and the others, by name; what they must learn of the model is of prompts that judge nothing."""
+    from diffusers.hooks import FirstBlockCacheConfig, MagCacheConfig, apply_first_block_cache, apply_mag_cache
+    from diffusers.hooks._helpers import TransformerBlockMetadata, TransformerBlockRegistry
     from paceline import ReuseSteps, optimize
 
     for budget in (0.05, 0.15, 0.3):
         yield f"Reuse Steps {budget:g}", lambda pipe, budget=budget: optimize(pipe, ReuseSteps(budget=budget))
+    steps, learned = bench.solver.steps, bench.fresh()
+    draw = [partial(bench.sample, learned, prompt, FIRST_SEED, steps) for prompt in PROMPTS]
+    foretold = fitted(learned.transformer, steps, draw)
+    for threshold in (0.01, 0.02, 0.04, 0.08):
+        yield (
+            f"TeaCache {threshold:g}",
+            lambda pipe, threshold=threshold: teacache(pipe.transformer, steps, threshold, foretold),
+        )
+    kind = type(bench.patcher.transformer.layers[0])
+    TransformerBlockRegistry.register(kind, TransformerBlockMetadata(return_hidden_states_index=0))
+    learned, said = bench.fresh(), io.StringIO()
+    apply_mag_cache(learned.transformer, MagCacheConfig(calibrate=True, num_inference_steps=steps))
+    with contextlib.redirect_stdout(said):
+        bench.sample(learned, PROMPTS[0], FIRST_SEED, steps)
+    ratios = next(json.loads(line) for line in said.getvalue().splitlines() if line.startswith("[1"))
+    for threshold in (0.03, 0.06, 0.12, 0.24):
+        mag = MagCacheConfig(threshold=threshold, num_inference_steps=steps, mag_ratios=ratios)
+        yield f"MagCache {threshold:g}", lambda pipe, mag=mag: apply_mag_cache(pipe.transformer, mag)
+    for threshold in (0.07, 0.1, 0.15, 0.2):
+        first = FirstBlockCacheConfig(threshold)
+        yield f"First Block {threshold:g}", lambda pipe, first=first: apply_first_block_cache(pipe.transformer, first)
     with contextlib.suppress(ImportError):
         import cache_dit
 
@@ -170,16 +205,24 @@ def main() -> None:
     bench = DiffusersBench(2 if options.quick else 8)
     work = f"{bench.witness.name}, diffusers, {bench.solver.name}, guidance 1, {len(bench.pairs)} pairs"
     rows = []
-    for row in judged(bench, work, ((name, apply, None) for name, apply in caches())):
+    for row in judged(bench, work, ((name, apply, None) for name, apply in caches(bench))):
         rows.append(row)
         print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
     notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")}
-    notes["evaluations"] = "calls of blocks, of which one evaluation has five"
-    notes["cache-dit"] = "DBCache, two of five blocks always run, warm-up of 8 steps; the number is its threshold"
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        notes["cache-dit"] += f"; version {metadata.version('cache-dit')}"
+    notes["evaluations"] = "calls of the blocks' attention, as a share of those of one evaluation"
+    notes["cache-dit"] = "DBCache, the first two blocks always run, warm-up of 8 steps; the number is its threshold"
+    notes["TeaCache"] = (
+        "written from the paper, its polynomial fitted to eight other prompts; the number is its threshold"
+    )
+    notes["MagCache, First Block"] = (
+        f"diffusers {version('diffusers')}; MagCache's ratios are of another prompt and seed"
+    )
+    with contextlib.suppress(PackageNotFoundError):
+        notes["cache-dit"] += f"; version {version('cache-dit')}"
     notes[bench.witness.name] = about_weights(bench.witness)
     report(rows, "the plain pipeline with all steps, from the same seed", options.json, notes)
+    if options.json:
+        plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,6 @@ NOTES = {
     "DeepCache": "every n-th step whole; between them two blocks at each end, counted by their share of the operations",
     "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
     "network returns",
-    "not here": "TeaCache: its rule needs a polynomial fitted to each model, and is for transformers",
 }
 
 

@@ -1,11 +1,13 @@
 """The constants of Reuse Steps for solvers: how far a picture really moves for the errors that its run has seen.
 
-    python benchmarks/step_reuse_constants.py [--quick] [--threads N] [--solvers 'res_multistep, simple, 20 steps' ...]
-                                              [--transformer] [--guidance SCALE] [--factor F --power P ...]
+    python benchmarks/step_reuse_constants.py [--quick] [--json PATH] [--threads N] [--only unet|transformer]
+        [--solvers 'res_multistep, simple, 20 steps' ...] [--guidance SCALE ...] [--shifts SHIFT ...] [--pairs N]
+        [--budgets SHARE ...] [--held-out] [--factor F --power P --margin M --shown S]
 
-The icon model draws prompts that step_caches.py never judges. A line for each budget says how far the pictures moved
-and how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth
-and estimate are. The constants are in optimizers/step_reuse/samplers.py; the options replace them for this measurement.
+The icons' models draw prompts that step_caches.py never judges; with ``--held-out`` those that it does, from other
+seeds. A row for each budget says how far the pictures moved, how many stayed inside of it, and how the node's estimate
+did; then come the factor that makes the median right for each power, and how far apart truth and estimate are. The
+constants are in optimizers/step_reuse/samplers.py; the last options replace them for this measurement.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import argparse
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from shared.distances import of_runs
 from shared.measuring import arguments
-from shared.trained import BUDGETS, ICONS, ICONS_LUMINA, SOLVERS, Bench, BenchRun, Solver, reused, rms
+from shared.record import Row, keep, report
+from shared.trained import ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, Witness, about_weights, in_process, reused
 
 if TYPE_CHECKING:
     from paceline.optimizers.step_reuse.budget import Calibration
@@ -27,71 +31,80 @@ PROMPTS = (
     "blue heart shaded", "yellow star flat", "orange cat outline", "red fish shaded",
     "green house flat", "purple moon tile", "cyan key shaded", "pink anchor flat",
 )  # fmt: skip
+FLOW_SAMPLERS = ("euler", "dpmpp_2m", "res_multistep", "er_sde", "uni_pc")
+FLOW_STEPS = (20, 25, 50)
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
 FIRST_SEED = 7000
-HEAD = (
-    f"{'solver':38}{'budget':>7}{'evaluations':>12}{'share':>8}{'worst':>8}{'kept':>6}{'worst / budget':>15}"
-    f"{'within 2x':>10}{'ratio':>7}"
-)
-Found = tuple[float, BenchRun]
-"""How far a picture moved in truth, as a share of what another seed changes, and its run."""
+GIVEN = ("factor", "power", "margin", "shown")
+Errors = list[tuple[float, float]]
+"""The sum of errors that a run knows of, and how far the picture moved in truth, as a share of a seed change."""
 
 
 def main() -> None:
-    """Measure the solvers that were named."""
-    options = arguments(__doc__.splitlines()[0], more=_more)
-    tables, factors = [HEAD], []
-    for name in options.solvers[: 1 if options.quick else None]:
+    """Measure the solvers that were named, on the models that were."""
+    options = arguments(__doc__.splitlines()[0], ("unet", "transformer"), more=_more)
+    in_process.bootstrap()
+    rows: list[Row] = []
+    for only, witness in {"unet": ICONS, "transformer": ICONS_LUMINA}.items():
+        if options.only in (None, only):
+            rows += _measure(replace(witness, prompts=witness.prompts if options.held_out else PROMPTS), options)
+    notes = {
+        "shift": "of the schedule, where it is not the model's own; *kept*: share of the pairs inside of the budget",
+        "share": "distance of the latents as a share of what another seed changes",
+        "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
+        "ratio": "median of truth / estimate",
+        ICONS_LUMINA.name: about_weights(ICONS_LUMINA),
+    }
+    report(rows, "the plain model with all steps, from the same seed", options.json, notes)
+
+
+def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
+    flow = [f"{sampler}, simple, {steps} steps" for sampler in FLOW_SAMPLERS for steps in FLOW_STEPS]
+    names = options.solvers or ([solver.name for solver in SOLVERS] if witness.weights == ICONS.weights else flow)
+    for name in names[: 1 if options.quick else None]:
         sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
-        witness = ICONS_LUMINA if options.transformer else ICONS
-        witness = replace(witness, prompts=PROMPTS, guidance=options.guidance or witness.guidance)
-        bench = Bench(witness, Solver(sampler, scheduler, int(steps)), 1)
-        bench.pairs = [(prompt, FIRST_SEED + seed) for seed in range(options.seeds) for prompt in PROMPTS]
-        bench.pairs = bench.pairs[: 2 if options.quick else None]
-        constants = _constants(sampler, options)
-        errors: list[tuple[float, float]] = []  # the sum of errors that a run knows of, and the true distance
-        for budget in BUDGETS:
-            found = list(_runs(bench, budget))
-            tables.append(f"{name:38}{_line(found, budget)}")
-            print(tables[-1], flush=True)
-            errors += [
-                ((drawn.estimate / constants.factor) ** (1 / constants.power), share)
-                for share, drawn in found if drawn.estimate > 0
-            ]  # fmt: skip
-        factors += [f"{name}: {constants}", *_factors(errors)]
-    print("", *tables, "", *factors, sep="\n")
+        constants, errors = _constants(sampler, witness, options), []
+        for guidance in options.guidance or [witness.guidance]:
+            for shift in options.shifts:
+                bench = Bench(
+                    replace(witness, guidance=guidance, shift=shift), Solver(sampler, scheduler, int(steps)), 2
+                )
+                first = FIRST_SEED - bench.pairs[0][1]
+                pairs = [(prompt, seed + first) for prompt, seed in bench.pairs]
+                bench.pairs = pairs[: 2 if options.quick else options.pairs]
+                own = "" if shift is None else f", shift {shift:g}"
+                for budget in options.budgets:
+                    numbers, found = of_runs(bench, list(bench.runs(reused(budget))), budget)
+                    pairs_of = zip(found["estimate"], found["share"], strict=True)
+                    errors += [(_errors(guess, constants), share) for guess, share in pairs_of if guess > 0]
+                    work = f"{witness.name}, {name}, guidance {guidance:g}{own}, {len(bench.pairs)} pairs"
+                    row = Row(f"Reuse Steps {budget:g}", work, quality=numbers)
+                    keep([asdict(row)])
+                    print(work, row.name, {key: round(value, 4) for key, value in numbers.items()}, flush=True)
+                    yield row
+        print(f"{name}: {constants}", *_factors(errors), sep="\n", flush=True)
 
 
-def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
+def _constants(sampler: str, witness: Witness, options: argparse.Namespace) -> Calibration:
     """Return the constants of a sampler, after those that are to be tried were put in their place."""
     from comfy.samplers import sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
     from paceline.optimizers.step_reuse.samplers import SAMPLERS, calibration_of, sampler_of
 
-    name, given = sampler_name(sampler_object(sampler)), ("factor", "power", "margin")
-    known, _ = calibration_of(name, not options.transformer)
-    tried = {one: getattr(options, one) for one in given if getattr(options, one) is not None}
+    unet = witness.weights == ICONS.weights
+    name = sampler_name(sampler_object(sampler))
+    known, measured = calibration_of(name, unet)
+    tried = {one: getattr(options, one) for one in GIVEN if getattr(options, one) is not None}
     constants = replace(known, **tried)
-    field = "transformer_calibration" if options.transformer else "calibration"
-    SAMPLERS[name] = replace(sampler_of(name), **{field: constants})
+    if tried or measured:
+        SAMPLERS[name] = replace(sampler_of(name), **{"calibration" if unet else "transformer_calibration": constants})
     return constants
 
 
-def _runs(bench: Bench, budget: float) -> Iterator[Found]:
-    for (prompt, seed), drawn in zip(bench.pairs, bench.runs(reused(budget)), strict=True):
-        yield rms(drawn.latent, bench.plain(prompt, seed)) / bench.seed_distance(prompt), drawn
-
-
-def _line(found: Sequence[Found], budget: float) -> str:
-    moved = [share for share, _ in found]
-    ratios = [share / drawn.estimate for share, drawn in found if drawn.estimate > 0] or [math.nan]
-    near = statistics.fmean(0.5 <= ratio <= 2 for ratio in ratios)
-    kept = statistics.fmean(share <= budget for share in moved)
-    evaluations = statistics.fmean(drawn.evaluations for _, drawn in found)
-    return (
-        f"{budget:7g}{evaluations:12.2f}{statistics.fmean(moved):8.4f}{max(moved):8.4f}{kept:6.2f}"
-        f"{max(moved) / budget:15.2f}{near:10.2f}{statistics.median(ratios):7.2f}"
-    )
+def _errors(estimate: float, constants: Calibration) -> float:
+    if constants.shown is not None:
+        return estimate / constants.shown
+    return float((estimate / constants.factor) ** (1 / constants.power))
 
 
 def _factors(errors: Sequence[tuple[float, float]]) -> Iterator[str]:
@@ -107,12 +120,13 @@ def _factors(errors: Sequence[tuple[float, float]]) -> Iterator[str]:
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    names = [one.name for one in SOLVERS]
-    parser.add_argument("--solvers", nargs="+", default=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
-    parser.add_argument("--transformer", action="store_true", help="measure on the small Lumina, not on the UNet")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--guidance", type=float, help="instead of the witness's own")
-    for name in ("factor", "power", "margin"):
+    parser.add_argument("--solvers", nargs="+", metavar="NAME", help="such as 'euler, normal, 30 steps'")
+    parser.add_argument("--guidance", nargs="+", type=float, metavar="SCALE", help="instead of the model's own")
+    parser.add_argument("--shifts", nargs="+", type=float, default=[None], metavar="SHIFT", help="likewise")
+    parser.add_argument("--budgets", nargs="+", type=float, default=(0.05, 0.15), metavar="SHARE")
+    parser.add_argument("--pairs", type=int, help="of prompt and seed: so many of the first; all without")
+    parser.add_argument("--held-out", action="store_true", help="draw the prompts that the benchmarks judge")
+    for name in GIVEN:
         parser.add_argument(f"--{name}", type=float)
 
 

@@ -1,4 +1,4 @@
-"""The plot of step_caches.py: how near the picture stays, over the evaluations of the network that are left."""
+"""The plot of step_caches.py and block_caches.py: how near the picture stays, over the evaluations that are left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 Rows = Sequence[dict[str, Any]]
 FEWER, REUSE = "fewer steps", "Reuse Steps"
 COLORS = {REUSE: "#0072b2", FEWER: "#222222", "EasyCache": "#d55e00", "LazyCache": "#009e73", "DeepCache": "#b0589a",
-          "Spectrum": "#e69f00"}  # fmt: skip
-"""Told apart by colour-blind eyes too, on white."""
+          "Spectrum": "#e69f00", "TeaCache": "#d55e00", "MagCache": "#009e73", "First Block": "#b0589a",
+          "cache-dit": "#e69f00", "cache-dit, TaylorSeer": "#56b4e9"}  # fmt: skip
+"""Told apart by colour-blind eyes too, on white; of those of one plot."""
 LEGEND = {REUSE: "Reuse Steps, with its budget"}
 LABELS = {"psnr": "mean of the pictures, dB", "psnr_worst": "worst of the pictures, dB"}
 HIGHEST = 70
@@ -26,10 +27,10 @@ def plot(rows: Rows, path: Path) -> None:
     from matplotlib import pyplot
 
     # Without rivals there is nothing to see side by side.
-    works = list(dict.fromkeys(row["work"] for row in rows if row["name"].startswith("EasyCache")))
+    works = list(dict.fromkeys(row["work"] for row in rows if _method(row) in COLORS.keys() - {FEWER, REUSE}))
     if not works:
         return
-    size = (1.2 + 3.6 * len(works), 7.4)
+    size = (max(1.2 + 3.6 * len(works), 7.5), 7.4)
     figure, panels = pyplot.subplots(
         2, len(works), figsize=size, sharex="col", sharey=True, squeeze=False, layout="constrained"
     )
@@ -39,7 +40,7 @@ def plot(rows: Rows, path: Path) -> None:
             _lines(panel, found, field)
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(alpha=0.25)
-        _, sampler, scheduler, steps, *_ = work.split(", ")
+        *_, sampler, scheduler, steps, _, _ = work.split(", ")
         panels[0, column].set_title(f"{sampler}, {scheduler}, {steps}", fontsize=11)
         panels[1, column].set_xlabel("evaluations of the network")
         panels[1, column].xaxis.get_major_locator().set_params(integer=True)
@@ -56,6 +57,10 @@ def plot(rows: Rows, path: Path) -> None:
     pyplot.close(figure)
 
 
+def _method(row: dict[str, Any]) -> str:
+    return FEWER if row["name"].endswith(" steps") else row["name"].rsplit(" ", 1)[0]
+
+
 def _lines(panel: Any, rows: Rows, field: str) -> None:
     """Draw each method as a line through its settings, and budgets beside those of Reuse Steps."""
     import numpy
@@ -67,11 +72,12 @@ def _lines(panel: Any, rows: Rows, field: str) -> None:
         points = sorted(
             (row["quality"]["evaluations"], min(row["quality"][field], HIGHEST), row["name"].split()[-1])
             for row in rows
-            if (row["name"].endswith(" steps") if method == FEWER else row["name"].startswith(method))
-            and row["quality"]["evaluations"] <= most
+            if _method(row) == method and row["quality"]["evaluations"] <= most
         )
         drawn[method] = [point[:2] for point in points]
         style = {"linewidth": 2.4 if method == REUSE else 1.5, "marker": "" if method == FEWER else "o"}
+        if not points:
+            continue
         panel.plot(
             *([point[axis] for point in points] for axis in (0, 1)), color=color, label=LEGEND.get(method, method),
             markersize=5, linestyle="--" if method == FEWER else "-", zorder=3 if method == REUSE else 2, **style,

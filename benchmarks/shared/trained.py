@@ -6,6 +6,7 @@ user makes it.
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -76,7 +77,7 @@ FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20),
 
 @dataclass(frozen=True)
 class Witness:
-    """A trained model, what is asked of it, and how strongly."""
+    """A trained model, what is asked of it, and how strongly; ``shift``: of its schedule, where not its own."""
 
     name: str
     weights: Path
@@ -84,11 +85,18 @@ class Witness:
     guidance: float
     frames: int = 0
     side: int = 32
+    shift: float | None = None
 
     @property
     def blank(self) -> Tensor:
         """The empty latent, ``[1, 4, side, side]``, of a video ``[1, 4, frames, side, side]``."""
         return torch.zeros(1, 4, *([self.frames] if self.frames else []), self.side, self.side)
+
+
+def _config(weights: Path) -> dict[str, Any]:
+    """Return the configuration of a model, from its file."""
+    with safe_open(weights, "pt") as file:
+        return json.loads(file.metadata()["config"])
 
 
 ICONS = Witness(
@@ -107,7 +115,9 @@ ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS[64], 
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
 ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
 """Flux in small, made by ``python demo/training/train_icons.py --geometry icons-flux``."""
-ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS[16], side=16)
+ICONS_LUMINA = replace(
+    ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS[16], side=_config(icon_data.WEIGHTS[16])["side"]
+)
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
 ICONS_VIDEO = Witness(
     "moving icons",
@@ -141,6 +151,8 @@ class Bench:
         self.witness, self.solver = witness, solver
         self._decode = loader.decode
         self.patcher, self.encode = loader.load(witness.weights)
+        if witness.shift is not None:
+            self.patcher.model.model_sampling.set_parameters(shift=witness.shift, multiplier=1.0)
         self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts]
         self.counted = Counted(self.patcher.model.diffusion_model)
         self._plain: dict[tuple[str, int, int], Tensor] = {}

@@ -19,19 +19,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far the final latent is for a sum of errors, ``factor * sum ** power``, as shares of what a seed changes.
+    """How far the final latent is for a sum of errors, as shares of what a seed changes.
 
     After the correction two errors stay: that of the corrected values, and that of predictions made from a wrong
-    latent. The second grows faster than the sum, so ``power`` is 1 or more. Skips are allowed up to the budget divided
-    by ``margin``, because in one or two of ten runs the distance is more than twice the estimate.
+    latent. Skips are allowed while ``margin * factor * sum ** power`` and the estimate for the report stay inside of
+    the budget. That is ``shown * sum``, or without it ``factor * sum ** power``: a power above 1 fits what the rule
+    decides, but is far too small where long rows of small errors were skipped.
     """
 
     factor: float
     power: float = 1.0
     margin: float = 2.0
+    shown: float | None = None
 
-    def distance(self, errors: float) -> float:
-        return float(self.factor * errors**self.power)
+    def estimate(self, errors: float) -> float:
+        return float(self.factor * errors**self.power if self.shown is None else self.shown * errors)
+
+    def cautious(self, errors: float) -> float:
+        return max(float(self.margin * self.factor * errors**self.power), self.estimate(errors))
 
 
 SEEDS = math.sqrt(2)
@@ -92,16 +97,16 @@ class Budget:
 
     @property
     def used(self) -> float:
-        return self._share_of(self._pending)
+        """The estimate for the report."""
+        return self.calibration.estimate(self._sum(self._pending))
 
-    def _share_of(self, pending: Distances) -> float:
-        total = [math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)]
-        return self.calibration.distance(self.share(total))
+    def _sum(self, pending: Distances) -> float:
+        return self.share([math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)])
 
     def allows(self, cost: Distances, part: float) -> bool:
         """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand."""
-        distance = self._share_of(_added(self._pending, _squares(cost)))
-        return self.limit > 0 and distance * self.calibration.margin <= self.limit * part
+        errors = self._sum(_added(self._pending, _squares(cost)))
+        return self.limit > 0 and self.calibration.cautious(errors) <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""

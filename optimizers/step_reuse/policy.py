@@ -71,7 +71,7 @@ class StepReusePolicy(Policy):
             "computed": found.computed,
             "forecast": found.forecast,
             "guidance_reused": found.guidance,
-            "budget_used_percent": round(100 * found.share / self.settings.budget, 1) if self.settings.budget else 0.0,
+            "budget_used_percent": round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
         }
         details = [*found.notes]
         if not found.evaluations and not found.notes:
@@ -93,9 +93,10 @@ class StepReusePolicy(Policy):
                 "a later step changed more than the earlier forecasts predicted: compare the "
                 "pictures, or choose a smaller budget"
             )
+        about = float(f"{found.share * 100:.1g}")
         details.append(
-            f"estimated distance to the picture without Reuse Steps: {found.share:.1%} of what another seed changes, "
-            f"budget {self.settings.budget:.1%}"
+            f"estimated distance to the picture without Reuse Steps: about {about:g} % of what another seed changes, "
+            f"budget {self.settings.budget * 100:g} %; one in ten measured pictures was more than three times as far"
         )
         if found.largest:
             details.append(

@@ -60,8 +60,8 @@ _EULER = Sampler(
     update=euler,
     plain_path=True,
     once_a_step=True,
-    calibration=Calibration(1.6, 1.5, 2.5),
-    transformer_calibration=Calibration(1.1, margin=4.5),
+    calibration=Calibration(1.6, 1.5, 2.5, shown=0.6),
+    transformer_calibration=Calibration(1.1, margin=4.5, shown=0.7),
     schedulers=(
         Scheduler("EulerDiscreteScheduler"),
         Scheduler("FlowMatchEulerDiscreteScheduler"),

@@ -132,7 +132,7 @@ def test_early_skips_leave_the_budget_to_later_ones():
         def begin(self, *args, **kwargs):
             action = super().begin(*args, **kwargs)
             if action is Action.FORECAST:
-                used.append((self.place.position / 20, self.budget.used * self.budget.calibration.margin / 0.01))
+                used.append((self.place.position / 20, self.budget.used / 0.01))
             return action
 
     used: list[tuple[float, float]] = []

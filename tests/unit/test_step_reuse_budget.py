@@ -39,6 +39,14 @@ def test_what_is_taken_back_leaves_less_of_small_errors():
     assert budget.used == pytest.approx(2.0 * 0.125)
 
 
+def test_the_rule_keeps_inside_of_the_budget_what_the_report_says():
+    budget = Budget(0.01, calibration=Calibration(1.0, 2.0, shown=0.5))
+    budget.measure_seeds([1.0 / math.sqrt(2)], 0.0)
+    assert budget.allows([0.019], 1.0) and not budget.allows([0.021], 1.0)
+    budget.spend([0.01])
+    assert budget.used == pytest.approx(0.005)
+
+
 def test_a_longer_leap_is_expected_to_be_worse():
     rate = ErrorRate(power=2)
     rate.test(1.0, [0.1])
@@ -55,6 +63,6 @@ def test_networks_that_are_no_unet_are_judged_with_more_care(solver):
     there, _ = calibration_of(solver, unet=True)
     here, _ = calibration_of(solver, unet=False)
     for errors in (0.002, 0.01, 0.05):
-        assert here.distance(errors) * here.margin > there.distance(errors) * there.margin
+        assert here.cautious(errors) > there.cautious(errors)
     rule = Rule(StepReuseSettings(), (1.0, 0.5, 0.0), solver=solver)
     assert not rule.outcome.unet and rule.budget.calibration == here

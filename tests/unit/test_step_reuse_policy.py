@@ -11,7 +11,7 @@ from paceline.optimizers.step_reuse.rule import Action
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(10.0, 0.1, 14).tolist(), 0.0]
-COUNTS = {"evaluations": 14, "computed": 8, "forecast": 6, "guidance_reused": 0, "budget_used_percent": 80.0}
+COUNTS = {"evaluations": 14, "computed": 8, "forecast": 6, "guidance_reused": 0, "budget_used_percent": 80}
 
 
 def policy(budget=0.05):
@@ -80,7 +80,7 @@ def test_a_run_is_counted_and_the_estimate_is_held_against_the_budget():
     assert (found.state, found.headline) == ("active", "8 of 14 evaluations computed, 6 forecast")
     assert found.counts == COUNTS
     details = "\n".join(found.details)
-    assert "without Reuse Steps: 4.0% of what another seed changes, budget 5.0%" in details
+    assert "without Reuse Steps: about 4 % of what another seed changes, budget 5 %; one in ten" in details
     assert "a plain run of 8 steps takes as long" in details and "forecasts: hold 2, linear 4" in details
     assert not any(word in details for word in ("not measured", "small transformer", "largest error", "worst of"))
 
