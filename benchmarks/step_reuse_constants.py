@@ -17,6 +17,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from shared.distances import of_runs
@@ -49,7 +50,8 @@ def main() -> None:
         if options.only in (None, only):
             rows += _measure(replace(witness, prompts=witness.prompts if options.held_out else PROMPTS), options)
     notes = {
-        "shift": "of the schedule, where it is not the model's own; *kept*: share of the pairs inside of the budget",
+        "shift": "of the schedule, where it is not the model's own, as of pictures of 64 x 64, whose own is 2",
+        "kept": "share of the pairs inside of the budget",
         "share": "distance of the latents as a share of what another seed changes",
         "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
         "ratio": "median of truth / estimate",
@@ -61,17 +63,16 @@ def main() -> None:
 def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
     flow = [f"{sampler}, simple, {steps} steps" for sampler in FLOW_SAMPLERS for steps in FLOW_STEPS]
     names = options.solvers or ([solver.name for solver in SOLVERS] if witness.weights == ICONS.weights else flow)
+    asked = cycle((prompt, FIRST_SEED + number) for number in range(2) for prompt in witness.prompts)
+    count = 2 if options.quick else options.pairs or 2 * len(witness.prompts)
     for name in names[: 1 if options.quick else None]:
         sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
         constants, errors = _constants(sampler, witness, options), []
         for guidance in options.guidance or [witness.guidance]:
             for shift in options.shifts:
-                bench = Bench(
-                    replace(witness, guidance=guidance, shift=shift), Solver(sampler, scheduler, int(steps)), 2
-                )
-                first = FIRST_SEED - bench.pairs[0][1]
-                pairs = [(prompt, seed + first) for prompt, seed in bench.pairs]
-                bench.pairs = pairs[: 2 if options.quick else options.pairs]
+                model = replace(witness, guidance=guidance, shift=shift)
+                bench = Bench(model, Solver(sampler, scheduler, int(steps)), 1)
+                bench.pairs = list(islice(asked, count))
                 own = "" if shift is None else f", shift {shift:g}"
                 for budget in options.budgets:
                     numbers, found = of_runs(bench, list(bench.runs(reused(budget))), budget)
@@ -124,7 +125,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--guidance", nargs="+", type=float, metavar="SCALE", help="instead of the model's own")
     parser.add_argument("--shifts", nargs="+", type=float, default=[None], metavar="SHIFT", help="likewise")
     parser.add_argument("--budgets", nargs="+", type=float, default=(0.05, 0.15), metavar="SHARE")
-    parser.add_argument("--pairs", type=int, help="of prompt and seed: so many of the first; all without")
+    parser.add_argument("--pairs", type=int, help="of prompt and seed: so many for each row, by turns; all without")
     parser.add_argument("--held-out", action="store_true", help="draw the prompts that the benchmarks judge")
     for name in GIVEN:
         parser.add_argument(f"--{name}", type=float)

@@ -77,7 +77,10 @@ FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20),
 
 @dataclass(frozen=True)
 class Witness:
-    """A trained model, what is asked of it, and how strongly; ``shift``: of its schedule, where not its own."""
+    """A trained model, what is asked of it, and how strongly.
+
+    ``shift``: of a Lumina's schedule where it is not its own, as of pictures of 64 x 64; smaller ones need less.
+    """
 
     name: str
     weights: Path
@@ -152,7 +155,8 @@ class Bench:
         self._decode = loader.decode
         self.patcher, self.encode = loader.load(witness.weights)
         if witness.shift is not None:
-            self.patcher.model.model_sampling.set_parameters(shift=witness.shift, multiplier=1.0)
+            own = witness.shift * witness.side / 64
+            self.patcher.model.model_sampling.set_parameters(shift=own, multiplier=1.0)
         self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts]
         self.counted = Counted(self.patcher.model.diffusion_model)
         self._plain: dict[tuple[str, int, int], Tensor] = {}
