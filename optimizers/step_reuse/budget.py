@@ -22,9 +22,9 @@ class Calibration:
     """How far the final latent is for a sum of errors, as shares of what a seed changes.
 
     After the correction two errors stay: that of the corrected values, and that of predictions made from a wrong
-    latent. Skips are allowed while ``margin * factor * sum ** power`` and the estimate for the report stay inside of
-    the budget. That is ``shown * sum``, or without it ``factor * sum ** power``: a power above 1 fits what the rule
-    decides, but is far too small where long rows of small errors were skipped.
+    latent. Skips are allowed while ``margin * factor * sum ** power`` stays inside of the budget. The estimate for the
+    report is ``shown * sum``, or without it ``factor * sum ** power``: a power above 1 fits what the rule decides, but
+    is far too small where long rows of small errors were skipped.
     """
 
     factor: float
@@ -32,11 +32,11 @@ class Calibration:
     margin: float = 2.0
     shown: float | None = None
 
-    def estimate(self, errors: float) -> float:
-        return float(self.factor * errors**self.power if self.shown is None else self.shown * errors)
-
     def cautious(self, errors: float) -> float:
-        return max(float(self.margin * self.factor * errors**self.power), self.estimate(errors))
+        return float(self.margin * self.factor * errors**self.power)
+
+    def estimate(self, errors: float) -> float:
+        return self.cautious(errors) / self.margin if self.shown is None else self.shown * errors
 
 
 SEEDS = math.sqrt(2)
@@ -104,9 +104,13 @@ class Budget:
         return self.share([math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)])
 
     def allows(self, cost: Distances, part: float) -> bool:
-        """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand."""
+        """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand.
+
+        Nor may the estimate for the report be more than all of it.
+        """
         errors = self._sum(_added(self._pending, _squares(cost)))
-        return self.limit > 0 and self.calibration.cautious(errors) <= self.limit * part
+        inside = self.calibration.cautious(errors) <= self.limit * part
+        return self.limit > 0 and inside and self.calibration.estimate(errors) <= self.limit
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""

@@ -44,8 +44,8 @@ polynomial of that order corrects them afterwards. With one more in a row, the d
 
 LONG = 33
 """Of more steps than these each changes less: at small budgets up to half as many more may follow each other, and one
-more while that takes no more than a third of the allowance. With Euler and 50 steps, four in a row wherever the whole
-allowance let them moved three of eight pictures out of 0.05; within a third of it, none.
+more while that takes no more than a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole
+allowance let them moved three of eight pictures out of 0.05; within a quarter of it, none.
 """
 
 NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
@@ -135,7 +135,7 @@ class Rule:
             return Action.COMPUTE
         distance = place.position - self._guided.newest.place.position
         # Early skips cost more of the budget than late ones, so the allowance grows with the step.
-        part = place.position / steps / (1 if self._in_a_row < longest else 3)
+        part = place.position / steps / (1 if self._in_a_row < longest else 4)
         if self._use_forecast:
             known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
             if known:
