@@ -142,7 +142,7 @@ SAMPLERS: dict[str, Sampler] = {
     "restart": Sampler(webui="restart_sampler", chooses_levels="Restart"),
 }
 """Calibrations were measured with ``benchmarks/step_reuse_constants.py``, on one small transformer with its option
-``--transformer``."""
+``--only transformer``."""
 
 _UNKNOWN = Sampler()
 

@@ -132,7 +132,8 @@ def test_early_skips_leave_the_budget_to_later_ones():
         def begin(self, *args, **kwargs):
             action = super().begin(*args, **kwargs)
             if action is Action.FORECAST:
-                used.append((self.place.position / 20, self.budget.used / 0.01))
+                constants = self.budget.calibration
+                used.append((self.place.position / 20, constants.cautious(self.budget.used / constants.shown) / 0.01))
             return action
 
     used: list[tuple[float, float]] = []
@@ -150,10 +151,10 @@ def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
     assert late.count(Action.FORECAST) <= 1
 
 
-@pytest.mark.parametrize(("steps", "most"), [(20, 2), (50, 3)])
-def test_more_forecasts_follow_each_other_where_a_step_changes_less(steps, most):
+@pytest.mark.parametrize(("steps", "budget", "most"), [(20, 0.05, 2), (50, 0.001, 3), (50, 0.05, 4)])
+def test_more_forecasts_follow_each_other_where_a_step_changes_less(steps, budget, most):
     levels = [*torch.linspace(math.log(10.0), math.log(0.05), steps).exp().tolist(), 0.0]
-    actions, _ = drive(Rule(StepReuseSettings(budget=0.05), levels, solver="euler", unet=True), smooth, levels)
+    actions, _ = drive(Rule(StepReuseSettings(budget=budget), levels, solver="euler", unet=True), smooth, levels)
     rows = "".join("f" if action is Action.FORECAST else " " for action in actions).split()
     assert max(map(len, rows)) == most
 
