@@ -8,6 +8,8 @@ the code generation). What changes pictures is held against itself, put on a new
 pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
 large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
 that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
+transformer: the presets and int8 on a small transformer of today's form; the rows of the picture that is drawn are the
+plain model, the variants in their order, and another seed.
 video: fewer keys and values, and Reuse Steps, on a small Wan that has learned moving icons. Only if it is asked for, as
 its weights have to be made first: ``python demo/training/train_icons.py --geometry icons-video``.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
@@ -28,19 +30,21 @@ from typing import Any
 import torch
 from compile import sample, with_core, with_ours, with_tome
 from pages.plot_peers import plot
+from shared import trained
 from shared.distances import over_fewer_steps, quality
 from shared.measuring import arguments, relative_error
 from shared.record import ROOT, Row, write
 from shared.roof import operations
-from shared.trained import ICONS, ICONS_64, ICONS_VIDEO, SOLVERS, Apply, Bench, Solver, Witness, about_weights, reused
+from shared.trained import ICONS, ICONS_64, SOLVERS, Apply, Bench, Solver, Witness, reused
 from step_caches import controls, fewer_steps, of_comfyui
 
 sys.path.insert(0, str(ROOT / "tests"))
+import icon_words  # noqa: E402
 from comfy_host import checkpoints, in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
 SIDE = 16
-TOME = "Apply ToMe"
+TOME, INT8 = "Apply ToMe", "Quantize int8"
 CACHES = ("ComfyUI EasyCache", "ComfyUI LazyCache", "Reuse Steps")
 REPEATED = {TOME: (TOME,), "ComfyUI TomePatchModel": (TOME,)} | {cache: ("EasyCache",) for cache in CACHES}
 """Changes that do the same again: merging what is merged, skipping what is skipped."""
@@ -61,7 +65,12 @@ PICTURES: dict[str, tuple[Witness, Solver, int | tuple[int, ...]]] = {
     "pictures": (ICONS, SOLVERS[0], 8),
     "large": (HELD_OUT, SOLVERS[0], (13, 15, 17, 18)),
     "few": (HELD_OUT, Solver("euler", "normal", 8), (5, 6, 7)),
-    "video": (replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[:6]), Solver("euler", "simple", 20), 6),
+    "transformer": (
+        replace(trained.ICONS_LUMINA, prompts=ICONS.prompts[8:16]),
+        Solver("euler", "simple", 20),
+        (13, 15, 17, 18, 19),
+    ),
+    "video": (replace(trained.ICONS_VIDEO, prompts=trained.ICONS_VIDEO.prompts[:6]), Solver("euler", "simple", 20), 6),
 }
 """Parts: whose pictures, how they are drawn, and which fewer steps too: these, or from so many tenths of them up."""
 PRESETS = ("quality", "balanced", "fast")
@@ -190,8 +199,13 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(bench: Bench, variants: Mapping[str, Apply], least: int | tuple[int, ...] = 8) -> Iterator[Row]:
-    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``."""
+def pictures(
+    bench: Bench, variants: Mapping[str, Apply], least: int | tuple[int, ...], sheet: list[torch.Tensor]
+) -> Iterator[Row]:
+    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``.
+
+    Latents of the plain model, of the variants and of another seed are put into ``sheet``.
+    """
     work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
     steps, curve = bench.solver.steps, []
     for fewer, numbers, _ in fewer_steps(bench, least):
@@ -199,11 +213,16 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], least: int | tuple[int
         yield Row(f"{fewer} steps", work, quality=numbers)
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
     whole = cost(bench.patcher)
+    sheet += [bench.plain(*pair) for pair in bench.pairs]
     for name, apply in variants.items():
-        found, _ = quality(bench, (one.latent for one in bench.runs(apply)))
-        left = cost(apply(bench.patcher)) / whole
-        found |= over_fewer_steps(found | {"evaluations": left * steps}, curve)
-        yield Row(name, work, quality=found | {"work_left": left})
+        drawn = [one.latent for one in bench.runs(apply)]
+        found, _ = quality(bench, drawn)
+        sheet += drawn
+        if INT8 not in name:  # whose operations are as many, and others
+            left = cost(apply(bench.patcher)) / whole
+            found |= over_fewer_steps(found | {"evaluations": left * steps}, curve) | {"work_left": left}
+        yield Row(name, work, quality=found)
+    sheet += [bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs]
     yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
@@ -220,12 +239,29 @@ def mergers() -> dict[str, Apply]:
     return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
 
 
+def of_transformer() -> dict[str, Apply]:
+    """Return what is judged on a transformer, by name; TomePatchModel does nothing there."""
+    int8 = trained.quantized(trained.ICONS_LUMINA.blank, preset="balanced")
+    both: Apply = lambda patcher: tome(preset="quality")(int8(patcher))  # noqa: E731
+    found = {name: apply for name, apply in presets().items() if name.startswith(TOME)}
+    return found | {f"{INT8}, balanced": int8, f"{INT8}, balanced, and {TOME}, quality": both}
+
+
 def of_video() -> dict[str, Apply]:
     """Return what is judged on videos, by name."""
     thinned = {f"kv_downsample {ratio:g}": tome(method="kv_downsample", ratio=ratio) for ratio in (0.5, 0.75)}
     late = tome(method="kv_downsample", ratio=0.75, start_percent=0.5)
     thinned["kv_downsample 0.75 from half of the steps on"] = late
     return thinned | {f"Reuse Steps {budget:g}": reused(budget) for budget in (0.05, 0.15)}
+
+
+VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
+    "pictures": mergers,
+    "transformer": of_transformer,
+    "video": of_video,
+}
+SEPARATE = ("transformer", "video")
+"""Parts that are only made if they are asked for."""
 
 
 def main() -> None:
@@ -240,19 +276,21 @@ def main() -> None:
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
     for part, (witness, solver, least) in PICTURES.items():
-        if options.only != part and (options.only or part == "video"):
+        if options.only != part and (options.only or part in SEPARATE):
             continue
         bench = Bench(witness, solver, 1)
         bench.pairs = bench.pairs[: 4 if options.quick else None]
-        variants = of_video() if part == "video" else mergers() if part == "pictures" else presets()
-        for row in pictures(bench, variants, least):
+        variants, sheet = VARIANTS.get(part, presets)(), []
+        for row in pictures(bench, variants, least, sheet):
             print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
             rows.append(vars(row))
-        notes |= PICTURES_NOTES | {witness.name: about_weights(witness)}
+        notes |= PICTURES_NOTES | {witness.name: trained.about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
         if options.only in ("large", "few"):
             plot(rows, options.json.with_suffix(".png"))
+        elif options.only == "transformer":
+            icon_words.save_grid(torch.cat(sheet), options.json.with_suffix(".png"), columns=len(bench.pairs))
 
 
 if __name__ == "__main__":

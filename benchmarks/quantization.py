@@ -15,14 +15,13 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from shared.distances import quality
 from shared.measuring import Variant, arguments, measure, relative_error
 from shared.record import ROOT, Row, report
 from shared.roof import peak_speed, speed_note
-from shared.trained import ICONS, SOLVERS, Bench
+from shared.trained import ICONS, SOLVERS, Bench, quantized
 from shared.unets import unet
 from step_caches import controls
 
@@ -163,16 +162,13 @@ def _chosen_layers(model: Any) -> dict[str, float]:
 def measure_quality(quick: bool) -> Iterator[Row]:
     """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
     from paceline.optimizers.hosts.comfyui.model import stack_of
-    from paceline.optimizers.quantization.layer_times import Timing, Timings
 
     bench = Bench(ICONS, SOLVERS[0], 1)
     bench.pairs = bench.pairs[: 4 if quick else None]
-    node, latent = load_nodes()["PacelineQuantizeInt8"], {"samples": bench.witness.blank}
     work = f"{ICONS.name}, {bench.solver.name}, guidance {ICONS.guidance:g}, {len(bench.pairs)} pairs"
     ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}
     for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():
-        with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
-            model = node.execute(model=bench.patcher, latent=latent, **settings).args[0]
+        model = quantized(bench.witness.blank, **settings)(bench.patcher)
         found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
         choices = stack_of(model).techniques[0].policy.choices
         yield Row(name, work, quality=found | {"layers": len(choices.quantized)})
