@@ -25,6 +25,8 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
 	test_templates.py::test_a_template_opens
 
+# Tests start about forty Pythons; without bytecode on disk each of them would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 # Threads that wait for a core sleep; tests/conftest.py says the same to tests. Benchmarks are left as torch has it.
 demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE

@@ -37,7 +37,7 @@ def baseline(name: str) -> torch.Tensor:
 
 
 def _size(name: str) -> int:
-    return 64 if name in ("if-1", "if-2") else 128
+    return {"if-1": 32, "if-2": 64}.get(name, 128)
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -126,7 +126,10 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
         for residual in ("auto", "off"):
             setting = TokenMerging(**FEWER | {"ratio": 0.5}, residual=residual)
             beside = more if residual == "auto" else ()  # compiled by eager, the numbers are the same
-            with optimize(pipeline.pipe, setting, *beside, components=["unet"]):
+            with (
+                torch.compiler.set_stance("force_eager"),
+                optimize(pipeline.pipe, setting, *beside, components=["unet"]),
+            ):
                 found.append(picture(pipeline, **{"steps": STEPS, **options}))
                 assert (f"residual left out: {why}" in said(pipeline)) == (residual == "auto")
         assert torch.equal(*found)
@@ -137,7 +140,7 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
     restore(unet)
 
 
-@pytest.mark.parametrize("name", often(("sd15",), ("sd15", "flux")))
+@pytest.mark.parametrize("name", often(("flux",), ("sd15", "flux")))
 def test_compiled_it_is_the_same_picture_from_two_graphs(name: str) -> None:
     pipeline, found = small(name), []
     compiled = Compile(backend="eager", fullgraph=True, on_error="raise")

@@ -17,9 +17,6 @@ from comfy_host import checkpoints, in_process
 from compiled_models import state, with_model_of_its_own
 from executing import Executor
 
-CHANGES = ("tome_window", "lora", "controlnet")
-"""One of each kind: hooks of ours, other weights, another network beside it."""
-
 
 def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_baseline):
     model = compiled(small.model)
@@ -32,7 +29,8 @@ def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_bas
     assert state(again).graphs == 1
 
 
-@pytest.mark.parametrize("name", often(CHANGES, changes.MODEL_CHANGES))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", changes.MODEL_CHANGES)
 def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, core_node, name):
     change = changes.MODEL_CHANGES[name]
     levels = 2 if name in changes.NEED_LEVELS else 1
@@ -50,7 +48,7 @@ def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, c
     assert not state(model).eager_calls
 
 
-@pytest.mark.parametrize("name", often(CHANGES, changes.SAMPLING_CHANGES))
+@pytest.mark.parametrize("name", often(("controlnet",), changes.SAMPLING_CHANGES))
 def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled, small_baseline, name):
     change = changes.SAMPLING_CHANGES[name]
     expected = small.sample(small.model, **change(small))
@@ -83,14 +81,17 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert f"{recompiles} recompiles" in small.report(model)
 
 
-def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node):
+def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node, small_baseline):
+    """Hooks of ours and other weights; each night every change of a model, above."""
     model = compiled(small.model)
     with_tome = small.tome(model)
+    merged, styled = small.sample(small.tome(small.model)), small.sample(changes.lora(small, core_node, small.model))
+    assert not torch.equal(merged, small_baseline) and not torch.equal(styled, small_baseline)
     for _ in range(2):
-        small.sample(model)
-        small.sample(with_tome)
-        small.sample(changes.lora(small, core_node, model))
-    assert state(model).graphs == 2
+        assert torch.equal(small.sample(model), small_baseline)
+        assert torch.equal(small.sample(with_tome), merged)
+        assert torch.equal(small.sample(changes.lora(small, core_node, model)), styled)
+    assert state(model).graphs == 2 and not state(model).eager_calls
 
 
 def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled):
@@ -197,5 +198,6 @@ def test_where_compiled_code_cannot_keep_it_that_is_said(studio, compiled, scope
     for residual in ("off", "auto"):
         tome = studio.tome(studio.model, method=method, ratio=0.75, residual=residual)
         found.append(compiled(tome, scope=scope))
-    assert torch.equal(*(studio.sample(model, steps=4) for model in found))
+    with torch.compiler.set_stance("force_eager"):
+        assert torch.equal(*(studio.sample(model, steps=4) for model in found))
     assert why in studio.report(found[1])
