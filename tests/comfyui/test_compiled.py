@@ -29,8 +29,8 @@ def compile_with_core(studio, fresh_compiler):
 @pytest.mark.parametrize(
     ("settings", "graphs"),
     [
-        ({"method": "merge"}, 1),
-        ({"method": "kv_downsample", "ratio": 0.75}, 1),
+        pytest.param({"method": "merge"}, 1, marks=pytest.mark.thorough),  # as in its part of the schedule, below
+        pytest.param({"method": "kv_downsample", "ratio": 0.75}, 1, marks=pytest.mark.thorough),
         ({"preset": "balanced"}, 1),
         # Outside of its part of the schedule the node is not there: that is a second graph, and no third.
         ({"method": "merge", "start_percent": 0.2, "end_percent": 0.6}, 2),
