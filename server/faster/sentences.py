@@ -51,8 +51,11 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
 
-def left_open(found: Sequence[Probed], offered: bool) -> list[Phrase]:
-    """Return what a probe could not tell; where nothing is ``offered``, why."""
+def left_open(found: Sequence[Probed], offered: bool, stopped: bool) -> list[Phrase]:
+    """Return what a probe could not tell; where nothing is ``offered``, why.
+
+    Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
+    """
     untried = ", ".join(dict.fromkeys(one.name for one in found if one.untried))
     unclear = ", ".join(dict.fromkeys(one.name for one in found if one.unclear and not offered))
     lines = []
@@ -63,7 +66,9 @@ def left_open(found: Sequence[Probed], offered: bool) -> list[Phrase]:
                 names=unclear,
             )
         )
-    if untried:
+    if stopped:
+        lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
+    elif untried:
         lines.append(
             phrase(
                 "Not tried, as the run has few steps and each is long: {names}. Compare Models measures it.",

@@ -37,7 +37,8 @@ _PARTS = {"loading": "loading", "textEncoding": "text", "decoding": "vae"}
 class Case:
     """One workflow that is made faster: what was asked, and what is known by now.
 
-    ``probed`` has the findings of each sampling, in their order; ``proof`` is None before one has begun.
+    ``probed`` has the findings of each sampling, in their order; ``stopped`` says whether they are not all, as somebody
+    stopped it; ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
@@ -49,6 +50,7 @@ class Case:
     probed: list[list[Probed]] = field(default_factory=list)
     probing: bool = False
     offers: list[Offer] | None = None
+    stopped: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = None
     lock: Any = field(default_factory=Lock)
@@ -70,7 +72,7 @@ class Case:
                 self.probing = True
                 prompt = probing(self.workflow, [plan.wire for plan in self.plans], self.run)
                 return _state("probe", self.run, prompt, lines=[where_time_went(self.seconds)])
-        self.conclude()
+        self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
 
     def probe(self, say: Any) -> None:
@@ -78,17 +80,19 @@ class Case:
 
         Called by a node. What is known when somebody stops it stays.
         """
+        stopped = True
         try:
             self._probe(say)
+            stopped = False
         finally:
-            self.conclude()
+            self.conclude(stopped)
 
-    def conclude(self) -> None:
+    def conclude(self, stopped: bool) -> None:
         """Find the offers once, and free what was kept of the run: a probe that is stopped can end after the answer."""
         with self.lock:
             if self.offers is None:
                 about = self.observer.samplings, self.probed, self.plans, self.choice
-                self.offers = make_offers(*about, sum(self.seconds.values()))
+                self.offers, self.stopped = make_offers(*about, sum(self.seconds.values())), stopped
                 self.observer.forget()
 
     def _probe(self, say: Any) -> None:
@@ -108,7 +112,7 @@ class Case:
     def answer(self) -> Payload:
         offers = self.offers or []
         probed = [one for found in self.probed for one in found]
-        lines = [where_time_went(self.seconds), *left_open(probed, bool(offers))]
+        lines = [where_time_went(self.seconds), *left_open(probed, bool(offers), self.stopped)]
         return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
 
     def prove(self, number: int) -> Payload:

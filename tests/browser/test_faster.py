@@ -90,6 +90,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
     assert "Reuse Steps" in offers(page)[0]  # of which the run itself tells
+    assert "It was stopped before its end" in said(page) and "Not tried" not in said(page)
     page.wait(lambda: page.script(IDLE), "end of the probe")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
     page.wait(lambda: "three seeds" in page.text("dialog"), "proof")

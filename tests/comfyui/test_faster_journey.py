@@ -11,6 +11,8 @@ from cases import often
 from executing import Executor
 from paceline.core.errors import InvalidSetting
 
+STOPPED = "It was stopped before its end, so more may be possible than is said here."
+
 
 def node(kind: str, **inputs: Any) -> dict[str, Any]:
     return {"class_type": kind, "inputs": inputs}
@@ -128,8 +130,32 @@ def test_what_is_known_stays_where_the_probe_is_stopped(comfyui, workflow):
     comfyui.run(began["prompt"])
     assert ask(do="next", run=began["run"])["phase"] == "probe"
     answer = ask(do="next", run=began["run"], stopped=True)
-    assert answer["phase"] == "answer"
+    assert answer["phase"] == "answer" and answer["lines"][-1]["text"] == STOPPED
     assert all(one["label"].startswith("Reuse Steps ") for one in answer["offers"])
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
+    """As if each evaluation took minutes; a run of twelve steps has no room for a second candidate either."""
+    import comfy.model_management as management
+    from paceline.server.faster import state
+
+    monkeypatch.setattr(state, "SPARE", 0.0)
+    began = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(began["prompt"])
+    ask(do="next", run=began["run"])
+    case = state.DESK.case(began["run"])
+
+    def say(share):
+        if share > rounds * 0.9:  # the first round takes ten of its twelve evaluations, and is the only one
+            raise management.InterruptProcessingException
+
+    with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
+        case.probe(say)
+    answer = ask(do="next", run=began["run"])
+    assert any(one.untried for one in case.probed[0]) and answer["phase"] == "answer"
+    said = [line["text"] for line in answer["lines"]]
+    assert said[-1] == STOPPED and not any(one.startswith(("Not tried", "Nothing is expected")) for one in said)
 
 
 def test_a_run_that_does_not_sample_says_so(comfyui, workflow):

@@ -108,6 +108,8 @@ def probe(
 
     done, number, alive, waiting = 0, 0, list[str](), [name for name in sides if name]
     while True:
+        results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
+        alive = [one.name for one in results if one.name in alive and not one.clear and not one.why_not]
         while waiting and done + work([*alive, waiting[0]], TIMED) <= allowed:
             alive.append(waiting.pop(0))
         if not alive or done + work(alive, len(points)) > allowed:
@@ -121,10 +123,7 @@ def probe(
                 if not name:
                     raise
                 refused[name] = str(error)
-        results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
-        alive = [one.name for one in results if one.name in alive and not one.clear and not one.why_not]
         number += 1
-    results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
     say(allowed, allowed, "")
     return results
 
