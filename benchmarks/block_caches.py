@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from pages.plot_step_caches import plot
+from pages.plots import plot
 from shared.measuring import arguments
 from shared.record import report
 from shared.teacache import fitted, teacache
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 # isort: split
 # Found where shared.trained has put their folder.
-from icon_flux import as_of
+from icon_flow import as_of
 from icon_lumina import SIDE
 
 RENAMED = {

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from shared.measuring import arguments, measure, relative_error
+from shared.nodes import tome
 from shared.record import ROOT, Row, report, table, write
 from shared.unets import unet
 
@@ -73,8 +74,7 @@ def with_ours(patcher: Any, **settings: Any) -> Any:
 
 def with_tome(patcher: Any) -> Any:
     """Apply ToMe as it is chosen for images of this size."""
-    settings = {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "auto"}
-    return load_nodes()["PacelineApplyToMe"].execute(model=patcher, **settings).args[0]
+    return tome(method="kv_downsample", ratio=0.75)(patcher)
 
 
 VARIANTS: dict[str, Callable[[Any], Any]] = {

@@ -16,11 +16,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from host_time import step_of
 from models_today import MODELS, Made
 from shared.measuring import arguments, measure, relative_error
 from shared.record import ROOT, Row, report
-from shared.unets import unet
+from shared.unets import step_of, unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import bootstrap, sample  # noqa: E402

@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 from shared.measuring import arguments, measure
+from shared.nodes import tome
 from shared.record import ROOT, Row, report
 from shared.roof import counting, peak_speed, speed_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import transformers  # noqa: E402
 from comfy_host.in_process import bootstrap, sample  # noqa: E402
-from comfy_host.pack import load_nodes, load_pack  # noqa: E402
+from comfy_host.pack import load_pack  # noqa: E402
 
 load_pack()
 from paceline.optimizers.token_merging.kv_downsample import downsampled_side  # noqa: E402
@@ -154,8 +155,7 @@ class Made:
 
     def thinned(self, ratio: float) -> Any:
         """Return the MODEL that Apply ToMe makes of it."""
-        settings = {"preset": "custom", "method": "kv_downsample", "ratio": ratio, "max_downsample": "auto"}
-        return load_nodes()["PacelineApplyToMe"].execute(model=self.plain, **settings).args[0]
+        return tome(method="kv_downsample", ratio=ratio)(self.plain)
 
     def step(self, patcher: Any) -> None:
         """Make one step without guidance."""

@@ -168,7 +168,6 @@ run_stages() {
     bench first_image 300 compile.py --quick --only start
     bench int8_layers 300 quantization.py --quick --only layers
     bench int8_unet 300 quantization.py --quick --only unet
-    bench host_time 300 host_time.py --quick --only sd15
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
     bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
       --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
@@ -193,7 +192,6 @@ run_stages() {
     # Its third part, quality, needs another model, and no GPU.
     bench int8_layers 120 quantization.py --only layers
     bench int8_unet 120 quantization.py --only unet
-    bench host_time 120 host_time.py
     bench memory_frontier 240 memory_frontier.py
     bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
     # The same recipe in diffusers.

@@ -23,13 +23,13 @@ from typing import Any
 import torch
 from shared.distances import in_short
 from shared.measuring import arguments
+from shared.nodes import Apply, reused, tome
 from shared.record import ROOT, Row, table, write
-from shared.trained import ICONS, ICONS_64, Apply, Bench, Solver, Witness, about_weights, reused
+from shared.trained import ICONS, ICONS_64, Bench, Solver, Witness, about_weights
 from torch import Tensor
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import in_process, transformers  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
 from paceline.workbench.comfyui.observer import Observer  # noqa: E402
 from paceline.workbench.comfyui.probe import probe  # noqa: E402
 from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
@@ -148,19 +148,13 @@ class Subject:
         )
 
 
-def merged(preset: str) -> Apply:
-    """Return what puts a preset of Apply ToMe on a model."""
-    given = {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
-    return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **given).args[0]
-
-
 def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
     """Return the rows of one workflow: what was expected of each setting, and what became of the later pictures."""
     torch.set_num_threads(1)
     subject = Subject(workflow, number)
     sampling = subject.observed()
     with torch.inference_mode():
-        found = {one.name: one for one in probe(sampling, {preset: merged(preset) for preset in MERGING})}
+        found = {one.name: one for one in probe(sampling, {preset: tome(preset=preset) for preset in MERGING})}
     settings = {name: propose(sampling, [], limit) or expect(sampling) for name, limit in LIMITS.items()}
     merging = {f"Apply ToMe {name}": [one] for name, one in found.items() if one.error}
     settings |= {name: expect(sampling, probed) for name, probed in merging.items()}
@@ -203,7 +197,7 @@ def _row(
 def _applied(one: Expected) -> Apply:
     def apply(patcher: Any) -> Any:
         for preset in one.names:
-            patcher = merged(preset)(patcher)
+            patcher = tome(preset=preset)(patcher)
         return patcher if one.budget is None else reused(one.budget)(patcher)
 
     return apply

@@ -10,8 +10,6 @@ large: the presets on the icon model for 64 x 64 latents, which has as many toke
 that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
 transformer: the presets and int8 on a small transformer of today's form; the rows of the picture that is drawn are the
 plain model, the variants in their order, and another seed.
-video: fewer keys and values, and Reuse Steps, on a small Wan that has learned moving icons. Only if it is asked for, as
-its weights have to be made first: ``python demo/training/train_icons.py --geometry icons-video``.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -29,19 +27,19 @@ from typing import Any
 
 import torch
 from compile import sample, with_core, with_ours, with_tome
-from pages.plot_peers import plot
+from pages.plots import plot
 from shared import trained
 from shared.distances import over_fewer_steps, quality
 from shared.measuring import arguments, relative_error
+from shared.nodes import Apply, core_tome, reused, tome
 from shared.record import ROOT, Row, write
 from shared.roof import operations
-from shared.trained import ICONS, ICONS_64, SOLVERS, Apply, Bench, Solver, Witness, reused
+from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
 from step_caches import controls, fewer_steps, of_comfyui
 
 sys.path.insert(0, str(ROOT / "tests"))
 import icon_words  # noqa: E402
 from comfy_host import checkpoints, in_process  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
 
 SIDE = 16
 TOME, INT8 = "Apply ToMe", "Quantize int8"
@@ -70,24 +68,10 @@ PICTURES: dict[str, tuple[Witness, Solver, int | tuple[int, ...]]] = {
         Solver("euler", "simple", 20),
         (13, 15, 17, 18, 19),
     ),
-    "video": (replace(trained.ICONS_VIDEO, prompts=trained.ICONS_VIDEO.prompts[:6]), Solver("euler", "simple", 20), 6),
 }
 """Parts: whose pictures, how they are drawn, and which fewer steps too: these, or from so many tenths of them up."""
 PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
-
-
-def tome(**settings: Any) -> Apply:
-    """Return what puts Apply ToMe on a model."""
-    inputs = {"preset": "custom", "method": "auto", "ratio": 0.5, "max_downsample": "auto"} | settings
-    return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **inputs).args[0]
-
-
-def core_tome(ratio: float) -> Apply:
-    """Return what puts ComfyUI's TomePatchModel on a model."""
-    from comfy_extras.nodes_tomesd import TomePatchModel
-
-    return lambda patcher: TomePatchModel.execute(patcher, ratio).args[0]
 
 
 def kjnodes(folder: Path) -> ModuleType:
@@ -247,21 +231,7 @@ def of_transformer() -> dict[str, Apply]:
     return found | {f"{INT8}, balanced": int8, f"{INT8}, balanced, and {TOME}, quality": both}
 
 
-def of_video() -> dict[str, Apply]:
-    """Return what is judged on videos, by name."""
-    thinned = {f"kv_downsample {ratio:g}": tome(method="kv_downsample", ratio=ratio) for ratio in (0.5, 0.75)}
-    late = tome(method="kv_downsample", ratio=0.75, start_percent=0.5)
-    thinned["kv_downsample 0.75 from half of the steps on"] = late
-    return thinned | {f"Reuse Steps {budget:g}": reused(budget) for budget in (0.05, 0.15)}
-
-
-VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
-    "pictures": mergers,
-    "transformer": of_transformer,
-    "video": of_video,
-}
-SEPARATE = ("transformer", "video")
-"""Parts that are only made if they are asked for."""
+VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {"pictures": mergers, "transformer": of_transformer}
 
 
 def main() -> None:
@@ -276,7 +246,7 @@ def main() -> None:
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
     for part, (witness, solver, least) in PICTURES.items():
-        if options.only != part and (options.only or part in SEPARATE):
+        if options.only != part and (options.only or part == "transformer"):  # only if it is asked for
             continue
         bench = Bench(witness, solver, 1)
         bench.pairs = bench.pairs[: 4 if options.quick else None]

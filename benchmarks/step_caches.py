@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-flux|icons-lumina]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]]
 
@@ -20,30 +20,27 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from pages.plot_step_caches import plot
+from pages.plots import plot
 from shared.distances import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
 from shared.measuring import arguments
+from shared.nodes import Apply, reused
 from shared.record import Row, keep, report
 from shared.roof import operations
 from shared.spectrum import spectrum
 from shared.trained import (
     FLOW_SOLVERS,
     ICONS,
-    ICONS_FLUX,
     ICONS_LUMINA,
     SOLVERS,
-    Apply,
     Bench,
     Solver,
     about_weights,
-    reused,
 )
 
 LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
 """Schedules as long as today's models without distillation have them."""
 WITNESSES = {
     "icons": (ICONS, (*SOLVERS, *LONG)),
-    "icons-flux": (ICONS_FLUX, (*FLOW_SOLVERS, *LONG)),
     "icons-lumina": (ICONS_LUMINA, (*FLOW_SOLVERS, *LONG)),
 }
 """Each trained model with the solvers that it is sampled with."""

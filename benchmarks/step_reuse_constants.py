@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 from shared.distances import of_runs
 from shared.measuring import arguments
+from shared.nodes import reused
 from shared.record import Row, keep, report
-from shared.trained import ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, Witness, about_weights, in_process, reused
+from shared.trained import ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, Witness, about_weights, in_process
 
 if TYPE_CHECKING:
     from paceline.optimizers.step_reuse.budget import Calibration

@@ -24,12 +24,12 @@ from typing import Any
 import models_today
 import torch
 from shared.measuring import arguments, wait
+from shared.nodes import core_tome, tome
 from shared.record import ROOT, Row, keep, report
 from shared.unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import random_conditioning, sample  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
 from paceline.optimizers.hosts.comfyui.model import stack_of  # noqa: E402
 from paceline.optimizers.token_merging import PRESETS  # noqa: E402
 from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps  # noqa: E402
@@ -56,22 +56,17 @@ Draw = Callable[[Any, int], object]
 
 def apply(model: Any, name: str, kind: str = "") -> Any:
     """Return ``model``, of a key of ``SECOND_LEVEL`` or a transformer, with the node that a variant stands for."""
-    from comfy_extras.nodes_tomesd import TomePatchModel
-
     if name == NONE:
         return model
     if name == CORE:
-        return TomePatchModel.execute(model, 0.5).args[0]
-    inputs: dict[str, Any] = {"preset": "custom", "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
-    for preset in PRESETS:
-        inputs |= {"preset": preset} if name == f"preset {preset}" else {}
-        if name == NOT_ADDED.format(preset):
-            inputs |= PRESETS[preset] | {"residual": "off", "max_downsample": SECOND_LEVEL.get(kind, "auto")}
-            inputs.pop("alone", None)
-    found = load_nodes()["PacelineApplyToMe"].execute(model=model, **(inputs | SINGLE.get(name, {}))).args[0]
+        return core_tome(0.5)(model)
+    preset, _, not_added = name.removeprefix("preset ").partition(", ")
+    if not not_added:
+        return tome(**(SINGLE.get(name) or {"preset": preset}))(model)
+    settings = {key: value for key, value in PRESETS[preset].items() if key != "alone"}
+    found = tome(**settings | {"residual": "off", "max_downsample": SECOND_LEVEL.get(kind, "auto")})(model)
     policy = policy_of(found)
-    if name.endswith("not added"):
-        policy.method = policy.method.beside_residual()
+    policy.method = policy.method.beside_residual()
     return found
 
 

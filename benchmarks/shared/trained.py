@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from .nodes import Apply
 from .record import ROOT
 from .roof import Counted
 
@@ -27,12 +28,6 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "d
 import icon_data  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
-from comfy_host.paths import cache_dir  # noqa: E402
-
-NODE = "PacelineReuseSteps"
-BUDGETS = (0.02, 0.05, 0.15)
-Apply = Callable[[Any], Any]
-"""Makes the MODEL of a variant from the plain one, anew for each run."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +82,13 @@ class Witness:
     weights: Path
     prompts: tuple[str, ...]
     guidance: float
-    frames: int = 0
     side: int = 32
     shift: float | None = None
 
     @property
     def blank(self) -> Tensor:
-        """The empty latent, ``[1, 4, side, side]``, of a video ``[1, 4, frames, side, side]``."""
-        return torch.zeros(1, 4, *([self.frames] if self.frames else []), self.side, self.side)
+        """The empty latent, ``[1, 4, side, side]``."""
+        return torch.zeros(1, 4, self.side, self.side)
 
 
 def _config(weights: Path) -> dict[str, Any]:
@@ -117,23 +111,10 @@ ICONS = Witness(
 """Some of the captions were held out when the model was trained."""
 ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS[64], prompts=ICONS.prompts[:8], side=64)
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
-ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
-"""Flux in small, made by ``python demo/training/train_icons.py --geometry icons-flux``."""
 ICONS_LUMINA = replace(
     ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS[16], side=_config(icon_data.WEIGHTS[16])["side"]
 )
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
-ICONS_VIDEO = Witness(
-    "moving icons",
-    cache_dir() / "icons_video" / "icons_video.safetensors",
-    (
-        "red heart left", "blue star grow", "green house turn", "purple fish right", "orange moon down",
-        "pink key up", "cyan umbrella turn", "yellow cloud grow",
-    ),
-    3.0,
-    8,
-)  # fmt: skip
-"""Wan in small, made by ``python demo/training/train_icons.py --geometry icons-video``."""
 
 
 @dataclass
@@ -177,8 +158,8 @@ class Bench:
         )
 
     def pictures(self, latent: Tensor) -> Tensor:
-        """Return pictures, or the frames of a video, ``[batch, height, width, 3]``."""
-        return self._decode(latent.transpose(1, 2).flatten(0, 1) if self.witness.frames else latent, scale=1)
+        """Return pictures ``[batch, height, width, 3]``."""
+        return self._decode(latent, scale=1)
 
     def plain(self, prompt: str, seed: int, steps: int | None = None) -> Tensor:
         """Return what the plain model draws."""
@@ -217,16 +198,6 @@ def _estimate(patcher: Any) -> float:
 
     technique = stack_of(patcher).find("step_reuse")
     return technique.policy.outcome.share if technique else 0.0
-
-
-def settings_of(budget: float) -> dict[str, Any]:
-    """Return the inputs of Reuse Steps."""
-    return {"budget": budget, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
-
-
-def reused(budget: float) -> Apply:
-    """Return what puts Reuse Steps on a model."""
-    return lambda patcher: load_nodes()[NODE].execute(model=patcher, **settings_of(budget)).args[0]
 
 
 def quantized(blank: Tensor, **settings: Any) -> Apply:

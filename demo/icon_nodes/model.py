@@ -66,12 +66,6 @@ class UNetConfig(comfy.supported_models.SD15):
         return model_type.V_PREDICTION if self.v_prediction else model_type.EPS
 
 
-class FluxConfig(comfy.supported_models.FluxSchnell):
-    """Flux schnell in small: the transformer that demo/training/train_icons.py trains on icons."""
-
-    latent_format = PictureLatent
-
-
 class LuminaConfig(comfy.supported_models.Lumina2):
     """Lumina 2 in small: the image transformer that demo/training/train_icons.py trains on icons.
 
@@ -107,7 +101,7 @@ class WanConfig(comfy.supported_models.WAN21_T2V):
     sampling_settings = {"shift": 1.0}
 
 
-FLOW_CONFIGS = {"flux": FluxConfig, "lumina2": LuminaConfig, "wan2.1": WanConfig}
+FLOW_CONFIGS = {"lumina2": LuminaConfig, "wan2.1": WanConfig}
 
 
 class TextTable:

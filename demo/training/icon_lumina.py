@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import icon_flux
+import icon_flow
 import icon_net
 import torch
 from comfy_host import in_process
@@ -55,7 +55,7 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "side": args.size,
     }
     network = NextDiT(**settings, dtype=torch.float32, operations=comfy.ops.disable_weight_init)
-    icon_flux.initialise(network, "adaLN", "final_layer")
+    icon_flow.initialise(network, "adaLN", "final_layer")
     return network, settings
 
 
@@ -69,5 +69,5 @@ class Net(icon_net.Net):
         middle = (apart - 1) / 2
         grid = {"scale_x": apart, "scale_y": apart, "shift_x": middle, "shift_y": middle}
         options = {"rope_options": grid}
-        with icon_flux.attention_for(noisy.device):
-            return self.unet(noisy, icon_flux.as_of(level, apart), text, text.shape[1], transformer_options=options)
+        with icon_flow.attention_for(noisy.device):
+            return self.unet(noisy, icon_flow.as_of(level, apart), text, text.shape[1], transformer_options=options)

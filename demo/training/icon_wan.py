@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import icon_flux
+import icon_flow
 import icon_net
 import torch
 from comfy_host import in_process
@@ -37,7 +37,7 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
         "num_layers": int(args.mult),
     }
     network = WanModel(**settings, dtype=torch.float32, operations=comfy.ops.disable_weight_init)
-    icon_flux.initialise(network, "cross_attn.o", "head.head", "time_projection.1")
+    icon_flow.initialise(network, "cross_attn.o", "head.head", "time_projection.1")
     return network, settings
 
 
@@ -47,5 +47,5 @@ class Net(icon_net.Net):
     def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Predict noise - video for noisy videos [B, 4, F, H, W], noise levels [B] in 0..1 and word ids."""
         text = self.embedding[ids] + self.position
-        with icon_flux.attention_for(noisy.device):
+        with icon_flow.attention_for(noisy.device):
             return self.unet(noisy, level * 1000, context=text)

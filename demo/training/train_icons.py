@@ -5,8 +5,6 @@ v-prediction on Stable Diffusion 1.5's noise schedule; 4.3 million parameters at
     python demo/training/train_icons.py
 From these weights at 64 x 64:
     python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
-A transformer, 4.4 million parameters, 64 tokens; core samples it as Flux schnell, with FLOW:
-    python demo/training/train_icons.py --geometry icons-flux --precision bf16
 An image transformer of today's form, 11.7 million, 64 tokens, then 256, then 1,024; core: Lumina 2:
     python demo/training/train_icons.py --geometry icons-lumina --size 16 --precision bf16 --processes 1 --compile
 A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
@@ -32,7 +30,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import icon_data  # noqa: E402
-import icon_flux  # noqa: E402
+import icon_flow  # noqa: E402
 import icon_lumina  # noqa: E402
 import icon_motion  # noqa: E402
 import icon_net  # noqa: E402
@@ -44,10 +42,6 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
     "icons": {
         "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "top": "input", "batch": 16,
         "lr": 1.5e-3, "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
-    },
-    "icons-flux": {
-        "size": 32, "channels": 160, "mult": "2,6", "context": 128, "heads": 5, "top": "input", "batch": 32,
-        "lr": 3e-3, "seconds": 2700.0, "out": cache_dir() / "icons_flux" / "icons_flux.safetensors",
     },
     "icons-lumina": {
         "size": 64, "channels": 256, "mult": "9", "context": 128, "heads": 8, "top": "input", "batch": 48, "lr": 3e-3,
@@ -130,7 +124,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
     video = args.geometry == "icons-video"
     lumina = args.geometry == "icons-lumina"
-    flow = video or lumina or args.geometry == "icons-flux"
+    flow = video or lumina
     source: Any = (icon_motion.Motions if video else icon_data.Icons)(args.work, args.size)
     captions = source.captions
     words = icon_words.vocabulary(captions)
@@ -141,11 +135,11 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     null = tokens([""])
 
     if flow:
-        kind: Any = icon_wan if video else icon_lumina if lumina else icon_flux
+        kind: Any = icon_wan if video else icon_lumina
         unet, settings = kind.build(args, device)
         net = kind.Net(unet, len(words), args.context)
         stronger = args.size / 32 if lumina else 1.0
-        draw, top = partial(icon_flux.sample, frames=icon_motion.FRAMES * video, stronger=stronger), 1.0
+        draw, top = partial(icon_flow.sample, frames=icon_motion.FRAMES * video, stronger=stronger), 1.0
     else:
         unet_class, operations, sigmas = icon_net.import_unet(device)
         alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
@@ -226,7 +220,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         # One noise level from each of `count` equal strata: less variance in the gradient for the same work.
         level = (torch.arange(count, device=device) + torch.rand(count, device=device)) / count
         if flow:
-            level = icon_flux.levels(level, stronger)
+            level = icon_flow.levels(level, stronger)
             a = 1.0 - level.view(each)
         else:
             level = levels[(level * len(alpha)).long().clamp_max(len(alpha) - 1)]

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 def test_each_setting_has_the_geometrys_default_and_can_be_given():
     small = train_icons.parse([])
     assert (small.size, small.channels, small.batch, small.seconds) == (32, 32, 16, 5400.0)
-    given = train_icons.parse(["--geometry", "icons-flux", "--batch", "3"])
-    assert (given.size, given.channels, given.batch) == (32, 160, 3)
+    given = train_icons.parse(["--geometry", "icons-lumina", "--batch", "3"])
+    assert (given.size, given.channels, given.batch) == (64, 256, 3)
 
 
 @pytest.mark.thorough

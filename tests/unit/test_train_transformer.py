@@ -15,13 +15,12 @@ pytestmark = pytest.mark.slow
 LEVEL = 0.6
 
 
-@pytest.fixture(params=["icons-flux", "icons-lumina", "icons-video"])
+@pytest.fixture(params=["icons-lumina", "icons-video"])
 def drawn(request, tmp_path, monkeypatch):
     """An untrained net, the same weights as a MODEL of ComfyUI's, and the size of a latent."""
     in_process.bootstrap()
     monkeypatch.syspath_prepend(str(ROOT / "demo" / "icon_nodes"))
     import comfy.model_management
-    import icon_flux
     import icon_lumina
     import icon_net
     import icon_wan
@@ -30,7 +29,6 @@ def drawn(request, tmp_path, monkeypatch):
     monkeypatch.setattr(comfy.model_management, "in_training", False)  # build() switches it on
     torch.manual_seed(0)
     kind, blocks, size = {
-        "icons-flux": (icon_flux, "1,2", (1, 4, 32, 32)),
         "icons-lumina": (icon_lumina, "2", (1, 4, 32, 32)),
         "icons-video": (icon_wan, "2", (1, 4, 8, 32, 32)),
     }[request.param]

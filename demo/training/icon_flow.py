@@ -1,67 +1,17 @@
-"""The transformer that learns the icons: ComfyUI's own Flux in small, trained as its family is, by flow matching."""
+"""Flow matching, by which the transformers learn: the start, the noise levels, and pictures to look at."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import icon_net
 import torch
-from comfy_host import in_process
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SPREAD = 1.4
 """Of the noise levels: logit-normal (arXiv 2403.03206), wider than there, so that both ends are learned."""
-
-
-def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, dict[str, Any]]:
-    """Return an untrained Flux network and its configuration, which goes into the weights file.
-
-    ``args.channels``: width; ``args.mult``: numbers of double and of single blocks.
-    """
-    in_process.bootstrap(cpu=device.type == "cpu")
-    import comfy.model_management
-    import comfy.ops
-    from comfy.ldm.flux.model import Flux
-
-    comfy.model_management.in_training = True  # ComfyUI's kernel for rotary embeddings has no gradient
-
-    class Operations(comfy.ops.disable_weight_init):
-        """Operations whose norms keep their input: the blocks of Flux add to it in place, and gradients need it."""
-
-        class LayerNorm(comfy.ops.disable_weight_init.LayerNorm):
-            """See above."""
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return super().forward(x.clone())
-
-    double, single = (int(value) for value in args.mult.split(","))
-    head = args.channels // args.heads
-    side = head * 7 // 32 * 2  # of a head, for each direction in the picture: Flux's own share
-    settings = {
-        "image_model": "flux",
-        "in_channels": 4,
-        "out_channels": 4,
-        "patch_size": 4,
-        "vec_in_dim": args.context,
-        "context_in_dim": args.context,
-        "hidden_size": args.channels,
-        "mlp_ratio": 4.0,
-        "num_heads": args.heads,
-        "depth": double,
-        "depth_single_blocks": single,
-        "axes_dim": [head - 2 * side, side, side],
-        "theta": 10000,
-        "qkv_bias": True,
-        "guidance_embed": False,
-        "txt_ids_dims": [],
-    }
-    network = Flux(**settings, dtype=torch.float32, operations=Operations)
-    initialise(network, "mod", "final_layer")
-    return network, settings
 
 
 def initialise(network: nn.Module, *silent: str) -> None:
@@ -87,16 +37,6 @@ def initialise(network: nn.Module, *silent: str) -> None:
 def attention_for(device: torch.device) -> AbstractContextManager[None]:
     """Return what chooses an attention: on processor cores the gradient of the fused one took two fifths of a step."""
     return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
-
-
-class Net(icon_net.Net):
-    """Flux plus text table; the mean of the words takes the place of the pooled text."""
-
-    def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """Predict noise - picture for noisy pictures [B, 4, H, W], noise levels [B] in 0..1 and word ids."""
-        text = self.embedding[ids] + self.position
-        with attention_for(noisy.device):
-            return self.unet(noisy, level, context=text, y=text.mean(1))
 
 
 def levels(even: torch.Tensor, stronger: float = 1.0) -> torch.Tensor:
