@@ -210,14 +210,3 @@ LENS: dict[str, Any] = {
     "enc_hidden_dim": TEXT_CHANNELS // 4,
     "axes_dims_rope": (4, 6, 6),
 }
-
-ACE_STEP: dict[str, Any] = {
-    "audio_model": "ace",
-    "num_layers": 2,
-    "attention_head_dim": 8,
-    "num_attention_heads": 4,
-    "text_embedding_dim": 48,
-    "lyric_encoder_vocab_size": 32,
-    "lyric_hidden_size": 64,
-    "max_width": 64,
-}

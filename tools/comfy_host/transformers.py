@@ -15,7 +15,6 @@ import torch
 from .checkpoints import _base_model, _patcher
 from .paths import host_dir
 from .transformer_settings import (
-    ACE_STEP,
     ANIMA,
     BOOGU,
     CHROMA,
@@ -204,19 +203,6 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settin
             table = base.diffusion_model.adaln_t_table
             table.copy_(torch.linspace(-1, 1, table.numel()).view_as(table).sin())
     return _patcher(base, seed)
-
-
-def ace_step() -> Any:
-    """Return a MODEL of ACE-Step, which draws sound alone; its encoder of lyrics, always large, hands them on."""
-    import comfy.supported_models
-
-    class Lyrics(torch.nn.Module):
-        def forward(self, lyrics: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
-            return lyrics, None
-
-    base = _base_model(comfy.supported_models.ACEStep, ACE_STEP, torch.float32, "cpu")
-    base.diffusion_model.lyric_encoder = Lyrics()
-    return _patcher(base, 0)
 
 
 def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> Any:
