@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from shared.measuring import Variant, arguments, measure, relative_error
 from shared.record import ROOT, Row, report
-from shared.roof import peak_speed, speed_note
+from shared.roof import peak_speed, place, speed_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_pack  # noqa: E402
@@ -39,7 +39,7 @@ MOST_PLAIN = 2**32
 
 def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, rounds: int) -> list[Row]:
     """Measure one call with every backend that takes it."""
-    device, dtype = _place()
+    device, dtype = place()
     batch, heads, queries, keys, channels = sizes
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
@@ -69,14 +69,9 @@ def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, roun
     return found
 
 
-def _place() -> tuple[torch.device, torch.dtype]:
-    on_gpu = torch.cuda.is_available()
-    return torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
-
-
 def main() -> None:
     options = arguments(__doc__.splitlines()[0])
-    device, dtype = _place()
+    device, dtype = place()
     speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
     with torch.inference_mode():

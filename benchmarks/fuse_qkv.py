@@ -19,6 +19,7 @@ import torch
 from models_today import MODELS, Made
 from shared.measuring import arguments, measure, relative_error
 from shared.record import ROOT, Row, report
+from shared.roof import place
 from shared.unets import step_of, unet
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -51,7 +52,7 @@ NOTES = {
 
 def products(name: str, tokens: int, channels: int, rounds: int) -> list[Row]:
     """Measure the three products of one layer."""
-    device, dtype = _place()
+    device, dtype = place(torch.bfloat16)
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(3 * channels, channels, generator=generator).to(device, dtype) / channels**0.5
     x = torch.randn(1, tokens, channels, generator=generator).to(device, dtype)
@@ -75,7 +76,7 @@ def step(work: str, plain: Any, run: Callable[[Any], Any], rounds: int) -> list[
 
 def unet_step(name: str, layout: str, width: int, side: int, rounds: int) -> list[Row]:
     """Measure one call of a UNet, as the sampler makes it."""
-    model = unet(layout, width, _place()[1], cpu=not torch.cuda.is_available())
+    model = unet(layout, width, place(torch.bfloat16)[1], cpu=not torch.cuda.is_available())
 
     def run(patcher: Any) -> torch.Tensor:
         torch.manual_seed(0)
@@ -87,7 +88,7 @@ def unet_step(name: str, layout: str, width: int, side: int, rounds: int) -> lis
 
 def transformer_step(name: str, part: int, rounds: int) -> list[Row]:
     """Measure one step of a transformer's block in ComfyUI's sampler."""
-    made = Made(MODELS[name], part, _place()[1])
+    made = Made(MODELS[name], part, place(torch.bfloat16)[1])
 
     def run(patcher: Any) -> torch.Tensor:
         words = made.words
@@ -96,11 +97,6 @@ def transformer_step(name: str, part: int, rounds: int) -> list[Row]:
 
     size = "" if part == 1 else f", 1/{part} of the width and of the tokens"
     return step(f"{MODELS[name].name}, one block{size}", made.plain, run, rounds)
-
-
-def _place() -> tuple[torch.device, torch.dtype]:
-    on_gpu = torch.cuda.is_available()
-    return torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16 if on_gpu else torch.float32
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import torch
 from shared.measuring import arguments, measure
 from shared.nodes import tome
 from shared.record import ROOT, Row, report
-from shared.roof import counting, peak_speed, speed_note
+from shared.roof import counting, peak_speed, place, speed_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import transformers  # noqa: E402
@@ -220,7 +220,7 @@ def main() -> None:
     on_gpu = torch.cuda.is_available()
     bootstrap(cpu=not on_gpu)
     part = 16 if options.quick else 1 if on_gpu else 4
-    dtype, device = (torch.bfloat16, torch.device("cuda")) if on_gpu else (torch.float32, torch.device("cpu"))
+    device, dtype = place(torch.bfloat16)
     speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
     with torch.inference_mode():

@@ -20,7 +20,7 @@ import torch
 from shared.distances import quality
 from shared.measuring import Variant, arguments, measure, relative_error
 from shared.record import ROOT, Row, report
-from shared.roof import peak_speed, speed_note
+from shared.roof import peak_speed, place, speed_note
 from shared.trained import ICONS, SOLVERS, Bench, quantized
 from shared.unets import unet
 from step_caches import controls
@@ -72,8 +72,7 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
     from paceline.optimizers.quantization.layer_times import Shape, Timings
     from paceline.optimizers.quantization.rounding import quantize_weight
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plain = torch.float32 if device.type == "cpu" else torch.float16
+    device, plain = place()
     kernel, _ = Timings(device, plain).fastest(available(device)[0], Shape(4096, 1280, 1280))
     rows: list[Row] = []
     for name in QUICK_LAYERS if quick else LAYERS:
@@ -184,8 +183,7 @@ def main() -> None:
     notes: dict[str, str] = {}
     with torch.inference_mode():
         if options.only != "quality":
-            on_gpu = torch.cuda.is_available()
-            device, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
+            device, dtype = place()
             speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
             rows += measure_layers(options.quick, speed) if options.only != "unet" else []
             rows += measure_unet(options.quick, speed) if options.only != "layers" else []

@@ -73,6 +73,12 @@ def speed_note(speeds: dict[torch.dtype, float]) -> dict[str, str]:
             "over the time"}  # fmt: skip
 
 
+def place(low: torch.dtype = torch.float16) -> tuple[torch.device, torch.dtype]:
+    """Return where benchmarks run: on the GPU in ``low``, or on the processor in fp32."""
+    on_gpu = torch.cuda.is_available()
+    return torch.device("cuda" if on_gpu else "cpu"), low if on_gpu else torch.float32
+
+
 class Counted:
     """Counts the pictures that a network computes: what a wrapper of ComfyUI spares it is not counted."""
 
