@@ -72,7 +72,7 @@ def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, roun
 def main() -> None:
     options = arguments(__doc__.splitlines()[0])
     device, dtype = place()
-    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
+    speed = peak_speed(dtype, device, options.quick)
     rows: list[Row] = []
     with torch.inference_mode():
         for name, sizes in (QUICK if options.quick else CALLS).items():

@@ -221,7 +221,7 @@ def main() -> None:
     bootstrap(cpu=not on_gpu)
     part = 16 if options.quick else 1 if on_gpu else 4
     device, dtype = place(torch.bfloat16)
-    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
+    speed = peak_speed(dtype, device, options.quick)
     rows: list[Row] = []
     with torch.inference_mode():
         lacking = transformers.lacking()

@@ -184,7 +184,7 @@ def main() -> None:
     with torch.inference_mode():
         if options.only != "quality":
             device, dtype = place()
-            speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
+            speed = peak_speed(dtype, device, options.quick)
             rows += measure_layers(options.quick, speed) if options.only != "unet" else []
             rows += measure_unet(options.quick, speed) if options.only != "layers" else []
             notes |= NOTES | speed_note({dtype: speed})

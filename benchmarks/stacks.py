@@ -171,7 +171,7 @@ def main() -> None:
             contenders.append(Contender(variant.name, run, dtype, time.perf_counter() - begun, drawn.float()))
             print(f"{variant.name}: first image after {contenders[-1].first_image:.1f} s", file=sys.stderr, flush=True)
             if dtype not in speeds:
-                speeds[dtype] = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
+                speeds[dtype] = peak_speed(dtype, device, options.quick)
             if not flops:
                 flops = operations(run)
             # At once, so that a stage that ends in the middle of compiling the next one has this one's time.

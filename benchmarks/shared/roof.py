@@ -38,23 +38,20 @@ def _attention_operations(query: Any, key: Any, value: Any, *_: Any, **__: Any) 
     return int(sdpa_flop_count(query, key, value))
 
 
-def peak_speed(
-    dtype: torch.dtype, device: torch.device, side: int | None = None, seconds: float | None = None
-) -> float:
+def peak_speed(dtype: torch.dtype, device: torch.device, quick: bool = False) -> float:
     """Return the operations a second of the fastest large matrix product on this device.
 
     Args:
         dtype: of the matrices.
         device: where; on a processor with as many threads as torch may use.
-        side: of the matrices; by default 8192 on a GPU and 2048 on a processor.
-        seconds: how long to look for the fastest.
+        quick: for rehearsals, with small matrices and without looking for long.
     """
     from paceline.core.devices import synchronize
 
-    side = side or (8192 if device.type == "cuda" else 2048)
+    side = 512 if quick else 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     fastest, begun, count = float("inf"), time.perf_counter(), 0
-    while count < 8 or time.perf_counter() - begun < (SHORTEST_SEARCH if seconds is None else seconds):
+    while count < 8 or time.perf_counter() - begun < (0.0 if quick else SHORTEST_SEARCH):
         synchronize(device)
         started = time.perf_counter()
         a @ b
