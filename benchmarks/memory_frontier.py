@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property, partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from shared.measuring import arguments, peak_memory
-from shared.record import ROOT, keep, write
+from shared.record import ROOT, Row, keep, report
 from shared.unets import unet
 from token_reduction import NONE, apply, chosen
 
@@ -51,27 +51,6 @@ ATTENTION = {
     "best": "ComfyUI's PyTorch attention",
     "plain": "attention_basic of ComfyUI: all scores at once, as before fused attention",
 }
-
-
-@dataclass
-class Frontier:
-    """The largest image that fits.
-
-    Attributes:
-        name: the variant.
-        work: how attention is computed.
-        budget_gib: what a step may take beyond the weights.
-        pixels: side of the largest image that fits; 0 if none of those tried.
-        pixels_failed: side of the next larger one, which ran out of memory; None if no larger one was tried.
-        peak_memory_bytes: most memory that tensors of the step that fits hold at once.
-    """
-
-    name: str
-    work: str
-    budget_gib: float
-    pixels: int
-    pixels_failed: int | None
-    peak_memory_bytes: int
 
 
 def plain_attention(func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -174,7 +153,7 @@ class Steps:
         return index, failed, self._peaks[self.sides[index]] if index >= 0 else 0
 
 
-def measure_alone(name: str, key: str, size: float, sides: list[int], width: int, threads: int) -> Frontier:
+def measure_alone(name: str, key: str, size: float, sides: list[int], width: int, threads: int) -> Row:
     """Find one frontier. Runs in a process of its own: what an earlier one has kept would count for this one."""
     on_gpu = torch.cuda.is_available()
     torch.set_num_threads(threads)
@@ -185,21 +164,9 @@ def measure_alone(name: str, key: str, size: float, sides: list[int], width: int
         if key == "plain":
             variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
         index, failed, peak = Steps(variant, sides, Limit()).frontier(size * GIB)
-    fits = 8 * sides[index] if index >= 0 else 0
-    return Frontier(name, ATTENTION[key], size, fits, None if failed is None else 8 * sides[failed], peak)
-
-
-def table(rows: list[Frontier]) -> str:
-    """Return one block for each attention, one line for each variant, one column for each budget, in pixels."""
-    lines: list[str] = []
-    for attention in dict.fromkeys(row.work for row in rows):
-        budgets = sorted({row.budget_gib for row in rows if row.work == attention})
-        lines += ["", attention, f"  {'':20}" + "".join(f"{size:>10g} GiB" for size in budgets)]
-        for name in dict.fromkeys(row.name for row in rows):
-            found = {row.budget_gib: row for row in rows if (row.work, row.name) == (attention, name)}
-            shown = (f"{found[size].pixels}{'' if found[size].pixels_failed else ' or more'}" for size in budgets)
-            lines.append(f"  {name:20}" + "".join(f"{text:>14}" for text in shown))
-    return "\n".join(lines)
+    found = {"pixels": 8.0 * sides[index] if index >= 0 else 0.0}
+    found |= {} if failed is None else {"pixels_failed": 8.0 * sides[failed]}
+    return Row(name, f"{ATTENTION[key]}; {size:g} GiB beyond the weights", peak_memory_bytes=peak, quality=found)
 
 
 def main() -> None:
@@ -210,7 +177,7 @@ def main() -> None:
     largest = 64 if options.quick else LARGEST[device]
     sides = options.latents or list(range(SMALLEST, largest + 1, STEP))
     names = chosen(options.variants, VARIANTS[:2] if options.quick else VARIANTS)
-    rows: list[Frontier] = []
+    rows: list[Row] = []
     for key in ATTENTION:
         if options.only not in (None, key):
             continue
@@ -221,16 +188,14 @@ def main() -> None:
                     row = process.submit(measure_alone, *work).result()
                 rows.append(row)
                 keep([asdict(row)], NONE)
-                done = f"{row.name}, {row.budget_gib:g} GiB, {key} attention: {row.pixels}"
-                print(done, file=sys.stderr, flush=True)
-    print(table(rows))
-    if options.json:
-        notes = {
-            "budget_gib": "beyond the weights, with the allocator (GPU) or the process (CPU) really limited to it",
-            "pixels": "side of a square image, in steps of 64; one step of SD1.5 at full width, batch 1, no guidance",
-            "pixels_failed": "the next size, which ran out of memory; none if no larger one was tried",
-        }
-        write(options.json, [asdict(row) for row in rows], NONE, notes)
+                print(f"{row.name}, {row.work}: {row.quality['pixels']:g}", file=sys.stderr, flush=True)
+    notes = {
+        "beyond the weights": "with the allocator (GPU) or the process (CPU) really limited to it",
+        "pixels": "side of the largest square image that fits, in steps of 64, 0 if none; one step of SD1.5 at full "
+        "width, batch 1, no guidance",
+        "pixels_failed": "the next size, which ran out of memory; none if no larger one was tried",
+    }
+    report(rows, NONE, options.json, notes)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def stages(path: Path) -> dict[str, Stage]:
             stage |= entry["about"]
         else:
             row = entry["row"]
-            stage["rows"][row.get("work"), row.get("name"), row.get("budget_gib")] = row
+            stage["rows"][row.get("work"), row.get("name")] = row
     return {name: stage | {"rows": list(stage["rows"].values())} for name, stage in found.items()}
 
 
