@@ -7,6 +7,9 @@ From these weights at 64 x 64:
     python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
 An image transformer of today's form, 11.7 million, 64 tokens, then 256, then 1,024; core: Lumina 2:
     python demo/training/train_icons.py --geometry icons-lumina --size 16 --precision bf16 --processes 1 --compile
+From these weights, with a UNet as teacher, which a step of few pictures needs:
+    python demo/training/train_icons.py --geometry icons-lumina --size 32 --init icons16_lumina.safetensors --batch 16 \
+        --precision bf16 --processes 1 --compile --teacher benchmarks/weights/icons32.safetensors
 A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
     python demo/training/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
 """
@@ -34,6 +37,7 @@ import icon_flow  # noqa: E402
 import icon_lumina  # noqa: E402
 import icon_motion  # noqa: E402
 import icon_net  # noqa: E402
+import icon_teacher  # noqa: E402
 import icon_wan  # noqa: E402
 import icon_words  # noqa: E402
 from comfy_host.paths import cache_dir  # noqa: E402
@@ -87,6 +91,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="file for the weights")
     parser.add_argument("--work", type=Path, help="data, checkpoint, grids")
     parser.add_argument("--init", type=Path, help="start from the weights in this file instead of random ones")
+    parser.add_argument(
+        "--teacher", type=Path, help="weights of a UNet of that size, for an image transformer to learn from"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --work")
     parser.add_argument("--save-every", type=float, default=240.0, help="seconds between checkpoints")
     parser.add_argument("--drawn", type=int, default=24, help="pictures in the last grid; those before have a quarter")
@@ -149,6 +156,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         icon_net.initialise(unet)
         net = icon_net.Net(unet, len(words), args.context)
         draw, top = partial(icon_net.sample, alpha=alpha), len(alpha) - 1
+    teacher = icon_teacher.Teacher(args.teacher, device) if args.teacher else None
     if args.init:
         icon_net.warm_start(net, args.init, words)
     net = net.to(device, memory_format=torch.preserve_format if video else torch.channels_last)
@@ -228,16 +236,23 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a model that
         # has seen only that reads mean colours from noise. So it sees pure noise there as well.
         pure = torch.rand(count, device=device) < PURE_NOISE
+        if teacher:
+            level = teacher.nearest(level)
         level = torch.where(pure, top, level)
         a = torch.where(pure.view(each), 0.0, a)
         s = 1.0 - a if flow else (1.0 - a**2).sqrt()
         noise = torch.randn_like(clean)
-        text = torch.where(torch.rand(count, 1, device=device) < 0.1, null, tokens(picked))
+        picked = ["" if chance < 0.1 else text for chance, text in zip(torch.rand(count), picked, strict=True)]
+        text = tokens(picked)
         noisy = a * clean + s * noise
         noisy = noisy if video else noisy.contiguous(memory_format=torch.channels_last)
         with half():
             predicted = net(noisy, level, text)
         wanted = noise - clean if flow else a * noise - s * clean
+        if teacher:
+            with half():
+                taught = teacher.velocity(noisy, level, picked)
+            wanted = torch.where(level.view(each) < icon_teacher.FROM, wanted, taught)
         error = (predicted.float() - wanted).pow(2).flatten(1).mean(1)
         loss = (error if flow else error * icon_net.loss_weight(a, s, args.size, progress)).mean()
         loss.backward()

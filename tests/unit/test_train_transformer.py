@@ -85,3 +85,22 @@ def test_more_blocks_start_as_what_fewer_have_learned(tmp_path, monkeypatch):
         )
     assert drawn[0].std() > 0
     torch.testing.assert_close(*drawn)
+
+
+@torch.no_grad()
+def test_the_teacher_says_what_comfyui_samples_with(monkeypatch):
+    in_process.bootstrap()
+    monkeypatch.syspath_prepend(str(ROOT / "demo" / "icon_nodes"))
+    import icon_data
+    import icon_teacher
+    import model as loader
+
+    teacher = icon_teacher.Teacher(icon_data.WEIGHTS[32], torch.device("cpu"))
+    patcher, encode = loader.load(icon_data.WEIGHTS[32])
+    [[text, _]] = encode("red cat flat")
+    level = teacher.nearest(torch.tensor([0.3, LEVEL]))
+    noisy = torch.randn(2, 4, 32, 32)
+    velocity = teacher.velocity(noisy, level, ["red cat flat"] * 2)
+    share = (1 - level).view(-1, 1, 1, 1)  # core's latents have the picture whole and the noise on top
+    denoised = patcher.model.apply_model(noisy / share, level / (1 - level), c_crossattn=text.expand(2, -1, -1))
+    torch.testing.assert_close(noisy - (1 - share) * velocity, denoised, atol=1e-4, rtol=1e-4)
