@@ -18,7 +18,7 @@ from workflows import Workflows, setting, with_inputs
 load_pack()
 from paceline.workbench.measurement.evidence import share_of  # noqa: E402
 from paceline.workbench.measurement.quality import compare_pictures, distances  # noqa: E402
-from paceline.workbench.measurement.verdict_text import fraction  # noqa: E402
+from paceline.workbench.measurement.verdict_text import fraction, of_a_seed_change  # noqa: E402
 
 FEWER_STEPS = "fewer steps"
 
@@ -61,7 +61,7 @@ class Drawing:
     @property
     def summary(self) -> str:
         """All of it in one line."""
-        far = f"{in_words(self.mean)} of a seed change, {in_words(self.worst)} in the worst picture"
+        far = f"{of_a_seed_change(self.mean)}, {in_words(self.worst)} in the worst picture"
         return f"{self.title:<18} {self.evaluations:4.1f} evaluations, difference {far if self.worst else 'none'}"
 
 

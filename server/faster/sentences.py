@@ -8,7 +8,7 @@ from ...core.phrases import Phrase, data, phrase
 from ...optimizers.hosts.comfyui.reporting import Payload
 from ...workbench.expectation.expect import Probed, Range
 from ...workbench.measurement.speedup import Speedup
-from ...workbench.measurement.verdict_text import fraction, speed_text
+from ...workbench.measurement.verdict_text import fraction, of_a_seed_change, speed_text
 
 STAGES = {
     "steps": phrase("steps"),
@@ -97,11 +97,11 @@ def expected_steps(steps: Range, distance: Range) -> Phrase:
             high=steps.high,
         )
     return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} of a seed change ({least} to {most})",
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
         likely=steps.likely,
         low=steps.low,
         high=steps.high,
-        share=fraction(distance.likely),
+        share=of_a_seed_change(distance.likely),
         least=fraction(distance.low),
         most=fraction(distance.high),
     )
@@ -121,10 +121,10 @@ def proved(speedup: Speedup, work: float, share: float | None, pictures: int) ->
             work=work,
         )
     return phrase(
-        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} of a "
-        "seed change in the farthest.",
+        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} in "
+        "the farthest.",
         pictures=pictures,
         speed=speed,
         work=work,
-        share=fraction(share),
+        share=of_a_seed_change(share),
     )

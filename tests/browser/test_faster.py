@@ -42,7 +42,7 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     press(page, "Run once and look")
     best, *_ = offers(page)
     assert said(page).startswith("This run took ") and "steps " in said(page)
-    assert "Reuse Steps" in best and "expected " in best and "of a seed change" in best
+    assert "Reuse Steps" in best and "expected " in best and "a seed change (" in best
     page.screenshot(f"faster_answer_{renderer}")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
     measured = page.wait(lambda: page.text(".paceline-measured"), "proof", 200)

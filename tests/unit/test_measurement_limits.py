@@ -114,7 +114,7 @@ def test_the_mean_and_the_worst_are_both_said():
     assert (found.mean_share, found.seed_share, found.quality) == (0.04, 0.1, "hardly visible")
     worse = judge(evidence(0.02, farthest=Farthest(3, distance(0.26), 0.1), count=5))
     assert (worse.quality, worse.state) == ("another picture", "suspicious"), "the worst decides"
-    assert "half a seed change (0.52), and 1/25 of one over all 5 pictures. 1.42x faster" in worse.text
+    assert "half a seed change (0.52), and 1/25 of a seed change over all 5 pictures. 1.42x faster" in worse.text
 
 
 @pytest.mark.parametrize(

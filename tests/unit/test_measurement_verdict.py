@@ -11,7 +11,7 @@ from paceline.workbench.measurement.evidence import Evidence, FewerSteps
 from paceline.workbench.measurement.quality import Distance
 from paceline.workbench.measurement.speedup import _T, interleaved, measure_speedup
 from paceline.workbench.measurement.verdict import judge
-from paceline.workbench.measurement.verdict_text import fraction
+from paceline.workbench.measurement.verdict_text import fraction, of_a_seed_change
 
 SAME = Distance(0.0, None, 1.0)
 SEED = Distance(0.36, 8.9, 0.2)
@@ -172,6 +172,10 @@ def test_as_many_more_runs_as_are_asked_for_tell_it(gain, noise):
 
 
 def test_shares_as_a_person_says_them():
-    assert [fraction(share) for share in (0.001, 0.012, 0.11, 0.34, 0.4, 0.5)] == [
-        "less than 1/100", "1/83", "1/9", "1/3", "0.4", "0.5",
+    assert [fraction(share) for share in (0.001, 0.012, 0.11, 0.34, 0.4, 0.94, 0.96, 2.44, 9.96, 12.4)] == [
+        "less than 1/100", "1/83", "1/9", "1/3", "0.4", "0.9", "1x", "2.4x", "10x", "12x",
     ]  # fmt: skip
+    assert [of_a_seed_change(share) for share in (0.0, 0.11, 0.5, 1.0, 2.44, 99.6, 1234.5)] == [
+        *(f"{share} of a seed change" for share in ("less than 1/100", "1/9", "0.5")),
+        *(f"{times}x a seed change" for times in ("1", "2.4", "100", "1234")),
+    ]

@@ -13,6 +13,9 @@ from .speedup import AS_FAST, Speedup
 AS_GOOD = 1.1
 """Up to so many times the difference, fewer steps count as doing as well."""
 
+_WHOLE = 0.95
+"""A share from here on is 1 or more in one digit, and said as times."""
+
 
 def speed_text(speedup: Speedup) -> Phrase:
     """Return what became of the time, e.g. ``1.62x faster (1.58 to 1.66)``: mostly the headline."""
@@ -62,10 +65,10 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
         nothing = "another seed changes nothing here, so there is nothing to compare it with"
         return f"difference {evidence.difference}; {nothing}"
     if evidence.place:
-        text = f"difference is {fraction(mean or 0.0)} of a seed change"
+        text = f"difference is {of_a_seed_change(mean or 0.0)}"
         text += f", {fraction(share)} in {evidence.place}, the worst of {evidence.pictures}"
     else:
-        text = f"difference is {fraction(share)} of a seed change"
+        text = f"difference is {of_a_seed_change(share)}"
     if evidence.one_region:
         text += ", but one region differs more than another seed's picture would"
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
@@ -77,7 +80,7 @@ def all_text(evidence: Evidence, mean: float | None) -> str:
     """Return what the difference is beside that of the worst picture, with ``,`` before it; empty for one picture."""
     if mean is None or not evidence.place:
         return ""
-    return f", and {fraction(mean)} of one over all {evidence.pictures}"
+    return f", and {of_a_seed_change(mean)} over all {evidence.pictures}"
 
 
 def sound_text(evidence: Evidence) -> str:
@@ -91,7 +94,7 @@ def sound_text(evidence: Evidence) -> str:
         return f"; difference of the sound: {sound}"
     if sound.within_repeat:
         return "; difference of the sound is no larger than the baseline's own from run to run"
-    return f"; difference of the sound is {fraction(sound.share)} of a seed change"
+    return f"; difference of the sound is {of_a_seed_change(sound.share)}"
 
 
 def control_text(evidence: Evidence) -> str:
@@ -99,18 +102,31 @@ def control_text(evidence: Evidence) -> str:
     control, ratio = evidence.fewer_steps, evidence.control_ratio
     if control is None or ratio is None:
         return ""
-    times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    times = _times(ratio)
     fewer = f"; fewer steps in the same time ({control.steps} of {control.full_steps}) would"
     if ratio > AS_GOOD:
         return f"{fewer} differ {times} times as much"
     return f"{fewer} do as well, with {times} times the difference: you do not need this optimization"
 
 
+def of_a_seed_change(share: float) -> Phrase:
+    """Return e.g. ``1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
+    if share < _WHOLE:
+        return phrase("{share} of a seed change", share=fraction(share))
+    return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
+
+
 def fraction(share: float) -> str:
-    """Return e.g. ``1/9`` for 0.11, ``0.4`` for 0.4."""
+    """Return e.g. ``1/9`` for 0.11, ``0.4`` for 0.4, ``2.4x`` for 2.4: without the unit, where it was named before."""
     if share < 0.01:
         return phrase("less than 1/100")
-    return f"1/{round(1 / share)}" if share <= 0.35 else f"{share:.1g}"
+    if share <= 0.35:
+        return f"1/{round(1 / share)}"
+    return f"{share:.1g}" if share < _WHOLE else f"{_times(max(share, 1.0))}x"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def difference_lines(evidence: Evidence) -> list[str]:
