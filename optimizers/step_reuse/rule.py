@@ -51,6 +51,16 @@ allowance let them moved three of eight pictures out of 0.05; within a quarter o
 NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
 
 
+def longest_row(order: int, budget: float, steps: int) -> tuple[int, int]:
+    """Return how many evaluations in a row may be forecast, and how many where they take little of the allowance.
+
+    ``order`` is the solver's; ``budget`` and ``steps`` are the run's.
+    """
+    careful = budget <= CAREFUL
+    longest = int((order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
+    return longest, longest + (careful and steps > LONG)
+
+
 class Action(Enum):
     """How one evaluation is made."""
 
@@ -126,12 +136,10 @@ class Rule:
 
     def _decide(self, place: Place) -> Action:
         steps = len(self._levels) - 1
-        careful = self.budget.limit <= CAREFUL
-        longest = int((self._order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
-        one_more = careful and steps > LONG
+        longest, most = longest_row(self._order, self.budget.limit, steps)
         # The last prediction is the picture, and only the one before it can correct earlier forecasts.
         allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
-        if not allowed or self._computed < WARM_UP or self._in_a_row >= longest + one_more:
+        if not allowed or self._computed < WARM_UP or self._in_a_row >= most:
             return Action.COMPUTE
         distance = place.position - self._guided.newest.place.position
         # Early skips cost more of the budget than late ones, so the allowance grows with the step.

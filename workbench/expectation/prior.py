@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ...optimizers.step_reuse.rule import BEGINNING
+from ...optimizers.step_reuse.rule import BEGINNING, longest_row
 from ...optimizers.step_reuse.samplers import FEWEST_STEPS, sampler_of
-from .expect import Range
+from .expect import REUSED, Range
 
 ALWAYS = 3
 """Evaluations at the end that are always computed."""
@@ -22,7 +22,8 @@ def prior(steps: int | None, solver: str | None, limit: float) -> Range:
     """Return how many times fewer evaluations to expect: from 1 on, as the model is not known."""
     if steps is None or steps < FEWEST_STEPS:
         return Range(1.0, 1.0, 1.0)
-    longest = 2 * (sampler_of(solver).order + 1)
+    budget = limit / REUSED.high  # about what is chosen on a UNet; other networks get less
+    longest, _ = longest_row(sampler_of(solver).order, budget, steps)
     free = max(0.0, steps - max(steps * BEGINNING, math.sqrt(steps)) - ALWAYS)
     most = steps / (steps - free * longest / (longest + 1)) - 1
     part = PART * (limit / 0.05) ** POWER
