@@ -51,13 +51,16 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
 
-def left_open(found: Sequence[Probed], offered: bool, stopped: bool) -> list[Phrase]:
+def left_open(found: Sequence[tuple[str, Probed]], offered: bool, stopped: bool) -> list[Phrase]:
     """Return what a probe could not tell; where nothing is ``offered``, why.
 
-    Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
+    ``found`` has each candidate of each sampler, with that sampler's MODEL wire: one that another sampler on the wire
+    tried is not open. Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
     """
-    untried = ", ".join(dict.fromkeys(one.name for one in found if one.untried))
-    unclear = ", ".join(dict.fromkeys(one.name for one in found if one.unclear and not offered))
+    tried = {(wire, one.name) for wire, one in found if one.points}
+    left = [one.name for wire, one in found if one.untried and (wire, one.name) not in tried]
+    untried = ", ".join(dict.fromkeys(left))
+    unclear = ", ".join(dict.fromkeys(one.name for _, one in found if one.unclear and not offered))
     lines = []
     if unclear:
         lines.append(
@@ -71,7 +74,7 @@ def left_open(found: Sequence[Probed], offered: bool, stopped: bool) -> list[Phr
     elif untried:
         lines.append(
             phrase(
-                "Not tried, as the run has few steps and each is long: {names}. Compare Models measures it.",
+                "Not tried, as the time for trying was spent on others: {names}. Compare Models measures it.",
                 names=untried,
             )
         )

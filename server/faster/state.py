@@ -37,8 +37,8 @@ _PARTS = {"loading": "loading", "textEncoding": "text", "decoding": "vae"}
 class Case:
     """One workflow that is made faster: what was asked, and what is known by now.
 
-    ``probed`` has the findings of each sampling, in their order; ``stopped`` says whether they are not all, as somebody
-    stopped it; ``proof`` is None before one has begun.
+    ``probed`` has the findings of each sampling, in their order, and ``wires`` its MODEL wire; ``stopped`` says whether
+    they are not all, as somebody stopped it; ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
@@ -48,6 +48,7 @@ class Case:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
+    wires: list[str] = field(default_factory=list)
     probing: bool = False
     offers: list[Offer] | None = None
     stopped: bool = False
@@ -66,6 +67,7 @@ class Case:
             return _state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
+            self.wires = [one.wire for one in self.observer.samplings]
             self.seconds = self._seconds(request.seconds)
             tries = any(plan.tries for plan in self.plans)
             if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
@@ -111,7 +113,7 @@ class Case:
 
     def answer(self) -> Payload:
         offers = self.offers or []
-        probed = [one for found in self.probed for one in found]
+        probed = [(wire, one) for wire, found in zip(self.wires, self.probed, strict=True) for one in found]
         lines = [where_time_went(self.seconds), *left_open(probed, bool(offers), self.stopped)]
         return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.expectation.expect import Range, expect, propose, speed
+from paceline.server.faster.sentences import left_open
+from paceline.workbench.expectation.expect import Probed, Range, expect, propose, speed
 from paceline.workbench.expectation.prior import prior
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import Sampling, Seen
@@ -97,3 +98,10 @@ def test_before_any_run_less_is_certain():
     known, unknown = prior(30, "euler", 0.15), prior(30, "another", 0.15)
     assert 1 == known.low < known.likely < known.high and unknown.low == 1.0 < unknown.high
     assert prior(30, "euler", 0.05).likely < known.likely
+
+
+def test_a_candidate_is_not_tried_where_no_sampler_of_its_model_tried_it():
+    tried, untried = Probed("merged", clear=True, points=2), Probed("merged")
+    assert left_open([("a", tried), ("a", untried)], True, False) == []
+    (said,) = left_open([("a", tried), ("b", untried)], True, False)
+    assert said.startswith("Not tried, as the time for trying was spent on others: merged.")
