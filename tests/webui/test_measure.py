@@ -33,7 +33,7 @@ def test_each_seed_is_drawn_without_and_with(host, options):
     assert [seed_of(text) for text in texts[1::batch]] == [1, 1, 1 + batch, 1 + batch]
     assert ["Paceline: Fastest" in text for text in texts[1::batch]] == [False, True, False, True]
     assert 'Paceline measured: "' in texts[0]
-    assert re.search(r"of a seed change, \S+ in picture \d, the worst of", texts[0])
+    assert re.search(r" a seed change, \S+ in picture \d, the worst of", texts[0])
     first, with_first, second, with_second = (host.pixels(side) for side in sides)
     assert [first, second] == [host.pixels(pictures) for pictures in plain]
     assert first != with_first and second != with_second
