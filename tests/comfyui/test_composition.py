@@ -1,4 +1,4 @@
-"""Our nodes beside ComfyUI's own patches, LoRA, ControlNet, inpainting, and beside each other in any order."""
+"""Our nodes beside ComfyUI's own patches, LoRA, ControlNet and inpainting."""
 
 from __future__ import annotations
 
