@@ -135,6 +135,12 @@ def loss_weight(a: torch.Tensor, s: torch.Tensor, side: int, progress: float) ->
     return weight
 
 
+def learning_rate(progress: float, step: int, peak: float) -> float:
+    """100 steps of warm-up, constant until 40 % of the run, then half a cosine down to zero."""
+    decay = 0.5 * (1.0 + math.cos(math.pi * (max(progress, 0.4) - 0.4) / 0.6))
+    return peak * min(1.0, (step + 1) / 100) * decay
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is made orthogonal (Jordan et al., 2024), for weights of two and more dimensions.
 

@@ -62,12 +62,6 @@ PURE_NOISE = 0.03  # share of the examples without any picture in them
 STILLS_UNTIL = 0.3  # share of a video model's run in which it sees single frames: shapes and colours, for an eighth
 
 
-def learning_rate(progress: float, step: int, peak: float) -> float:
-    """100 steps of warm-up, constant until 40 % of the run, then half a cosine down to zero."""
-    decay = 0.5 * (1.0 + math.cos(math.pi * (max(progress, 0.4) - 0.4) / 0.6))
-    return peak * min(1.0, (step + 1) / 100) * decay
-
-
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line; what it leaves out is the geometry's."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -217,7 +211,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         if progress >= 1.0:
             break
         for optimiser in optimisers:
-            optimiser.param_groups[0]["lr"] = learning_rate(progress, step, args.lr)
+            optimiser.param_groups[0]["lr"] = icon_net.learning_rate(progress, step, args.lr)
         if video:
             frames = 1 if progress < STILLS_UNTIL else icon_motion.FRAMES
             clean, picked = source.batch(batch // frames, frames)

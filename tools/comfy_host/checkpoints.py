@@ -5,14 +5,13 @@ The same call gives the same weights. The images are noise; every class, key and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .weights import fill, random_state_dict, unet_gain
+from .weights import fill, random_state_dict, save, unet_gain
 
 SD15_CONFIG: dict[str, Any] = {
     "image_size": 32,
@@ -63,22 +62,6 @@ SDXL_CONFIG: dict[str, Any] = {
 # The sampler hands over latents of a standard deviation near 80 (the noise is never removed: the weights are
 # random). TAESD's own scale brings them to where its tanh still tells them apart.
 _LATENT_SCALE = 0.02
-
-
-def _save(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> Path:
-    """Write a safetensors file at once: a reader sees the whole file or none."""
-    from safetensors.torch import save_file
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata)
-        temporary.chmod(0o644)  # safetensors makes it private
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return path
 
 
 def _base_model(config_class: Any, config: dict[str, Any], dtype: torch.dtype, device: str) -> Any:
@@ -250,7 +233,7 @@ def sd15(
         tensors[f"cond_stage_model.transformer.{name}"] = tensor
     for name, tensor in vae(seed).items():
         tensors[f"first_stage_model.{name}"] = tensor
-    return _save(tensors, Path(path))
+    return save(tensors, Path(path))
 
 
 def sd15_smallest(path: str | Path) -> Path:
@@ -269,7 +252,7 @@ def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float
             **config, num_heads=8, hint_channels=3, dtype=dtype, device="meta"
         ).state_dict()
     tensors = random_state_dict(shapes, seed, dtype, lambda name: 0.1 if "zero_convs" in name else unet_gain(name))
-    return _save(tensors, Path(path))
+    return save(tensors, Path(path))
 
 
 def lora(path: str | Path, rank: int = 4, seed: int = 0, strength: float = 0.1) -> Path:
@@ -300,4 +283,4 @@ def lora(path: str | Path, rank: int = 4, seed: int = 0, strength: float = 0.1) 
         tensors[f"{lora_key}.lora_down.weight"] = torch.randn(rank, columns, generator=generator) * scale
         tensors[f"{lora_key}.lora_up.weight"] = torch.randn(rows, rank, generator=generator) * scale
         tensors[f"{lora_key}.alpha"] = torch.tensor(float(rank))
-    return _save(tensors, Path(path), {"format": "pt"})
+    return save(tensors, Path(path), {"format": "pt"})

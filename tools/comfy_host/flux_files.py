@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from .cached import generated
-from .checkpoints import _base_model, _save, taesd_state_dict
-from .weights import random_state_dict, unet_gain
+from .checkpoints import _base_model, taesd_state_dict
+from .weights import random_state_dict, save, unet_gain
 
 CLIP_L_CHANNELS = 768
 FLUX_CONFIG: dict[str, Any] = {
@@ -40,7 +40,7 @@ def flux(path: Path, seed: int = 0) -> Path:
     import comfy.supported_models
 
     base = _base_model(comfy.supported_models.Flux, dict(FLUX_CONFIG), torch.float32, "meta")
-    return _save(random_state_dict(base.diffusion_model.state_dict(), seed, torch.float32, unet_gain), path)
+    return save(random_state_dict(base.diffusion_model.state_dict(), seed, torch.float32, unet_gain), path)
 
 
 def flux_vae(path: Path) -> Path:
@@ -51,7 +51,7 @@ def flux_vae(path: Path) -> Path:
         shapes = comfy.taesd.taesd.TAESD(latent_channels=16).state_dict()
     weights = random_state_dict(shapes, seed=0, gain=lambda name: 0.5 if ".conv.4." in name else 1.2)
     weights |= {name: value for name, value in taesd_state_dict().items() if value.shape == weights[name].shape}
-    return _save(weights, path)
+    return save(weights, path)
 
 
 def flux_files() -> tuple[Path, Path]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,3 +61,19 @@ def fill(module: torch.nn.Module, seed: int, gain: Gain = unet_gain, device: str
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(random_weight(name, parameter.shape, seed, gain(name), device))
+
+
+def save(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> Path:
+    """Write a safetensors file at once: a reader sees the whole file or none."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        temporary.chmod(0o644)  # safetensors makes it private
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path

@@ -288,13 +288,6 @@ def _first_tensor(result: object) -> Tensor | None:
     return next((value for value in values if isinstance(value, Tensor)), None)
 
 
-def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
-    """Return a tensor that a component was called with, by name or position."""
-    value = kwargs[name] if name in kwargs else args[place]
-    assert isinstance(value, Tensor), f"{name} is a tensor in all models"
-    return value
-
-
 def host_of(part: object) -> Host | None:
     """Return the host of a part of a pipeline; None if it has none, or is a copy, from which nothing can be undone."""
     host: Host | None = part.__dict__.get(HOST)

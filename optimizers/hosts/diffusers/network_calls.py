@@ -159,3 +159,10 @@ def positive_half(value: Any, rows: int) -> Any:
         return tensor[rows // 2 :] if tensor.ndim and tensor.shape[0] == rows else tensor
 
     return tree_map_only(Tensor, half, value)
+
+
+def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
+    """Return a tensor that a component was called with, by name or position."""
+    value = kwargs[name] if name in kwargs else args[place]
+    assert isinstance(value, Tensor), f"{name} is a tensor in all models"
+    return value

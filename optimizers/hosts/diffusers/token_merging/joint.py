@@ -16,7 +16,8 @@ from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, 
 from ....token_merging.policy import counted
 from ....token_merging.residual import where_kept
 from ..components import Component
-from ..host import Host, tensor_given
+from ..host import Host
+from ..network_calls import tensor_given
 from ..patches import Patches, current
 from ..protocols import Model
 from .denoiser import Forward, PipelineTokenMerging

@@ -13,7 +13,8 @@ from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import counted
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
 from ..components import Component
-from ..host import Host, tensor_given
+from ..host import Host
+from ..network_calls import tensor_given
 from ..patches import Patches, current
 from ..unet import ModuleBlock, image_attention
 from .denoiser import Forward, PipelineTokenMerging
