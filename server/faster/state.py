@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from ...core.errors import InvalidSetting, UnsupportedModel
-from ...core.phrases import phrase
+from ...core.phrases import Phrase, phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.reporting import Payload
 from ...workbench.comfyui.observer import Observer
@@ -37,8 +37,8 @@ _PARTS = {"loading": "loading", "textEncoding": "text", "decoding": "vae"}
 class Case:
     """One workflow that is made faster: what was asked, and what is known by now.
 
-    ``probed`` has the findings of each sampling, in their order, and ``wires`` its MODEL wire; ``stopped`` says whether
-    they are not all, as somebody stopped it; ``proof`` is None before one has begun.
+    ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
+    ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
@@ -48,10 +48,9 @@ class Case:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
-    wires: list[str] = field(default_factory=list)
     probing: bool = False
     offers: list[Offer] | None = None
-    stopped: bool = False
+    left_open: list[Phrase] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = None
     lock: Any = field(default_factory=Lock)
@@ -67,7 +66,6 @@ class Case:
             return _state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
-            self.wires = [one.wire for one in self.observer.samplings]
             self.seconds = self._seconds(request.seconds)
             tries = any(plan.tries for plan in self.plans)
             if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
@@ -93,8 +91,14 @@ class Case:
         """Find the offers once, and free what was kept of the run: a probe that is stopped can end after the answer."""
         with self.lock:
             if self.offers is None:
-                about = self.observer.samplings, self.probed, self.plans, self.choice
-                self.offers, self.stopped = make_offers(*about, sum(self.seconds.values())), stopped
+                samplings = self.observer.samplings
+                offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
+                found = [
+                    (sampling.wire, one)
+                    for sampling, probed in zip(samplings, self.probed, strict=True)
+                    for one in probed
+                ]
+                self.left_open, self.offers = left_open(found, bool(offers), stopped), offers
                 self.observer.forget()
 
     def _probe(self, say: Any) -> None:
@@ -113,8 +117,7 @@ class Case:
 
     def answer(self) -> Payload:
         offers = self.offers or []
-        probed = [(wire, one) for wire, found in zip(self.wires, self.probed, strict=True) for one in found]
-        lines = [where_time_went(self.seconds), *left_open(probed, bool(offers), self.stopped)]
+        lines = [where_time_went(self.seconds), *self.left_open]
         return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
 
     def prove(self, number: int) -> Payload:
