@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 
 FROM = 0.15
-"""Noise level from which it teaches: below, little is left to chance, and its own errors would count most."""
+"""Lowest noise level that it teaches: below, little is left to chance, and its own errors would count most."""
 
 
 class Teacher:
@@ -25,22 +25,24 @@ class Teacher:
         unet_class, operations, sigmas = icon_net.import_unet(device)
         with safe_open(path, "pt") as file:
             facts = file.metadata()
-            state = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
-        unet = unet_class(**json.loads(facts["config"]), dtype=torch.float32, operations=operations)
-        self.words = json.loads(facts["vocabulary"])
-        self._net = icon_net.Net(unet, len(self.words), state["text.embedding"].shape[1])
-        icon_net.warm_start(self._net, path, self.words)
+        config = json.loads(facts["config"])
+        unet = unet_class(**config, dtype=torch.float32, operations=operations)
+        self._words = json.loads(facts["vocabulary"])
+        self._net = icon_net.Net(unet, len(self._words), config["context_dim"])
+        icon_net.warm_start(self._net, path, self._words)
         self._net = self._net.to(device, memory_format=torch.channels_last).eval()
-        self._sigmas = sigmas.to(device)  # [1000], ascending
+        self._levels = (sigmas / (1 + sigmas)).to(device)  # [1000], ascending
+
+    def teaches(self, level: torch.Tensor) -> torch.Tensor:
+        """Return for which noise levels of the flow, [B] in 0..1, it has learned a velocity; pure noise is one."""
+        return (level >= FROM) & (level <= self._levels[-1]) | (level == 1.0)
 
     def nearest(self, level: torch.Tensor) -> torch.Tensor:
-        """Return the noise levels of the teacher's schedule that are nearest to some of the flow, [B] in 0..1."""
-        sigma = self._sigmas[self._place(level)]
-        return torch.where(level < FROM, level, sigma / (1 + sigma))
+        """Move noise levels, [B] and below 1, to the nearest of its schedule where it teaches."""
+        return torch.where(self.teaches(level), self._levels[self._place(level)], level)
 
     def _place(self, level: torch.Tensor) -> torch.Tensor:
-        sigma = level / (1 - level).clamp_min(1e-6)
-        return torch.searchsorted(self._sigmas, sigma).clamp_max(len(self._sigmas) - 1)
+        return (self._levels - level.view(-1, 1)).abs().argmin(1)
 
     @torch.no_grad()
     def velocity(self, noisy: torch.Tensor, level: torch.Tensor, captions: list[str]) -> torch.Tensor:
@@ -51,6 +53,6 @@ class Teacher:
         s = torch.where(pure, 1.0, level.view(each) / size)
         a = torch.where(pure, 0.0, (1 - level).view(each) / size)
         scaled = (noisy / size).contiguous(memory_format=torch.channels_last)
-        ids = torch.tensor([icon_words.tokenize(text, self.words) for text in captions], device=noisy.device)
-        v = self._net(scaled, self._place(level * 0.999999), ids).float()
+        ids = torch.tensor([icon_words.tokenize(text, self._words) for text in captions], device=noisy.device)
+        v = self._net(scaled, self._place(level), ids).float()
         return (s * scaled + a * v) - (a * scaled - s * v)

@@ -97,6 +97,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for name, value in GEOMETRIES[found.geometry].items():
         if getattr(found, name) is None:
             setattr(found, name, value)
+    if found.teacher and found.geometry != "icons-lumina":
+        parser.error(f"--teacher is for an image transformer, --geometry icons-lumina, and not for {found.geometry}.")
     found.work = found.work or found.out.parent
     return found
 
@@ -223,6 +225,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         level = (torch.arange(count, device=device) + torch.rand(count, device=device)) / count
         if flow:
             level = icon_flow.levels(level, stronger)
+            level = teacher.nearest(level) if teacher else level
             a = 1.0 - level.view(each)
         else:
             level = levels[(level * len(alpha)).long().clamp_max(len(alpha) - 1)]
@@ -230,8 +233,6 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a model that
         # has seen only that reads mean colours from noise. So it sees pure noise there as well.
         pure = torch.rand(count, device=device) < PURE_NOISE
-        if teacher:
-            level = teacher.nearest(level)
         level = torch.where(pure, top, level)
         a = torch.where(pure.view(each), 0.0, a)
         s = 1.0 - a if flow else (1.0 - a**2).sqrt()
@@ -246,7 +247,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         if teacher:
             with half():
                 taught = teacher.velocity(noisy, level, picked)
-            wanted = torch.where(level.view(each) < icon_teacher.FROM, wanted, taught)
+            wanted = torch.where(teacher.teaches(level).view(each), taught, wanted)
         error = (predicted.float() - wanted).pow(2).flatten(1).mean(1)
         loss = (error if flow else error * icon_net.loss_weight(a, s, args.size, progress)).mean()
         loss.backward()

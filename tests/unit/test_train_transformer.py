@@ -99,6 +99,7 @@ def test_the_teacher_says_what_comfyui_samples_with(monkeypatch):
     patcher, encode = loader.load(icon_data.WEIGHTS[32])
     [[text, _]] = encode("red cat flat")
     level = teacher.nearest(torch.tensor([0.3, LEVEL]))
+    assert teacher.teaches(torch.tensor([*level, 1.0])).all() and not teacher.teaches(torch.tensor([0.1, 0.97])).any()
     noisy = torch.randn(2, 4, 32, 32)
     velocity = teacher.velocity(noisy, level, ["red cat flat"] * 2)
     share = (1 - level).view(-1, 1, 1, 1)  # core's latents have the picture whole and the noise on top
