@@ -28,6 +28,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -110,6 +111,10 @@ class Evaluation:
         return math.isfinite(numbers[0]), frozenset(wrong)
 
 
+Evaluate = Callable[[Evaluation | None, bool], Any]
+"""Evaluates the network: given what is watched, and whether the same was evaluated before and was wrong."""
+
+
 @dataclass
 class Guard:
     """The guard of one sampling run.
@@ -154,8 +159,17 @@ class Guard:
         compares, self._compares = self._compares, False
         return Evaluation(self._evaluations, known, compares, self.keeping)
 
-    def again(self, evaluation: Evaluation) -> Evaluation | None:
-        """Begin the same evaluation once more."""
+    def watch(self, model: object, size: Hashable, evaluate: Evaluate, waiting: bool = False) -> Any:
+        """Return the result of one evaluation; raises `Spoiled` as ``evaluation``. ``waiting`` as in `closed`."""
+        evaluation, again = self.evaluation(model, size), False
+        while True:
+            result = evaluate(evaluation, again)
+            output = _first_tensor(result)
+            if evaluation is None or output is None or not self.closed(evaluation, output, waiting):
+                return result
+            evaluation, again = self._again(evaluation), True
+
+    def _again(self, evaluation: Evaluation) -> Evaluation | None:
         if self._given_up:
             return None
         compares, self._compares = self._compares, False
@@ -242,6 +256,11 @@ class Guard:
 
     def _say(self, text: Phrase) -> None:
         self.faults[text] = None
+
+
+def _first_tensor(result: object) -> Tensor | None:
+    values = result.values() if isinstance(result, dict) else result if isinstance(result, tuple) else (result,)
+    return next((value for value in values if isinstance(value, Tensor)), None)
 
 
 def rows_to_compare(tokens: int) -> slice:

@@ -13,7 +13,7 @@ import torch
 from ...core.calls import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
-from .progress import EAGER, GENERATING, IDLE, READY, TRACING, Observer, Stop
+from .progress import GENERATING, TRACING, Observer, Stop
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 from .sizes import Sizes
 from .state import Compilations, CompileState
@@ -67,7 +67,6 @@ class CompiledFunction:
     def retry(self) -> None:
         if self.state.fallback:
             self.state.fallback = self.state.remedy = ""
-            self.state.phase = IDLE
             self._compiled = None
 
     def variants_left(self) -> int:
@@ -103,7 +102,6 @@ class CompiledFunction:
                 call.close()
         except Stop:
             call.close()
-            state.phase = READY if state.graphs else IDLE
             if call.cancelled is not None:
                 raise call.cancelled from None
             raise CompilationCancelled(f"Compiling {self.name} was cancelled.") from None
@@ -120,7 +118,6 @@ class CompiledFunction:
             state.count_eager(LIMIT_REACHED if self.variants_left() <= 0 else TURNED_OFF)
             return result
         state.compiled_calls += 1
-        state.phase = READY
         return _cloned(result) if self._reuses_results else result
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
@@ -132,7 +129,6 @@ class CompiledFunction:
         free_frames(error)  # else both runs would be in memory at once
         result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
         if self.settings.on_error == "raise":
-            state.phase = IDLE
             raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
         if self._cache is not None and is_damage(error) and not self._cleared_cache:
             self._cleared_cache = True  # the next call compiles once more, without it
@@ -141,7 +137,7 @@ class CompiledFunction:
             self._compiled = None
             state.count_eager("what was kept from an earlier start was damaged, and is removed")
             return result
-        state.phase, state.fallback, state.remedy = EAGER, reason, remedy
+        state.fallback, state.remedy = reason, remedy
         state.count_eager(reason)
         return result
 

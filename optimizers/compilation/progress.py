@@ -17,7 +17,6 @@ from typing import Protocol
 
 from ...core.phrases import phrase
 
-IDLE, EAGER = "idle", "eager"
 TRACING, GENERATING, READY = "tracing", "generating code", "ready"
 
 POLL_SECONDS = 0.2

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from .progress import IDLE, READY, TRACING, Observer, Progress, Watch
+from .progress import READY, TRACING, Observer, Progress, Watch
 
 
 @dataclass
@@ -17,7 +17,7 @@ class CompileState:
     """Counts since the function was first called.
 
     Attributes:
-        phase: ``idle`` (not called yet), ``tracing``, ``generating code``, ``ready``, or ``eager`` (given up).
+        phase: of the latest compilation, ``tracing`` or ``generating code``.
         graphs: how many graphs were compiled, recompiled ones included.
         recompile_reasons: what had changed each time, as far as torch says: see :func:`explain_recompile`.
         break_places: e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
@@ -26,7 +26,7 @@ class CompileState:
         fallback, remedy: why compilation was given up, and what to do; empty while it was not.
     """
 
-    phase: str = IDLE
+    phase: str = TRACING
     graphs: int = 0
     recompiles: int = 0
     recompile_reasons: list[str] = field(default_factory=list)

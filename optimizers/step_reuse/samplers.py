@@ -31,8 +31,6 @@ class Sampler:
     Attributes:
         update: the weights with which its next latent is made of its predictions.
         order: order of that update: a prediction between two known ones is on a polynomial of the same order.
-        plain_path: whether it follows the path of the model without noise or guidance of its own, with the steps that
-            it is given, so that another such sampler draws the same picture.
         once_a_step: whether it calls the network once for each step, at its noise level, and then the callback.
         calibration: constants of the budget of Reuse Steps, measured with this sampler on a UNet.
         transformer_calibration: the same, measured on a transformer.
@@ -43,7 +41,6 @@ class Sampler:
 
     update: Solver | None = None
     order: int = 1
-    plain_path: bool = False
     once_a_step: bool = False
     calibration: Calibration | None = None
     transformer_calibration: Calibration | None = None
@@ -58,7 +55,6 @@ def _multistep(algorithm: str, order: int, **settings: str) -> Scheduler:
 
 _EULER = Sampler(
     update=euler,
-    plain_path=True,
     once_a_step=True,
     calibration=Calibration(1.6, 1.5, 2.5, shown=0.6),
     transformer_calibration=Calibration(1.1, margin=4.5, shown=0.7),
@@ -87,7 +83,6 @@ SAMPLERS: dict[str, Sampler] = {
     "dpmpp_2m": Sampler(
         update=dpmpp_2m,
         order=2,
-        plain_path=True,
         once_a_step=True,
         calibration=Calibration(0.7),
         transformer_calibration=Calibration(1.1, margin=2.5),
@@ -103,7 +98,6 @@ SAMPLERS: dict[str, Sampler] = {
     "res_multistep": Sampler(
         update=res_multistep,
         order=2,
-        plain_path=True,
         once_a_step=True,
         calibration=Calibration(0.7, margin=2.5),
         transformer_calibration=Calibration(1.0, margin=2.5),
@@ -112,11 +106,10 @@ SAMPLERS: dict[str, Sampler] = {
     "res_multistep_cfg_pp": _ONCE_A_STEP,
     "res_multistep_ancestral": _ONCE_A_STEP,
     "res_multistep_ancestral_cfg_pp": _ONCE_A_STEP,
-    "deis": Sampler(plain_path=True, once_a_step=True, calibration=Calibration(1.5)),
-    "ipndm": Sampler(plain_path=True, once_a_step=True),
+    "deis": Sampler(once_a_step=True, calibration=Calibration(1.5)),
+    "ipndm": Sampler(once_a_step=True),
     "ipndm_v": _ONCE_A_STEP,
     "lms": Sampler(
-        plain_path=True,
         once_a_step=True,
         calibration=Calibration(1.0),
         schedulers=(Scheduler("LMSDiscreteScheduler"),),
@@ -127,16 +120,13 @@ SAMPLERS: dict[str, Sampler] = {
     "ddpm": Sampler(once_a_step=True, schedulers=(Scheduler("DDPMScheduler"),)),
     "lcm": Sampler(once_a_step=True, schedulers=(Scheduler("LCMScheduler"),)),
     "heun": Sampler(
-        plain_path=True,
         calibration=Calibration(0.5, margin=2.5),
         schedulers=(Scheduler("HeunDiscreteScheduler"), Scheduler("FlowMatchHeunDiscreteScheduler")),
     ),
     "dpm_2": Sampler(schedulers=(Scheduler("KDPM2DiscreteScheduler"),)),
     "dpm_2_ancestral": Sampler(schedulers=(Scheduler("KDPM2AncestralDiscreteScheduler"),)),
-    "uni_pc": Sampler(
-        plain_path=True, calibration=Calibration(0.65, margin=2.5), webui="unipc", chooses_levels="UniPC"
-    ),
-    "uni_pc_bh2": Sampler(plain_path=True),
+    "uni_pc": Sampler(calibration=Calibration(0.65, margin=2.5), webui="unipc", chooses_levels="UniPC"),
+    "uni_pc_bh2": Sampler(),
     "dpm_fast": Sampler(chooses_levels="DPM fast"),
     "dpm_adaptive": Sampler(chooses_levels="DPM adaptive"),
     "restart": Sampler(webui="restart_sampler", chooses_levels="Restart"),

@@ -34,7 +34,6 @@ def test_counts_graphs_recompiles_and_calls():
         assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
     state = compiled.state
     assert (state.graphs, state.recompiles, state.compiled_calls, state.eager_calls) == (2, 1, 3, {})
-    assert state.phase == "ready"
     assert state.seconds > 0
     assert compiled.variants_left() == EAGER.recompile_limit - 2
 
@@ -88,10 +87,9 @@ def test_a_backend_that_fails_is_tried_once_until_something_changes():
         assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
     assert len(attempts) == 1
     assert "no C++ compiler" in compiled.state.fallback
-    assert compiled.state.phase == "eager"
     assert sum(compiled.state.eager_calls.values()) == 3
     compiled.retry()
-    assert (compiled.state.phase, compiled.state.fallback, compiled.state.remedy) == ("idle", "", "")
+    assert (compiled.state.fallback, compiled.state.remedy) == ("", "")
     compiled(x, {"factor": 2.0})
     assert len(attempts) == 2
 
@@ -105,7 +103,7 @@ def test_a_backend_that_fails_stops_the_run_if_asked_to():
     )
     with pytest.raises(CompilationFailed, match="Compiling the network failed: memory ran out.* Make the image"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert compiled.state.phase == "idle" and not compiled.state.fallback
+    assert not compiled.state.fallback
 
 
 def test_the_functions_own_errors_are_raised_as_they_are():
@@ -225,7 +223,7 @@ def test_cancelling_stops_the_compilation_and_is_no_failure():
     compiled.observer = Recorder(cancel_after=0.3)
     with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert not compiled.state.fallback and compiled.state.phase == "ready"
+    assert not compiled.state.fallback
     for _ in range(1000):  # nothing of it may be delivered later
         time.sleep(0)
     again = CompiledFunction(scaled, EAGER)

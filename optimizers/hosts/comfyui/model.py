@@ -11,7 +11,7 @@ from ....core.calls import Function
 from ....core.errors import WrongObject, kind_of
 from .guarding import Guarding
 from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
-from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
+from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
 from .weights import RunLoads
 
 _GUIDER = "paceline_guider"
@@ -126,18 +126,17 @@ def require_model(patcher: object) -> None:
 
 
 def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
-    """Remember whose run it is, and a guider that has a second model (ComfyUI's OUTER_SAMPLE wrapper)."""
+    """Remember a guider that has a second model (ComfyUI's OUTER_SAMPLE wrapper)."""
     guider: Guider = executor.class_obj
-    with loading(stack_of(guider.model_patcher)):
-        if getattr(guider, "uncond_model_patcher", None) is None:
-            return executor(*args, **kwargs)
-        options = guider.model_options
-        transformer_options = {**options.get("transformer_options", {}), _GUIDER: guider}
-        guider.model_options = {**options, "transformer_options": transformer_options}
-        try:
-            return executor(*args, **kwargs)
-        finally:
-            guider.model_options = options
+    if getattr(guider, "uncond_model_patcher", None) is None:
+        return executor(*args, **kwargs)
+    options = guider.model_options
+    transformer_options = {**options.get("transformer_options", {}), _GUIDER: guider}
+    guider.model_options = {**options, "transformer_options": transformer_options}
+    try:
+        return executor(*args, **kwargs)
+    finally:
+        guider.model_options = options
 
 
 def calc_cond_batch(

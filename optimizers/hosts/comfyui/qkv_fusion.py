@@ -19,7 +19,7 @@ from ...qkv_fusion.projections import FusedProjections
 from .compilation.unet import CompileUNet
 from .model import describe_model
 from .protocols import BaseModel, ModelPatcher
-from .stack import ComfyTechnique, ModelCall, Stack
+from .stack import ComfyTechnique, ModelCall
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
@@ -79,7 +79,7 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         for group in self._used:
             group.forget()
 
-    def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
+    def unloaded(self, model: BaseModel) -> None:
         """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
         for group in _found.get(_unwrapped(model.diffusion_model), ()):
             group.separate()

@@ -11,9 +11,8 @@ from __future__ import annotations
 import copy
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -148,11 +147,10 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """Return ComfyUI's events, other than model calls, that the technique wraps, with its wrappers."""
         return ()
 
-    def unloaded(self, model: BaseModel, successor: Stack | None) -> None:  # noqa: B027 - most change nothing
+    def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most change nothing
         """Undo changes of the weights of ``model``: it is unloaded, or another clone takes it over.
 
         ComfyUI does the latter before each sampling run, also if the clone is the same as in the last run.
-        ``successor``: the stack of the clone that takes over, empty if it has nothing of ours; None if it is unloaded.
         """
 
     def last_summary(self) -> Summary:
@@ -188,36 +186,31 @@ class Stack:
 
     def apply_model(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
         """Run one model call with the techniques in place (ComfyUI's APPLY_MODEL wrapper)."""
-        arguments = list(args)
-        options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
+        options = args[5] if len(args) > 5 else kwargs.get("transformer_options", {})
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
         guard: Guard | None = options.get(RUN, {}).get(GUARD)
-        evaluation = None if guard is None else guard.evaluation(executor.class_obj, arguments[0].shape)
-        again = False
-        while True:
-            try:
-                result = self._evaluate(executor, arguments, kwargs, techniques, evaluation, again)
-            except LostInputs:  # the kernel that has lost them is not asked again
-                again = True
-                continue
-            if guard is None or evaluation is None or not isinstance(result, Tensor):
-                return result
-            if not guard.closed(evaluation, result):
-                return result
-            evaluation, again = guard.again(evaluation), True
+
+        def evaluate(evaluation: Evaluation | None, again: bool) -> Any:
+            while True:
+                try:
+                    return self._evaluate(executor, args, kwargs, techniques, evaluation, again)
+                except LostInputs:  # the kernel that has lost them is not asked again
+                    again = True
+
+        return evaluate(None, False) if guard is None else guard.watch(executor.class_obj, args[0].shape, evaluate)
 
     def _evaluate(
         self,
         executor: Executor,
-        arguments: Sequence[Any],
+        args: Sequence[Any],
         kwargs: Options,
         techniques: tuple[AnyTechnique, ...],
         evaluation: Evaluation | None,
         again: bool,
     ) -> Any:
-        arguments = list(arguments)
+        arguments = list(args)
         options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
         call = ModelCall(executor.class_obj, arguments[1], options, shapes_of(arguments, kwargs), techniques)
         call.evaluation, call.again = evaluation, again
@@ -257,7 +250,7 @@ class Stack:
     def detached(self, patcher: ModelPatcher, unpatch_all: bool) -> None:
         """Tell the techniques that a MODEL is unloaded or gets another clone (ComfyUI's ON_DETACH callback)."""
         for technique in self.techniques:
-            technique.unloaded(patcher.model, None if unpatch_all else _LOADING.get())
+            technique.unloaded(patcher.model)
 
     def finish(self, participant: object) -> None:
         """Stop counting, and report to the log and the nodes (ComfyUI's ON_CLEANUP callback)."""
@@ -268,19 +261,6 @@ class Stack:
             lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
             logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
-
-
-_LOADING: ContextVar[Stack] = ContextVar("paceline_loading", default=Stack())  # noqa: B039 - it never changes
-
-
-@contextmanager
-def loading(stack: Stack) -> Iterator[None]:
-    """Note whose sampling run begins, so that the clone that had the network before knows who takes it over."""
-    token = _LOADING.set(stack)
-    try:
-        yield
-    finally:
-        _LOADING.reset(token)
 
 
 def _report(techniques: list[AnyTechnique]) -> None:

@@ -21,13 +21,11 @@ class AttentionBlock(Block):
 
     Attributes:
         key: ComfyUI's name of the block, as patches see it.
-        channels: width of the tokens.
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
         then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
     """
 
     key: BlockKey
-    channels: int
     head_dim: int
     self_attention: bool
     then_over_time: bool
@@ -69,7 +67,6 @@ def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, Transf
                 number=seen,
                 downsample=scale,
                 key=(part, number, index),
-                channels=block.n_heads * block.d_head,
                 head_dim=block.d_head,
                 self_attention=not block.disable_self_attn,
                 then_over_time=hasattr(layer, "time_stack"),

@@ -220,25 +220,21 @@ class Host:
                 technique.ended()
 
     def _compute(self, *args: object, **kwargs: object) -> object:
-        guard, attention, self.again = self._guard, self.find(ATTENTION), False
-        if guard is None or attention is None:
-            return self._evaluate(args, kwargs)
-        size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        evaluation = guard.evaluation(self.component.part, size)
-        while True:
-            self.evaluation = evaluation
+        def evaluate(evaluation: Evaluation | None, again: bool) -> object:
+            self.evaluation, self.again = evaluation, again
             try:
-                result = self._evaluate(args, kwargs)
+                return self._evaluate(args, kwargs)
             finally:
                 self.evaluation = None
-            output = _first_tensor(result)
-            if evaluation is None or output is None:
-                return result
-            again = guard.closed(evaluation, output, waiting=True)  # a pipeline cannot begin again
-            attention.total.faults |= guard.faults
-            if not again:
-                return result
-            evaluation, self.again = guard.again(evaluation), True
+
+        guard, attention = self._guard, self.find(ATTENTION)
+        if guard is None or attention is None:
+            return evaluate(None, False)
+        size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        # A pipeline cannot begin again.
+        result: object = guard.watch(self.component.part, size, evaluate, waiting=True)
+        attention.total.faults |= guard.faults
+        return result
 
     def _evaluate(self, args: Args, kwargs: Kwargs) -> object:
         for technique in self.techniques:
@@ -281,11 +277,6 @@ class ComponentTarget:
 
     def _host(self, techniques: Iterable[PipelineTechnique], optional: bool) -> Host:
         return Host(self.component, self.pipeline, [item.renewed() for item in techniques], optional)
-
-
-def _first_tensor(result: object) -> Tensor | None:
-    values = result.values() if isinstance(result, dict) else result if isinstance(result, tuple) else (result,)
-    return next((value for value in values if isinstance(value, Tensor)), None)
 
 
 def host_of(part: object) -> Host | None:

@@ -31,7 +31,7 @@ from ..attention_owner import SLOT
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..protocols import BaseModel, ModelPatcher
-from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall, Stack
+from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall
 from ..weight_moves import SECOND_COPY
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .parts import with_parts_as_numbers, with_parts_as_text
@@ -129,7 +129,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         super().ended()
         self._runs += 1  # and between two
 
-    def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
+    def unloaded(self, model: BaseModel) -> None:
         self._runs += 1
 
     def _version(self, model: BaseModel) -> Hashable:
