@@ -27,7 +27,7 @@ class QKVFusion(Policy):
     kind = QKV_FUSION
     title = "Fuse QKV"
 
-    def __init__(self, groups: Iterable[FusedProjections] = (), notes: Sequence[str] = ()) -> None:
+    def __init__(self, groups: Iterable[FusedProjections], notes: Sequence[str]) -> None:
         self.reach = Counter(group.names[0] for group in groups)
         self.notes = notes
 

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.technique import COMPILATION, TOKEN_MERGING, Policy
+from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.backend import Inputs
 from ...attention.policy import AUTO, AttentionPolicy, limit_of
 from ...attention.registry import names
@@ -58,22 +57,6 @@ class Attention:
         require_choice("backend", self.backend, (AUTO, *names()))
 
 
-class _Unattached(Policy):
-    """What was asked for: which backend it is, and what it reaches, is found out on the component."""
-
-    kind = AttentionPolicy.kind
-    title = AttentionPolicy.title
-
-    def __init__(self, backend: str) -> None:
-        self._backend = backend
-
-    def clauses(self) -> tuple[str, ...]:
-        return (self._backend,)
-
-    def summarize(self, activity: Activity) -> Summary:
-        return Summary("waiting", "not run yet")
-
-
 class ComponentAttention(PipelineTechnique):
     """Set Attention Processor on one component.
 
@@ -81,11 +64,12 @@ class ComponentAttention(PipelineTechnique):
     `UnsupportedModel` if it has no attention that could be reached.
     """
 
+    kind, title = AttentionPolicy.kind, AttentionPolicy.title
     roles = (DENOISER, CONTROLNET, VAE)
     policy: AttentionPolicy
 
     def __init__(self, settings: Attention) -> None:
-        super().__init__(settings, _Unattached(settings.backend))
+        super().__init__(settings)
         self._unguarded: dict[str, int] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:

@@ -35,24 +35,22 @@ class ComponentCompilation(PipelineTechnique):
     `UnsupportedModel` where the component cannot be compiled as asked.
     """
 
+    kind, title = CompilePolicy.kind, "Compile"
     policy: CompilePolicy
     roles = (DENOISER, CONTROLNET, VAE)
 
-    def __init__(self, settings: CompileSettings) -> None:
-        super().__init__(settings, CompilePolicy("Compile", settings, ""))  # until it is attached
-
     def attach(self, host: Host, patches: Patches) -> None:
-        component, compiler, how = host.component, Compiler(), self.policy.how
+        component, compiler, how = host.component, Compiler(), self.settings
         if how.channels_last:
             to_channels_last(component.part, patches)
         if getattr(how, "regional", False) and component.role != VAE:
-            self.policy = CompilePolicy("Compile", how, self._blocks(component))
+            self.policy = CompilePolicy(self.title, how, self._blocks(component))
             blocks = CompiledBlocks(component.part, how, component.name, compiler)
             self.policy.use(blocks)
             for block, function in blocks.places(component.part):
                 patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
-            self.policy = CompilePolicy("Compile", how, f"{component.name}.{component.entry}")
+            self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
             whole = CompiledNetwork(compiler.function(host.inner, component.part, how, self.policy.what))
             self.policy.use(whole)
             host.inner = partial(self._run, whole, whole)

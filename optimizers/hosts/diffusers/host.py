@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -35,27 +35,24 @@ modes (see ``AttentionIntercept``), and the innermost mode, put on first, is ask
 
 
 class PipelineTechnique(core.Technique):
-    """One optimization of one component. Techniques are put on in canonical order, and undone backwards.
+    """One optimization of one component, made from its settings alone.
 
-    ``roles``: which parts of a pipeline it is for, if the user does not say.
+    Techniques are put on in canonical order, and undone backwards. ``roles``: which parts of a pipeline it is for, if
+    the user does not say.
     """
 
+    kind: ClassVar[str]
+    title: ClassVar[str]
     roles: ClassVar[tuple[str, ...]]
 
-    def __init__(self, settings: Any, policy: core.Policy) -> None:
-        super().__init__(policy)
+    def __init__(self, settings: Any) -> None:
         self.settings = settings
         self.activity = Activity()
         self.total = Activity()
 
-    def renewed(self) -> PipelineTechnique:
-        """Return a technique with the same settings, without counts and without data about a component."""
-        made: Callable[[Any], PipelineTechnique] = cast(Any, type(self))  # a technique is made from its settings alone
-        return made(self.settings)
-
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
-        """Put the technique on ``host.component``, with its undo in ``patches``.
+        """Put the technique on ``host.component``, with its undo in ``patches``, and make its policy.
 
         Raises `PacelineError` if it cannot help this component; nothing of it must stay behind then but in ``patches``.
         """
@@ -276,7 +273,7 @@ class ComponentTarget:
         return self.component.part
 
     def _host(self, techniques: Iterable[PipelineTechnique], optional: bool) -> Host:
-        return Host(self.component, self.pipeline, [item.renewed() for item in techniques], optional)
+        return Host(self.component, self.pipeline, [type(item)(item.settings) for item in techniques], optional)
 
 
 def host_of(part: object) -> Host | None:

@@ -27,13 +27,10 @@ _PLACES = ("img_ids", "txt_ids", "time_ids")
 class ComponentPrecision(PipelineTechnique):
     """Model Precision on one component; the weights that were there are kept in the memory of the CPU."""
 
+    kind, title = PrecisionPolicy.kind, "Model Precision"
     policy: PrecisionPolicy
     settings: Precision
     roles = (DENOISER, CONTROLNET, VAE, TEXT)
-
-    def __init__(self, settings: Precision) -> None:
-        dtype = settings.torch_dtype or torch.float32  # until it is attached
-        super().__init__(settings, _policy(settings, dtype, dtype))
 
     def attach(self, host: Host, patches: Patches) -> None:
         settings, component = self.settings, host.component
@@ -46,7 +43,8 @@ class ComponentPrecision(PipelineTechnique):
             raise UnsupportedModel(f"Model Precision: {error.problem}", error.remedy) from None
         weights = list(_weights(component.part))
         previous = next((tensor.dtype for tensor, stays in weights if not stays), dtype)
-        self.policy = _policy(self.settings, previous, dtype, sum(stays for _, stays in weights))
+        kept = sum(stays for _, stays in weights)
+        self.policy = PrecisionPolicy(self.title, self.settings, previous, dtype, previous, dtype, kept=kept)
         for tensor, stays in weights:
             if stays or tensor.dtype == dtype:
                 continue
@@ -79,10 +77,6 @@ class ComponentPrecision(PipelineTechnique):
     def around(self) -> AbstractContextManager[None]:
         self.activity.use("call")
         return arithmetic(self.settings)
-
-
-def _policy(settings: Precision, previous: torch.dtype, dtype: torch.dtype, kept: int = 0) -> PrecisionPolicy:
-    return PrecisionPolicy("Model Precision", settings, previous, dtype, previous, dtype, kept=kept)
 
 
 def _suitable(device: torch.device) -> torch.dtype:

@@ -28,10 +28,11 @@ _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
 class ComponentQKVFusion(PipelineTechnique):
     """Fuse QKV on one component; `UnsupportedModel` on attaching, if nothing can be fused."""
 
+    kind, title = QKVFusion.kind, QKVFusion.title
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: FuseQKV) -> None:
-        super().__init__(settings, QKVFusion())  # what it reaches is known when it is attached
+        super().__init__(settings)
         self.groups: dict[str, LinearProjections] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:

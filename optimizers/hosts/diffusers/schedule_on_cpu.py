@@ -8,7 +8,6 @@ its own device again, which waits for nothing.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from ....core.activity import Activity, Summary
 from ....core.technique import Policy
@@ -35,12 +34,11 @@ class ScheduleOnCPUPolicy(Policy):
 class PipelineScheduleOnCPU(PipelineTechnique):
     """Timesteps on the CPU, for one scheduler."""
 
+    kind, title = ScheduleOnCPUPolicy.kind, ScheduleOnCPUPolicy.title
     roles = (SCHEDULER,)
 
-    def __init__(self, settings: Any) -> None:
-        super().__init__(settings, ScheduleOnCPUPolicy())
-
     def attach(self, host: Host, patches: Patches) -> None:
+        self.policy = ScheduleOnCPUPolicy()
         scheduler: DiffusersScheduler = host.component.part
         made = current(scheduler, "set_timesteps")
 

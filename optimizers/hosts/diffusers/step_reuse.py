@@ -35,11 +35,12 @@ from .unet import is_unet
 class PipelineStepReuse(PipelineTechnique):
     """Forecasts steps of one denoiser."""
 
+    kind, title = StepReusePolicy.kind, StepReusePolicy.title
     policy: StepReusePolicy
     roles = (DENOISER, CONTROLNET)
 
     def __init__(self, settings: ReuseSteps) -> None:
-        super().__init__(settings, StepReusePolicy(settings, "the pipeline's scheduler was not asked for a step"))
+        super().__init__(settings)
         self._position = PipelinePosition()
         self._timesteps: Tensor | None = None
         self._index, self._frames = -1, 0
@@ -67,6 +68,7 @@ class PipelineStepReuse(PipelineTechnique):
                 f"{host.component.name} has a cache of diffusers already, which also leaves out work.",
                 "Call disable_cache() first, or leave Reuse Steps out: each would measure the other's forecasts.",
             )
+        self.policy = StepReusePolicy(self.settings, "the pipeline's scheduler was not asked for a step")
 
     def ended(self) -> None:
         super().ended()

@@ -46,11 +46,12 @@ class ControlNetReusePolicy(Policy):
 class ControlNetReuse(PipelineTechnique):
     """Leaves out calls of one ControlNet."""
 
+    kind, title = ControlNetReusePolicy.kind, ControlNetReusePolicy.title
     policy: ControlNetReusePolicy
     roles = (CONTROLNET,)
 
     def __init__(self, settings: ReuseSteps) -> None:
-        super().__init__(settings, ControlNetReusePolicy())
+        super().__init__(settings)
         self._shapes: dict[torch.Size, Any] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -60,6 +61,7 @@ class ControlNetReuse(PipelineTechnique):
                 "Reuse Steps on a ControlNet follows the pipeline's UNet or transformer, and there is none.",
                 "Give the whole pipeline to optimize.",
             )
+        self.policy = ControlNetReusePolicy()
         patches.on_undo(self._shapes.clear)
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:

@@ -31,11 +31,12 @@ class ComponentQuantization(PipelineTechnique):
     On attaching, raises `UnsupportedModel` if no layer would gain, `BackendUnavailable` if torchao is missing.
     """
 
+    kind, title = QuantizationPolicy.kind, QuantizationPolicy.title
     policy: QuantizationPolicy
     roles = (DENOISER,)
 
     def __init__(self, settings: QuantizationSettings) -> None:
-        super().__init__(settings, _policy(settings, LayerChoices()))  # until it is attached
+        super().__init__(settings)
         self._torchao = getattr(settings, "implementation", "auto") == "torchao" and settings.mode == "int8"
         self._products: list[Int8Product] = []
         self._checksum: Tensor | None = None
@@ -50,7 +51,7 @@ class ComponentQuantization(PipelineTechnique):
                 "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
             )
         choices = self._choose(products, next(host.component.part.parameters()).dtype)
-        self.policy = _policy(self.settings, choices)
+        self.policy = QuantizationPolicy(self.settings, choices, unit="products", shrinks=False)
         self.policy.require_gain(name)
         for product in products:
             choice = choices.quantized.get(product.layer.name)
@@ -104,7 +105,3 @@ class ComponentQuantization(PipelineTechnique):
         with torch.no_grad():
             sums = [x.weight.flatten()[::97].double().sum() for p in self._products for x in p.layers]
             return torch.stack(sums)
-
-
-def _policy(settings: QuantizationSettings, choices: LayerChoices) -> QuantizationPolicy:
-    return QuantizationPolicy(settings, choices, unit="products", shrinks=False)

@@ -12,8 +12,7 @@ from .unet import PipelineUNetTokenMerging
 
 
 def token_merging_for(settings: TokenMergingSettings, component: Component) -> PipelineTokenMerging:
-    """Return Apply ToMe for one denoiser; `PacelineError` if it cannot be merged in, or not with these settings."""
+    """Return Apply ToMe for one denoiser."""
     if getattr(settings, "implementation", "") == "tomesd":
-        return TomesdMerging(settings, component)
-    unet = is_unet(component.part)
-    return PipelineUNetTokenMerging(settings, component) if unet else PipelineJointTokenMerging(settings, component)
+        return TomesdMerging(settings)
+    return (PipelineUNetTokenMerging if is_unet(component.part) else PipelineJointTokenMerging)(settings)

@@ -14,7 +14,7 @@ from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import ResidualCall, where_kept
-from ..components import DENOISER, Component
+from ..components import DENOISER
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
 from ..position import PipelinePosition
@@ -29,16 +29,15 @@ Forward = Function
 class PipelineTokenMerging(PipelineTechnique):
     """Apply ToMe on one denoiser; ``active`` and ``residual`` are of the call that runs."""
 
+    kind, title = TokenMergingPolicy.kind, TokenMergingPolicy.title
     roles = (DENOISER,)
     policy: TokenMergingPolicy
 
-    def __init__(self, settings: TokenMergingSettings, component: Component, policy: TokenMergingPolicy) -> None:
-        super().__init__(settings, policy)
-        self.component = component
+    def __init__(self, settings: TokenMergingSettings) -> None:
+        super().__init__(settings)
         self.active = False
         self.residual: ResidualCall | None = None
         self.position = PipelinePosition()
-        self._evaluations = PipelineEvaluations(self.policy.residuals.drop)
 
     def began(self) -> None:
         super().began()

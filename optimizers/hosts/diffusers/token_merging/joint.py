@@ -11,11 +11,9 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....families import families, find_family
 from ....families.family import TEXT_FIRST, TokenLayout
-from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout
 from ....token_merging.policy import counted
 from ....token_merging.residual import where_kept
-from ..components import Component
 from ..host import Host
 from ..network_calls import tensor_given
 from ..patches import Patches, current
@@ -26,24 +24,21 @@ _OTHER_TOKENS = "the number of tokens is not that of text and image (reference i
 
 
 class PipelineJointTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one transformer; `UnsupportedModel` for other classes, and for settings that merge tokens."""
+    """Apply ToMe on one transformer.
+
+    On attaching, `UnsupportedModel` for other classes, and for settings that merge tokens.
+    """
 
     policy: JointMergingPolicy
-
-    def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
-        self._tokens = _tokens_of(component.part)
-        layers = len(_attention_layers(component.part))
-        policy = JointMergingPolicy(component.class_name, settings, "attention layers", layers)
-        super().__init__(settings, component, policy)
-        self._kept: dict[tuple[int, bool], Tensor] = {}
-        self._text = 0
-        self._sides: tuple[Tensor, tuple[int, int]] | None = None
-
-    def renewed(self) -> PipelineJointTokenMerging:
-        return PipelineJointTokenMerging(self.settings, self.component)
+    _sides: tuple[Tensor, tuple[int, int]] | None = None
 
     def attach(self, host: Host, patches: Patches) -> None:
-        for name, layer in _attention_layers(host.component.part):
+        component = host.component
+        self._tokens, layers = _tokens_of(component.part), _attention_layers(component.part)
+        self.policy = JointMergingPolicy(component.class_name, self.settings, "attention layers", len(layers))
+        self._kept: dict[tuple[int, bool], Tensor] = {}
+        self._text = 0
+        for name, layer in layers:
             patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:

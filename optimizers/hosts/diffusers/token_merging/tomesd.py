@@ -12,7 +12,6 @@ from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedMode
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import TokenMergingPolicy
-from ..components import Component
 from ..host import Host
 from ..patches import Patches
 from ..unet import image_attention, is_unet
@@ -39,20 +38,16 @@ class TomesdMerging(PipelineTokenMerging):
     `UnsupportedModel` for anything but a UNet, `InvalidSetting` for settings that tomesd does not have.
     """
 
-    def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Raise `BackendUnavailable` if tomesd is missing, `UnsupportedModel` if the UNet is compiled as one graph."""
+        component, settings = host.component, self.settings
         if not is_unet(component.part):
             raise UnsupportedModel(f"tomesd cannot patch a {component.class_name}.", "Use ours, or leave it out.")
         _refuse_what_it_lacks(settings)
         blocks = image_attention(component.part)
-        super().__init__(settings, component, TomesdPolicy(settings, "self-attention blocks", len(blocks)))
+        self.policy = TomesdPolicy(settings, "self-attention blocks", len(blocks))
         automatic = settings.max_downsample == "auto"
         self._limit = min(block.downsample for block in blocks) if automatic else int(settings.max_downsample)
-
-    def renewed(self) -> TomesdMerging:
-        return TomesdMerging(self.settings, self.component)
-
-    def attach(self, host: Host, patches: Patches) -> None:
-        """Raise `BackendUnavailable` if tomesd is missing, `UnsupportedModel` if the UNet is compiled as one graph."""
         try:
             import tomesd
         except ImportError as error:
@@ -66,7 +61,7 @@ class TomesdMerging(PipelineTokenMerging):
                 "fullgraph.",
                 "Set fullgraph to False, or use our implementation.",
             )
-        unet, options = host.component.part, {name: getattr(self.settings, name) for name in _TAKES}
+        unet, options = component.part, {name: getattr(settings, name) for name in _TAKES}
         options["max_downsample"] = self._limit
         tomesd.apply_patch(unet, **options)
         patches.on_undo(lambda: _remove(tomesd, unet))

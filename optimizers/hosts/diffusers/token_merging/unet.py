@@ -9,10 +9,8 @@ from torch import Tensor
 
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
-from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import counted
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
-from ..components import Component
 from ..host import Host
 from ..network_calls import tensor_given
 from ..patches import Patches, current
@@ -23,13 +21,14 @@ _MASK = "an attention mask over the image was given, and merged tokens have no p
 
 
 class PipelineUNetTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one ``UNet2DConditionModel``; `UnsupportedModel` if the settings would reach no block."""
+    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` if it would reach no block."""
 
     policy: UNetMergingPolicy[ModuleBlock]
+    _latent = (0, 0)
 
-    def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
-        name = component.class_name
-        policy = UNetMergingPolicy(name, image_attention(component.part), settings)
+    def attach(self, host: Host, patches: Patches) -> None:
+        name, settings = host.component.class_name, self.settings
+        policy = self.policy = UNetMergingPolicy(name, image_attention(host.component.part), settings)
         needs_queries = policy.other_layers or not policy.method.works_after_rope
         if needs_queries and any(block.joined for block in policy.blocks):
             raise UnsupportedModel(
@@ -37,24 +36,17 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
                 "residual inside, so queries cannot be merged around it.",
                 "Set method to auto or kv_downsample, with merge_crossattn and merge_mlp off.",
             )
-        super().__init__(settings, component, policy)
-        self._latent = (0, 0)
         self._state = CallState()
-
-    def renewed(self) -> PipelineUNetTokenMerging:
-        return PipelineUNetTokenMerging(self.settings, self.component)
-
-    def attach(self, host: Host, patches: Patches) -> None:
-        for block in self.policy.blocks:
+        for block in policy.blocks:
             if block.joined:
                 patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
                 continue
             attention = block.module.attn1
             patches.shadow(attention, "forward", self._self_attention(block, current(attention, "forward")))
-            if self.settings.merge_crossattn and block.module.attn2 is not None:
+            if settings.merge_crossattn and block.module.attn2 is not None:
                 attention = block.module.attn2
                 patches.shadow(attention, "forward", self._queries_merged(block, current(attention, "forward")))
-            if self.settings.merge_mlp:
+            if settings.merge_mlp:
                 layer = block.module.ff
                 patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
 
