@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 _COMMANDS = {
-    "tune": "tuning.command",
-    "sweep": "sweeping.command",
-    "cache": "cache_command",
+    "tune": "workbench.comfyui.tuning.command",
+    "sweep": "server.sweep_command",
+    "cache": "workbench.comfyui.cache_command",
 }
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
@@ -47,7 +47,7 @@ def main() -> int:
     if not (folder / "nodes").is_dir():
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
         return 2
-    command = importlib.import_module(f"{package}.workbench.comfyui.{_COMMANDS[name]}")
+    command = importlib.import_module(f"{package}.{_COMMANDS[name]}")
 
     def swept() -> object:
         nodes = importlib.import_module(f"{package}.nodes").NODES

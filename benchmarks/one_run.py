@@ -30,9 +30,9 @@ from torch import Tensor
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import in_process, transformers  # noqa: E402
+from paceline.workbench.comfyui.latents import distance, seed_distance  # noqa: E402
 from paceline.workbench.comfyui.observer import Observer  # noqa: E402
 from paceline.workbench.comfyui.probe import probe  # noqa: E402
-from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
 from paceline.workbench.expectation.expect import WORK, Expected, expect, propose  # noqa: E402
 from paceline.workbench.expectation.replay import replay  # noqa: E402
 from paceline.workbench.expectation.sampling import Sampling  # noqa: E402

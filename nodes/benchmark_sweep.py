@@ -20,6 +20,7 @@ from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.recipe import require_preset_name
+from ..workbench.sweep.axes import describe_cell
 from . import NODES
 from .common import PacelineNode
 from .measuring import (
@@ -201,6 +202,6 @@ def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
         none = phrase("no setting is certainly faster")
         return Summary("partly" if found.results else "inactive", none, counts, details)
     headline = phrase(
-        "{speedup:.2f}x with {cell}", speedup=found.best.speedup or 0.0, cell=sweeping.describe_cell(found.best.cell)
+        "{speedup:.2f}x with {cell}", speedup=found.best.speedup or 0.0, cell=describe_cell(found.best.cell)
     )
     return Summary("active", headline, counts, details)

@@ -10,8 +10,8 @@ from PIL import Image
 from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.comparison import Comparison
 from ..workbench.comfyui.output_files import Entry, path_of
-from ..workbench.comfyui.sweeping import Bench, describe_cell
-from ..workbench.sweep.axes import Cell, cell_key
+from ..workbench.comfyui.sweeping import Bench
+from ..workbench.sweep.axes import Cell, cell_key, describe_cell
 from ..workbench.sweep.results import Result, pareto_front
 from .recipes import shown_steps
 

@@ -14,7 +14,7 @@ from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.comfyui.sweeping import Bench
 from ..workbench.recipe import Recipe, Step, Value
-from ..workbench.sweep.axes import Axes, Cell, Range, nodes_of, parse_axes
+from ..workbench.sweep.axes import ABSENT, PICTURE, Axes, Cell, Range, parse_axes
 from .built_in_presets import BUILT_IN
 from .recipes import apply_recipe, check_steps, full_id, ids_by_title
 
@@ -63,10 +63,12 @@ class SweptNodes:
 
 def steps_of(cell: Cell) -> tuple[Step, ...]:
     """Return the nodes that a cell applies, in the order in which the axes name them."""
-    inputs: dict[str, dict[str, Value]] = {}
-    for node, values in nodes_of(cell).items():
-        inputs.setdefault(full_id(node), {}).update(values)
-    return tuple(Step(node, values) for node, values in inputs.items())
+    nodes: dict[str, dict[str, Value]] = {}
+    for name, value in cell.items():
+        node, _, setting = name.partition(".")
+        if node not in PICTURE and (setting or value != ABSENT):
+            nodes.setdefault(full_id(node), {}).update({setting: value} if setting else {})
+    return tuple(Step(node, inputs) for node, inputs in nodes.items())
 
 
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:

@@ -11,8 +11,7 @@ from ...core.phrases import Phrase, phrase
 from ...optimizers.step_reuse.samplers import FEWEST_STEPS
 from ...optimizers.token_merging.automatic import minimum_tokens
 from ...workbench.comfyui.workflow import Workflow
-from ...workbench.expectation.expect import Range
-from ...workbench.expectation.prior import prior
+from ...workbench.expectation.expect import Range, prior
 from ...workbench.recipe import Step
 from ..built_in_presets import Machine, built_in_recipe, machine_here
 from ..recipes import Nodes, changed_by

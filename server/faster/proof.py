@@ -8,11 +8,10 @@ from typing import Any
 
 from ...core.phrases import Phrase
 from ...optimizers.hosts.comfyui.protocols import VAE, Latent
-from ...workbench.comfyui.latents import decode, streams_of
+from ...workbench.comfyui.latents import decode, distance, seed_distance, streams_of
 from ...workbench.comfyui.links import require_latent
 from ...workbench.comfyui.observer import Observer
 from ...workbench.comfyui.output_files import Entry, OutputFiles
-from ...workbench.comfyui.seed_share import distance, seed_distance
 from ...workbench.measurement.picture import side_by_side
 from ...workbench.measurement.quality import to_8_bit
 from ...workbench.measurement.speedup import measure_speedup

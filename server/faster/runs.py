@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...workbench.comfyui.prompt import Link, default_values, title_of
-from ...workbench.comfyui.seeds import SEEDS, later_seed
+from ...workbench.comfyui.sampling import later_seed
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step
 from .wires import Wire, decoder_of, sampled
@@ -18,6 +18,9 @@ PICTURES = 3
 """Seeds that a proof draws, plain and faster."""
 
 SIDES = ("plain", "faster")
+
+SEEDS = ("seed", "noise_seed")
+"""Inputs that hold a seed."""
 
 Nodes = dict[str, dict[str, Any]]
 Chosen = Sequence[tuple[Wire, Sequence[Step]]]

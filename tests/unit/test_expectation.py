@@ -9,8 +9,7 @@ import pytest
 import torch
 from paceline.optimizers.step_reuse.parts import undivided
 from paceline.server.faster.sentences import left_open
-from paceline.workbench.expectation.expect import Probed, Range, expect, propose, speed
-from paceline.workbench.expectation.prior import prior
+from paceline.workbench.expectation.expect import Probed, Range, expect, prior, propose, speed
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import Sampling, Seen
 from paceline.workbench.expectation.sketch import ENTRIES, FEWEST, Sketch

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.sweep.axes import Range, cell_key, nodes_of, parse_axes, picture_of
+from paceline.workbench.sweep.axes import Range, cell_key, parse_axes, picture_of
 
 EXAMPLE = "ApplyToMe.ratio: 0.25, 0.5"
 TEXT = """
@@ -29,12 +29,8 @@ def test_a_grid_has_every_cell_once():
     assert on | {"size": "768x1024", "batch": 1} in cells
 
 
-def test_cells_become_nodes_and_pictures():
-    off, on = ({"ApplyToMe": switch, "ApplyToMe.ratio": 0.5, "size": "768x1024"} for switch in ("off", "on"))
-    assert nodes_of(on) == {"ApplyToMe": {"ratio": 0.5}}
-    assert nodes_of({"ApplyToMe": off["ApplyToMe"]}) == {}
-    assert nodes_of({"CompileUNet": "on", "batch": 2}) == {"CompileUNet": {}}
-    assert picture_of(on) == (768, 1024, None)
+def test_cells_become_pictures():
+    assert picture_of({"ApplyToMe": "on", "size": "768x1024"}) == (768, 1024, None)
     assert picture_of({"size": 512, "batch": 3}) == (512, 512, 3)
     assert picture_of({}) == (None, None, None)
 

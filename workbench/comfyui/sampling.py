@@ -18,7 +18,6 @@ from ..measurement.speedup import MOST_ROUNDS
 from ..measurement.steps import Clock, StepTimes
 from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
-from .seeds import later_seed
 
 
 def sampler_names() -> list[str]:
@@ -33,6 +32,11 @@ def scheduler_names() -> list[str]:
     from comfy.samplers import KSampler
 
     return list(KSampler.SCHEDULERS)
+
+
+def later_seed(seed: int, after: int) -> int:
+    """Return the seed that comes ``after`` so many; 0 follows the largest."""
+    return (seed + after) % (LARGEST_SEED + 1)
 
 
 @dataclass(frozen=True)

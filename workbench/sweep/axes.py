@@ -109,17 +109,9 @@ def without_absent(cell: Cell) -> Cell:
     return {name: value for name, value in cell.items() if name.split(".")[0] not in absent or name in absent}
 
 
-def nodes_of(cell: Cell) -> dict[str, dict[str, Value]]:
-    """Return the inputs of each node that is not switched off in a cell, in the order in which the axes name them."""
-    nodes: dict[str, dict[str, Value]] = {}
-    for name, value in cell.items():
-        node, _, setting = name.partition(".")
-        if node in PICTURE or (not setting and value == ABSENT):
-            continue
-        inputs = nodes.setdefault(node, {})
-        if setting:
-            inputs[setting] = value
-    return nodes
+def describe_cell(cell: Cell) -> str:
+    """Return e.g. ``ratio 0.5, size 512``."""
+    return ", ".join(f"{name.rpartition('.')[2]} {'none' if value == '' else value}" for name, value in cell.items())
 
 
 def picture_of(cell: Cell) -> tuple[int | None, int | None, int | None]:

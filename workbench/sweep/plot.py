@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
+from .axes import PICTURE, describe_cell
 from .results import Result, pareto_front
 
 Color = tuple[int, int, int]
 
 _SIZE = (1120, 720)
-_AREA = (96, 84, 800, 640)
-"""Left, top, right, bottom of the plot; to the right of it stands the list of the best trades."""
-
-_LIST_WIDTH = 256
+_AREA = (96, 84, 1072, 640)
+"""Left, top, right, bottom of the plot."""
 
 _INK, _PALE, _GRID, _PAPER = (32, 33, 36), (120, 124, 132), (226, 228, 232), (255, 255, 255)
 _LIMIT, _OFF = (150, 60, 60), (176, 182, 192)
@@ -24,21 +23,16 @@ _COLORS = ((24, 106, 190), (213, 94, 0), (0, 128, 96), (170, 80, 150), (140, 96,
 
 
 def pareto_picture(results: Sequence[Result], title: str = "", limit: float | None = None) -> Image.Image:
-    """Return a scatter plot of all measured cells of a sweep; the best trades are numbered, the others counted below.
+    """Return a scatter plot of all measured cells of a sweep; the best trades are named, the others counted below.
 
-    The circles' area is the peak memory, the bars are the 95 % intervals. Up and to the left is better. A ring, joined
-    to a best trade, is the plain model with fewer steps in the same time. ``limit``, the largest difference that is
-    allowed, is drawn as a line.
+    The circles' area is the peak memory, the bars are the 95 % intervals. Up and to the left is better. ``limit``, the
+    largest difference that is allowed, is drawn as a line.
     """
     canvas = _Canvas()
     canvas.text(24, 20, canvas.shortened(title or "Speed against difference", 1060, 22), _INK, 22)
     measured = [one for one in results if one.speedup is not None and one.difference is not None]
-    front = pareto_front(results)
     if measured:
-        groups = _by_picture(front)
-        colors = {id(one): _COLORS[n % len(_COLORS)] for n, group in enumerate(groups.values()) for one in group}
-        _draw_points(canvas, measured, front, groups, colors, limit)
-        _draw_list(canvas, front, _changing(results), colors)
+        _draw_points(canvas, measured, pareto_front(results), limit)
     else:
         canvas.text(_AREA[0], 300, "Nothing could be measured.", _INK, 16)
     missing = [one.state for one in results if one.speedup is None]
@@ -46,22 +40,13 @@ def pareto_picture(results: Sequence[Result], title: str = "", limit: float | No
     note += "".join(f", {missing.count(state)} {state}" for state in dict.fromkeys(missing))
     note += "; bars: 95 % interval" if any(one.interval for one in measured) else ""
     note += "; circles: peak memory" if any(one.memory_bytes for one in measured) else ""
-    note += "; rings: fewer steps in the same time" if any(one.control is not None for one in front) else ""
     canvas.text(_AREA[0], 692, note)
     return canvas.image.resize(_SIZE, Image.Resampling.BOX)
 
 
-def _draw_points(
-    canvas: _Canvas,
-    measured: Sequence[Result],
-    front: Sequence[Result],
-    groups: dict[str, list[Result]],
-    colors: dict[int, Color],
-    limit: float | None,
-) -> None:
+def _draw_points(canvas: _Canvas, measured: Sequence[Result], front: Sequence[Result], limit: float | None) -> None:
     left, top, right, bottom = _AREA
-    differences = [one.difference or 0 for one in measured] + [one.control or 0 for one in front]
-    across = _Scale([0.0, limit or 0.0, *differences], left, right)
+    across = _Scale([0.0, limit or 0.0, *(one.difference or 0 for one in measured)], left, right)
     ends = [end for one in measured for end in one.interval or ()]
     upward = _Scale([1.0, *ends, *(one.speedup or 0 for one in measured)], bottom, top)
     for value, place in across.ticks:
@@ -81,66 +66,22 @@ def _draw_points(
     places = {id(one): (across(one.difference or 0), upward(one.speedup or 0)) for one in measured}
     radii = {id(one): 5 + (9 * math.sqrt((one.memory_bytes or 0) / most) if most else 2) for one in measured}
     # A front belongs to one size and batch: speed-ups of different pictures are not joined.
+    groups: dict[tuple[object, ...], list[Result]] = {}
+    for one in front:
+        groups.setdefault(tuple(map(one.cell.get, PICTURE)), []).append(one)
+    colors = {id(one): _COLORS[n % len(_COLORS)] for n, group in enumerate(groups.values()) for one in group}
     for group in groups.values():
         canvas.line([places[id(one)] for one in group], colors[id(group[0])], 2)
-    for one in front:
-        if one.control is not None:
-            (x, y), ring = places[id(one)], across(one.control)
-            canvas.line([(x, y), (ring, y)], colors[id(one)])
-            canvas.circle(ring, y, 5, _PAPER, colors[id(one)], 2)
     for one in sorted(measured, key=lambda item: -(item.memory_bytes or 0)):
         (x, y), color = places[id(one)], colors.get(id(one), _OFF)
         if one.interval is not None:
             canvas.line([(x, upward(end)) for end in one.interval], color, 2)
         canvas.circle(x, y, radii[id(one)], color, _PAPER)
-    for name, group in groups.items() if len(groups) > 1 else ():
-        fastest = max(group, key=lambda one: one.speedup or 0)
-        (x, y), away = places[id(fastest)], radii[id(fastest)] + 6
-        fits = x + away + canvas.width(name) <= right
-        place, anchor = (x + away, "lm") if fits else (x - away, "rm")
-        canvas.text(place, y, name, colors[id(fastest)], anchor=anchor, halo=2)
-    for number, one in enumerate(front, 1):
-        canvas.text(*places[id(one)], str(number), _PAPER, anchor="mm")
-
-
-def _draw_list(canvas: _Canvas, front: Sequence[Result], names: set[str], colors: dict[int, Color]) -> None:
-    x, y = 828, _AREA[1]
-    canvas.text(x, y - 22, "Best trades", _INK, 16)
-    for number in range(len(front), 0, -1):  # the fastest first
-        one = front[number - 1]
-        if y > 590:
-            canvas.text(x, y, f"and {number} more")
-            return
-        canvas.text(x, y, f"{number}   {one.speedup:.2f}x, difference {one.difference:.3f}", colors[id(one)])
-        for line in _lines(one, names, canvas):
-            y += 17
-            canvas.text(x + 22, y, line)
-        y += 26
-
-
-def _changing(results: Sequence[Result]) -> set[str]:
-    names = {name for one in results for name in one.cell}
-    return {name for name in names if len({str(one.cell.get(name)) for one in results}) > 1} or names
-
-
-def _lines(one: Result, names: set[str], canvas: _Canvas) -> list[str]:
-    lines = [""]
-    for name, value in ((name, value) for name, value in one.cell.items() if name in names):
-        part = f"{name.rpartition('.')[2]} {value}"
-        longer = f"{lines[-1]}, {part}" if lines[-1] else part
-        if canvas.width(longer) <= _LIST_WIDTH:
-            lines[-1] = longer
-        else:
-            lines.append(canvas.shortened(part, _LIST_WIDTH))
-    return lines[:3]
-
-
-def _by_picture(front: Sequence[Result]) -> dict[str, list[Result]]:
-    groups: dict[str, list[Result]] = {}
     for one in front:
-        parts = [f"{name} {one.cell[name]}" for name in ("size", "batch") if one.cell.get(name) is not None]
-        groups.setdefault(", ".join(parts), []).append(one)
-    return groups
+        (x, y), away, before = places[id(one)], radii[id(one)] + 6, places[id(one)][0] > (left + right) / 2
+        label = canvas.shortened(describe_cell(one.cell), (x - left if before else right - x) - away)
+        place, anchor = (x - away, "rm") if before else (x + away, "lm")
+        canvas.text(place, y, label, colors[id(one)], anchor=anchor, halo=2)
 
 
 class _Canvas:
@@ -153,9 +94,9 @@ class _Canvas:
     def line(self, points: Sequence[tuple[float, float]], color: Color, width: int = 1) -> None:
         self._draw.line([(3 * x, 3 * y) for x, y in points], color, 3 * width, "curve")
 
-    def circle(self, x: float, y: float, radius: float, fill: Color, edge: Color, width: int = 1) -> None:
+    def circle(self, x: float, y: float, radius: float, fill: Color, edge: Color) -> None:
         box = [3 * value for value in (x - radius, y - radius, x + radius, y + radius)]
-        self._draw.ellipse(box, fill, edge, 3 * width)
+        self._draw.ellipse(box, fill, edge, 3)
 
     def text(
         self, x: float, y: float, text: str, color: Color = _PALE, size: int = 13, anchor: str = "la", halo: int = 0

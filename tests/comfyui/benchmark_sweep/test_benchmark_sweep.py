@@ -57,6 +57,9 @@ def test_cells_name_nodes_with_their_prefix_or_without(comfy):
 
     cell = {"ApplyToMe.ratio": 0.5, "PacelineApplyToMe.sx": 2, "CompileUNet": "on", "FuseQKV": "off", "size": 512}
     assert steps_of(cell) == (Step("PacelineApplyToMe", {"ratio": 0.5, "sx": 2}), Step("PacelineCompileUNet", {}))
+    assert steps_of({"ApplyToMe": "on", "ApplyToMe.ratio": 0.5, "batch": 2}) == (
+        Step("PacelineApplyToMe", {"ratio": 0.5}),
+    )
 
 
 def test_a_grid_can_be_written_with_the_titles_of_nodes(comfy):

@@ -54,15 +54,6 @@ class ComparisonSettings:
         """Return how many rounds are made at least and at most; each of the ``prompts`` is drawn."""
         return max(self.runs, prompts), max(self.runs, self.most_runs, prompts)
 
-    def pictures(self, share: float = 1.0) -> tuple[float, float]:
-        """Return how many pictures a comparison takes at least and at most, counted in the baseline's time.
-
-        The optimized side's take ``share`` of that. The controls, fp32 and fewer steps, are not counted.
-        """
-        each, again = 1 + share, float(self.runs > 1)
-        least, most = ((self.warmup_runs + rounds) * each + (self.warmup_runs < 1) for rounds in self.rounds())
-        return least, most + again
-
 
 @dataclass(frozen=True)
 class Side:

@@ -17,7 +17,7 @@ from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
-from ...sweep.axes import Axes, Cell, Range
+from ...sweep.axes import Axes, Cell, Range, describe_cell
 from ...sweep.plot import pareto_picture
 from ...sweep.results import Result, best, pareto_front, to_csv, to_markdown
 from ...sweep.study import Sweep, SweepSettings
@@ -140,11 +140,6 @@ def run_sweep(
         "md": output.save_text(".md", f"# {plan.study}\n\n{text}\n\n{table}"),
     }
     return Finished(results, table, chosen, preset, files, picture, text)
-
-
-def describe_cell(cell: Cell) -> str:
-    """Return e.g. ``ratio 0.5, size 512``."""
-    return ", ".join(f"{name.rpartition('.')[2]} {'none' if value == '' else value}" for name, value in cell.items())
 
 
 def _corners(axes: Axes) -> list[Cell]:

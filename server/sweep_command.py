@@ -13,19 +13,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ....core.errors import InvalidSetting
-from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ...recipe import require_preset_name
-from ...sweep.axes import Axes
-from ...sweep.storage import Storage
-from ...sweep.study import MODES
-from ..comparison import ComparisonSettings
-from ..latents import empty_latent
-from ..output_files import path_of
-from ..sampling import SamplingJob
-from ..standalone import (
+from ..core.errors import InvalidSetting
+from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.latents import empty_latent
+from ..workbench.comfyui.output_files import path_of
+from ..workbench.comfyui.sampling import SamplingJob
+from ..workbench.comfyui.standalone import (
     exit_status,
     find_comfyui,
     load_checkpoint,
@@ -34,24 +29,16 @@ from ..standalone import (
     split_arguments,
     start_comfyui,
 )
-from .cells import Bench
-from .run import Finished, SweepPlan, run_sweep
-from .storages import storage_named
+from ..workbench.comfyui.sweeping import Finished, SweepPlan, run_sweep, storage_named
+from ..workbench.recipe import require_preset_name
+from ..workbench.sweep.storage import Storage
+from ..workbench.sweep.study import MODES
+
+if TYPE_CHECKING:
+    from .sweeps import SweptNodes
 
 
-class Nodes(Protocol):
-    """Our nodes in a sweep: ``server.sweeps.SweptNodes``."""
-
-    built_in: tuple[str, ...]
-
-    def read_axes(self, text: str) -> Axes:
-        """Return the settings to try, all of them checked."""
-
-    def bench_for(self, model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings) -> Bench:
-        """Return what measures cells."""
-
-
-def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> int:
+def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], SweptNodes]) -> int:
     """Run a sweep and return the exit status.
 
     ``nodes`` imports what composes our nodes, once ComfyUI can be imported; ``pack`` is our folder, as it was named.
@@ -69,7 +56,7 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
     return exit_status(run, "Stopped. The same command continues from here.")
 
 
-def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
+def _run(options: argparse.Namespace, nodes: SweptNodes) -> Finished:
     axes = nodes.read_axes(_grid(options))
     path = model_file("checkpoints", options.checkpoint)
     plan = SweepPlan(
