@@ -100,3 +100,33 @@ def tracked() -> list[Path]:
         folders[:] = [name for name in folders if name not in skipped]
         found += [Path(folder, name) for name in (*folders, *files)]
     return found
+
+
+def test_programs_beside_the_pack_import_names_that_are_there():
+    """Type checking ends with the pack, and not every program runs in a test."""
+    imports = [
+        (path, node.module.split("."), name.name)
+        for folder in check_layers.PROGRAMS
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paceline.")
+        for name in node.names
+    ]
+    assert len(imports) > 50
+    missing = [(str(path), name) for path, module, name in imports if name not in _names_in(module[1:])]
+    assert missing == []
+
+
+def _names_in(module: list[str]) -> set[str]:
+    """Return what can be imported from a module of the pack: its files, and what it binds at the top."""
+    path = ROOT.joinpath(*module)
+    found = {one.stem for one in path.glob("*")}
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {alias.asname or alias.name for alias in node.names}
+        else:
+            found |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return found
