@@ -199,7 +199,7 @@ def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
     details = (*removed, *found.text.splitlines())
     if found.best is None:
-        none = phrase("no setting is certainly faster")
+        none = phrase("no setting is certainly faster within the allowed difference")
         return Summary("partly" if found.results else "inactive", none, counts, details)
     headline = phrase(
         "{speedup:.2f}x with {cell}", speedup=found.best.speedup or 0.0, cell=describe_cell(found.best.cell)

@@ -77,7 +77,8 @@ def test_the_plot_has_every_cell_the_plain_model_and_the_limit(page: Page, swept
     assert axe(".paceline-sweep") == axe(".paceline-grid") == []
     best = page.script("return document.querySelectorAll('.paceline-point[data-best=true]').length")
     badge = page.badges()[str(swept)]
-    assert (best == 0) == ("no setting is certainly faster" in badge)
+    # A best trade may change the picture more than is allowed for the preset.
+    assert best or "no setting is certainly faster within the allowed difference" in badge
 
 
 def test_the_pointer_shows_a_cells_verdict_and_picture(page: Page, swept: int):

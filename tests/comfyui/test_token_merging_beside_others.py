@@ -12,12 +12,6 @@ METHODS = [
 ]
 
 
-def attention_blocks(model):
-    from paceline.optimizers.hosts.comfyui.unet import attention_blocks as all_blocks
-
-    return all_blocks(model)
-
-
 def random_tokens(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -25,10 +19,12 @@ def random_tokens(seed, *shape):
 def with_image_prompt(model):
     """Image prompts as IP-Adapters add them: a second attention to tokens of an image, beside the one to the text."""
     from comfy.ldm.modules.attention import optimized_attention
+    from paceline.optimizers.hosts.comfyui.unet import transformer_blocks
 
     clone = model.clone()
-    for number, block in enumerate(attention_blocks(model)):
-        keys, values = random_tokens(number, 1, 4, block.channels), random_tokens(number + 100, 1, 4, block.channels)
+    for number, (block, module) in enumerate(transformer_blocks(model.model.diffusion_model)):
+        width = module.n_heads * module.d_head
+        keys, values = random_tokens(number, 1, 4, width), random_tokens(number + 100, 1, 4, width)
 
         def replacement(q, k, v, extra_options, keys=keys, values=values):
             batch, heads = q.shape[0], extra_options["n_heads"]

@@ -63,7 +63,7 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
     """Return the fastest result whose difference is at most ``largest_difference`` of a seed change.
 
     Settings that were measured at several sizes count with their worst size: a preset must hold for all of them. None
-    if nothing is certainly faster than the baseline.
+    if nothing within it is certainly faster than the baseline.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
