@@ -22,11 +22,12 @@ from typing import Any
 
 import torch
 from pages.plots import plot
+from shared.distances import NOTES
 from shared.measuring import arguments
-from shared.record import report
+from shared.record import collected, report
 from shared.teacache import fitted, teacache
 from shared.trained import ICONS_LUMINA, Bench, BenchRun, Solver, about_weights
-from step_caches import NOTES, judged
+from step_caches import judged
 from step_reuse_constants import FIRST_SEED, PROMPTS
 from torch import Tensor, nn
 
@@ -107,8 +108,8 @@ class DiffusersBench(Bench):
     """The same pairs of prompt and seed, drawn by a pipeline."""
 
     def __init__(self, pairs: int) -> None:
-        super().__init__(replace(ICONS_LUMINA, guidance=1.0), Solver("euler", "simple", 25), 1)
-        self.pairs = self.pairs[:pairs]
+        witness = replace(ICONS_LUMINA, name=f"{ICONS_LUMINA.name}, diffusers", guidance=1.0)
+        super().__init__(witness, Solver("euler", "simple", 25), pairs=pairs)
         self._network = self.patcher.model.diffusion_model
         self.counted = SimpleNamespace(pictures=0.0)
         self.patcher = self.fresh()
@@ -203,11 +204,7 @@ def main() -> None:
     """Judge all of them by the same pairs."""
     options = arguments(__doc__.splitlines()[0])
     bench = DiffusersBench(2 if options.quick else 8)
-    work = f"{bench.witness.name}, diffusers, {bench.solver.name}, guidance 1, {len(bench.pairs)} pairs"
-    rows = []
-    for row in judged(bench, work, ((name, apply, None) for name, apply in caches(bench))):
-        rows.append(row)
-        print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
+    rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench))))
     notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")}
     notes["evaluations"] = "calls of the blocks' attention, as a share of those of one evaluation"
     notes["cache-dit"] = "DBCache, the first two blocks always run, warm-up of 8 steps; the number is its threshold"
@@ -219,7 +216,7 @@ def main() -> None:
     )
     with contextlib.suppress(PackageNotFoundError):
         notes["cache-dit"] += f"; version {version('cache-dit')}"
-    notes[bench.witness.name] = about_weights(bench.witness)
+    notes[ICONS_LUMINA.name] = about_weights(ICONS_LUMINA)
     report(rows, "the plain pipeline with all steps, from the same seed", options.json, notes)
     if options.json:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))

@@ -29,10 +29,10 @@ import torch
 from compile import sample, with_core, with_ours, with_tome
 from pages.plots import plot
 from shared import trained
-from shared.distances import over_fewer_steps, quality
+from shared.distances import NOTES, over_fewer_steps, quality
 from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_tome, reused, tome
-from shared.record import ROOT, Row, write
+from shared.record import ROOT, Row, collected, write
 from shared.roof import operations
 from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
 from step_caches import controls, fewer_steps, of_comfyui
@@ -51,16 +51,14 @@ CHANGES_NOTES = {
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
 }
-PICTURES_NOTES = {
-    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed; *psnr worst* of the worst pair",
-    "share": "distance of the latents as a share of what another seed changes",
+PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "share")} | {
     "work left": "operations of all matrix products and convolutions, as a share of the plain model's",
     "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
 }
 HELD_OUT = replace(ICONS_64, prompts=ICONS.prompts[8:16])
-PICTURES: dict[str, tuple[Witness, Solver, int | tuple[int, ...]]] = {
-    "pictures": (ICONS, SOLVERS[0], 8),
+PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
+    "pictures": (ICONS, SOLVERS[0], (16, 18, 19)),
     "large": (HELD_OUT, SOLVERS[0], (13, 15, 17, 18)),
     "few": (HELD_OUT, Solver("euler", "normal", 8), (5, 6, 7)),
     "transformer": (
@@ -69,7 +67,7 @@ PICTURES: dict[str, tuple[Witness, Solver, int | tuple[int, ...]]] = {
         (13, 15, 17, 18, 19),
     ),
 }
-"""Parts: whose pictures, how they are drawn, and which fewer steps too: these, or from so many tenths of them up."""
+"""Parts: whose pictures, how they are drawn, and with which fewer steps too."""
 PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
@@ -184,15 +182,14 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def pictures(
-    bench: Bench, variants: Mapping[str, Apply], least: int | tuple[int, ...], sheet: list[torch.Tensor]
+    bench: Bench, variants: Mapping[str, Apply], numbers_of_steps: tuple[int, ...], sheet: list[torch.Tensor]
 ) -> Iterator[Row]:
     """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``.
 
     Latents of the plain model, of the variants and of another seed are put into ``sheet``.
     """
-    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
-    steps, curve = bench.solver.steps, []
-    for fewer, numbers, _ in fewer_steps(bench, least):
+    work, steps, curve = bench.work, bench.solver.steps, []
+    for fewer, numbers, _ in fewer_steps(bench, numbers_of_steps):
         curve.append(numbers)
         yield Row(f"{fewer} steps", work, quality=numbers)
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
@@ -245,15 +242,12 @@ def main() -> None:
     if options.only in (None, "changes"):
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
-    for part, (witness, solver, least) in PICTURES.items():
+    for part, (witness, solver, fewer) in PICTURES.items():
         if options.only != part and (options.only or part == "transformer"):  # only if it is asked for
             continue
-        bench = Bench(witness, solver, 1)
-        bench.pairs = bench.pairs[: 4 if options.quick else None]
+        bench = Bench(witness, solver, pairs=4 if options.quick else None)
         variants, sheet = VARIANTS.get(part, presets)(), []
-        for row in pictures(bench, variants, least, sheet):
-            print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
-            rows.append(vars(row))
+        rows += map(vars, collected(pictures(bench, variants, fewer, sheet)))
         notes |= PICTURES_NOTES | {witness.name: trained.about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from shared.distances import NOTES as DISTANCES
 from shared.distances import quality
 from shared.measuring import Variant, arguments, measure, relative_error
 from shared.record import ROOT, Row, report
@@ -47,10 +48,6 @@ LAYERS = {
 QUICK_LAYERS = ("attention, 640 channels", "GEGLU, 640 channels", "attention, 1280 channels")
 NOTES = {
     "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
-}
-PICTURES_NOTES = {
-    "psnr, psnr_worst": "dB of the pictures against the plain model's from the same seed, mean and worst of the pairs",
-    "share": "that distance, of latents, as a share of a seed change",
 }
 CHOICE_NOTES = {"layers": "how many layers are in int8"}
 
@@ -162,16 +159,14 @@ def measure_quality(quick: bool) -> Iterator[Row]:
     """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
     from paceline.optimizers.hosts.comfyui.model import stack_of
 
-    bench = Bench(ICONS, SOLVERS[0], 1)
-    bench.pairs = bench.pairs[: 4 if quick else None]
-    work = f"{ICONS.name}, {bench.solver.name}, guidance {ICONS.guidance:g}, {len(bench.pairs)} pairs"
+    bench = Bench(ICONS, SOLVERS[0], pairs=4 if quick else None)
     ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}
     for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():
         model = quantized(bench.witness.blank, **settings)(bench.patcher)
         found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
         choices = stack_of(model).techniques[0].policy.choices
-        yield Row(name, work, quality=found | {"layers": len(choices.quantized)})
-    yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
+        yield Row(name, bench.work, quality=found | {"layers": len(choices.quantized)})
+    yield from (Row(name, bench.work, quality=numbers) for name, numbers in controls(bench))
 
 
 def main() -> None:
@@ -190,7 +185,7 @@ def main() -> None:
             notes |= NOTES | speed_note({dtype: speed})
         if options.only in (None, "quality"):
             rows += measure_quality(options.quick)
-            notes |= PICTURES_NOTES
+            notes |= {key: DISTANCES[key] for key in ("psnr", "share")}
         if options.only != "layers":
             notes |= CHOICE_NOTES
     report(rows, FLOAT, options.json, notes)

@@ -21,21 +21,13 @@ from unittest.mock import patch
 
 import torch
 from pages.plots import plot
-from shared.distances import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
+from shared.distances import NOTES, Pairs, fewer_nearer, in_short, of_runs, over_fewer_steps, quality
 from shared.measuring import arguments
 from shared.nodes import Apply, reused
-from shared.record import Row, keep, report
+from shared.record import Row, collected, report
 from shared.roof import operations
 from shared.spectrum import spectrum
-from shared.trained import (
-    FLOW_SOLVERS,
-    ICONS,
-    ICONS_LUMINA,
-    SOLVERS,
-    Bench,
-    Solver,
-    about_weights,
-)
+from shared.trained import FLOW_SOLVERS, ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, about_weights
 
 LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
 """Schedules as long as today's models without distillation have them."""
@@ -52,18 +44,7 @@ EVERY = (2, 3)
 GROWTHS = (0.0, 0.75)
 OUTER = 2
 """Blocks at each end of the UNet that DeepCache always runs: those of its first skip branch."""
-NOTES = {
-    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed, 120 where nothing changed; *psnr worst* of "
-    "the worst pair",
-    "share": "distance of the latents as a share of what another seed changes",
-    "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers; one without its negative pass "
-    "counts half",
-    "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
-    "pairs; below 0 fewer steps are nearer",
-    "fewer_nearer": "share of the pairs to which fewer steps are nearer at as many evaluations",
-    "kept": "share of the pairs that stayed inside of the budget",
-    "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
-    "ratio": "median of truth / estimate",
+OF_RIVALS = {
     "EasyCache, LazyCache": "ComfyUI's own nodes with this reuse_threshold (default 0.2), all else as they come",
     "DeepCache": "every n-th step whole; between them two blocks at each end, counted by their share of the operations",
     "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
@@ -139,13 +120,10 @@ def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
         yield from ((f"Spectrum {growth:g}", spectrum(bench, growth)) for growth in GROWTHS)
 
 
-def fewer_steps(
-    bench: Bench, least: int | tuple[int, ...] = 4
-) -> Iterator[tuple[int, dict[str, float], dict[str, list[float]]]]:
-    """Yield numbers of steps from ``least`` tenths to all but one, or those given, and the plain model with them."""
+def fewer_steps(bench: Bench, given: Sequence[int] = ()) -> Iterator[tuple[int, dict[str, float], Pairs]]:
+    """Yield numbers of steps, those given or from four tenths to all but one, and the plain model with them."""
     steps = bench.solver.steps
-    tenths = least if isinstance(least, tuple) else (round(steps * part / 10) for part in range(least, 10))
-    for fewer in sorted({*tenths, steps - 1} if isinstance(least, int) else tenths):
+    for fewer in given or sorted({*(round(steps * part / 10) for part in range(4, 10)), steps - 1}):
         numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
         bench.counted.pictures = 0.0
         bench.sample(bench.patcher, *bench.pairs[0], fewer)
@@ -154,28 +132,27 @@ def fewer_steps(
 
 def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str]) -> Iterator[JudgedRow]:
     """Yield the rows of one solver; the notes say what their numbers are."""
-    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
 
     def tried() -> Iterator[tuple[str, Apply, float | None]]:
         yield from ((f"Reuse Steps {one:g}", reused(one), one) for one in budgets)
         yield from ((name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted)
 
-    yield from judged(bench, work, tried())
+    yield from judged(bench, tried())
     if wanted:
-        yield from (JudgedRow(name, work, quality=numbers) for name, numbers in controls(bench))
+        yield from (JudgedRow(name, bench.work, quality=numbers) for name, numbers in controls(bench))
 
 
-def judged(bench: Bench, work: str, tried: Iterable[tuple[str, Any, float | None]]) -> Iterator[JudgedRow]:
+def judged(bench: Bench, tried: Iterable[tuple[str, Apply, float | None]]) -> Iterator[JudgedRow]:
     """Yield the rows of fewer steps, then of what is tried: its name, how it is applied, its budget if it has one."""
     curve, theirs = [], []
     for steps, numbers, pairs in fewer_steps(bench):
         curve.append(numbers)
         theirs.append(pairs)
-        yield JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs))
+        yield JudgedRow(f"{steps} steps", bench.work, quality=numbers, pairs=in_short(pairs))
     for name, apply, budget in tried:
         numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
         numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
-        yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
+        yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
 
 
 def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
@@ -194,13 +171,9 @@ def main() -> None:
     names = options.solvers or (QUICK if options.quick else [solver.name for solver in solvers])
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
-        bench = Bench(witness, solver, options.seeds)
-        bench.pairs = bench.pairs[: 4 if options.quick else options.pairs]
-        for row in measure(bench, options.budgets, options.rivals):
-            rows.append(row)
-            keep([asdict(row)])
-            print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
-    notes = NOTES | {witness.name: about_weights(witness)}
+        bench = Bench(witness, solver, options.seeds, 4 if options.quick else options.pairs)
+        rows += collected(measure(bench, options.budgets, options.rivals))
+    notes = NOTES | OF_RIVALS | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
     if options.json:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))

@@ -16,14 +16,14 @@ import argparse
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
-from shared.distances import of_runs
+from shared.distances import NOTES, of_runs
 from shared.measuring import arguments
 from shared.nodes import reused
-from shared.record import Row, keep, report
+from shared.record import Row, collected, report
 from shared.trained import ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, Witness, about_weights, in_process
 
 if TYPE_CHECKING:
@@ -49,15 +49,11 @@ def main() -> None:
     rows: list[Row] = []
     for only, witness in {"unet": ICONS, "transformer": ICONS_LUMINA}.items():
         if options.only in (None, only):
-            rows += _measure(replace(witness, prompts=witness.prompts if options.held_out else PROMPTS), options)
-    notes = {
-        "shift": "of the schedule, where it is not the model's own, as of pictures of 64 x 64, whose own is 2",
-        "kept": "share of the pairs inside of the budget",
-        "share": "distance of the latents as a share of what another seed changes",
-        "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
-        "ratio": "median of truth / estimate",
-        ICONS_LUMINA.name: about_weights(ICONS_LUMINA),
-    }
+            judged = replace(witness, prompts=witness.prompts if options.held_out else PROMPTS)
+            rows += collected(_measure(judged, options))
+    notes = {key: NOTES[key] for key in ("kept", "share", "estimate", "ratio")}
+    notes["shift"] = "of the schedule, where it is not the model's own, as of pictures of 64 x 64, whose own is 2"
+    notes[ICONS_LUMINA.name] = about_weights(ICONS_LUMINA)
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
 
 
@@ -72,18 +68,13 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
         for guidance in options.guidance or [witness.guidance]:
             for shift in options.shifts:
                 model = replace(witness, guidance=guidance, shift=shift)
-                bench = Bench(model, Solver(sampler, scheduler, int(steps)), 1)
+                bench = Bench(model, Solver(sampler, scheduler, int(steps)))
                 bench.pairs = list(islice(asked, count))
-                own = "" if shift is None else f", shift {shift:g}"
                 for budget in options.budgets:
                     numbers, found = of_runs(bench, list(bench.runs(reused(budget))), budget)
                     pairs_of = zip(found["estimate"], found["share"], strict=True)
                     errors += [(_errors(guess, constants), share) for guess, share in pairs_of if guess > 0]
-                    work = f"{witness.name}, {name}, guidance {guidance:g}{own}, {len(bench.pairs)} pairs"
-                    row = Row(f"Reuse Steps {budget:g}", work, quality=numbers)
-                    keep([asdict(row)])
-                    print(work, row.name, {key: round(value, 4) for key, value in numbers.items()}, flush=True)
-                    yield row
+                    yield Row(f"Reuse Steps {budget:g}", bench.work, quality=numbers)
         print(f"{name}: {constants}", *_factors(errors), sep="\n", flush=True)
 
 

@@ -13,6 +13,21 @@ from .trained import Bench, BenchRun, rms
 Pairs = dict[str, list[float]]
 """Values of each pair of prompt and seed, in their order."""
 
+NOTES = {
+    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed, 120 where nothing changed; *psnr worst* of "
+    "the worst pair",
+    "share": "distance of the latents as a share of what another seed changes",
+    "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers; one without its negative pass "
+    "counts half",
+    "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
+    "pairs; below 0 fewer steps are nearer",
+    "fewer_nearer": "share of the pairs to which fewer steps are nearer at as many evaluations",
+    "kept": "share of the pairs that stayed inside of the budget",
+    "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
+    "ratio": "median of truth / estimate",
+}
+"""What the numbers below are, by their names."""
+
 
 def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], Pairs]:
     """Return how far one latent for each pair is from the plain model's, and that of each pair.

@@ -64,6 +64,16 @@ def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str
         write(path, [asdict(row) for row in rows], baseline, notes)
 
 
+def collected(rows: Iterable[Row]) -> list[Row]:
+    """Return ``rows``; each is printed and kept as soon as it is measured."""
+    found = []
+    for row in rows:
+        found.append(row)
+        keep([asdict(row)])
+        print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
+    return found
+
+
 def about() -> dict[str, Any]:
     """Return what it takes to repeat this run: machine, versions, commit, command, and when it was."""
     return {

@@ -127,9 +127,12 @@ class BenchRun:
 
 
 class Bench:
-    """One model with one solver; remembers what the plain model drew."""
+    """One model with one solver; remembers what the plain model drew.
 
-    def __init__(self, witness: Witness, solver: Solver, seeds: int) -> None:
+    Every prompt is asked for with each of the ``seeds``; of these pairs all or the first so many are drawn.
+    """
+
+    def __init__(self, witness: Witness, solver: Solver, seeds: int = 1, pairs: int | None = None) -> None:
         in_process.bootstrap()
         import model as loader
 
@@ -139,9 +142,16 @@ class Bench:
         if witness.shift is not None:
             own = witness.shift * witness.side / 64
             self.patcher.model.model_sampling.set_parameters(shift=own, multiplier=1.0)
-        self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts]
+        self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts][:pairs]
         self.counted = Counted(self.patcher.model.diffusion_model)
         self._plain: dict[tuple[str, int, int], Tensor] = {}
+
+    @property
+    def work(self) -> str:
+        """The words that rows of it have in common."""
+        shift = "" if self.witness.shift is None else f", shift {self.witness.shift:g}"
+        pairs = f"{len(self.pairs)} pairs"
+        return f"{self.witness.name}, {self.solver.name}, guidance {self.witness.guidance:g}{shift}, {pairs}"
 
     def sample(self, patcher: Any, prompt: str, seed: int, steps: int) -> Tensor:
         """Return the latent that a MODEL draws."""
