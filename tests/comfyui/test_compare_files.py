@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from comfy_host import checkpoints
+from comfy_host import vaes
 from comparing import Work
 from paceline.core.errors import InvalidSetting, PacelineError
 from PIL import Image
@@ -17,10 +17,7 @@ from skimage.metrics import structural_similarity
 
 @pytest.fixture(scope="module")
 def vae(comfy):
-    import comfy.sd
-
-    with torch.inference_mode():
-        return comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+    return vaes.taesd()
 
 
 def test_two_vaes_are_compared_on_one_latent(emoji, vae):
@@ -52,15 +49,10 @@ def test_two_vaes_are_compared_on_one_latent(emoji, vae):
 
 def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
     """Every quality number, computed anew by scikit-image from the saved pictures."""
-    inputs = {
-        "positive": emoji.positive, "negative": emoji.negative, "latent_image": emoji.whole, "seed": 42, "steps": 4,
-        "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 2, "warmup_runs": 0,
-        "filename_prefix": "compare/tome", "vae": vae,
-    }  # fmt: skip
+    inputs = emoji.inputs(latent_image=emoji.whole, steps=4, runs=2, filename_prefix="compare/tome", vae=vae)
     tome = emoji.studio.tome(emoji.model, ratio=0.6)
-    node = emoji.studio.nodes["PacelineCompareModels"]
     with torch.inference_mode():
-        result = node.execute(model_baseline=emoji.model, model_optimized=tome, **inputs)
+        result = emoji.studio.nodes["PacelineCompareModels"].execute(**inputs, model_optimized=tome)
     image, summary = result.result
     names = ["other_seed.png", "comparison.png", "comparison.json"]
     # On a busy machine the optimized side may not be faster, and then there is no control.
@@ -106,12 +98,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
 
 
 def test_mistakes_are_sentences(emoji, vae, output_folder):
-    node = emoji.studio.nodes["PacelineCompareModels"]
-    inputs = {
-        "model_baseline": emoji.model, "positive": emoji.positive, "negative": emoji.negative,
-        "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0, "sampler_name": "euler",
-        "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0, "filename_prefix": "x",
-    }  # fmt: skip
+    node, inputs = emoji.studio.nodes["PacelineCompareModels"], emoji.inputs()
     with pytest.raises(InvalidSetting, match="Connect what is judged: model_optimized, vae_optimized or"):
         node.execute(**inputs)
     with pytest.raises(InvalidSetting, match="Connect the untouched VAE to vae"):
@@ -137,14 +124,9 @@ WRONG = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_what_is_connected_to_the_wrong_input_is_a_sentence(emoji, output_folder, name, value):
     """ComfyUI lets links of a wrong type pass, and API clients send what they like."""
-    inputs = {
-        "model_baseline": emoji.model, "model_optimized": emoji.model, "positive": emoji.positive,
-        "negative": emoji.negative, "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0,
-        "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0,
-        "filename_prefix": "x",
-    }  # fmt: skip
+    inputs = emoji.inputs(model_optimized=emoji.model) | {name: value}
     with pytest.raises(PacelineError) as caught:
-        emoji.studio.nodes["PacelineCompareModels"].execute(**{**inputs, name: value})
+        emoji.studio.nodes["PacelineCompareModels"].execute(**inputs)
     assert len(str(caught.value)) < 800, "the names of all samplers are the longest"
     word = "MODEL" if name.startswith("model") else name
     assert word in str(caught.value) and str(output_folder) not in str(caught.value)

@@ -158,50 +158,16 @@ def test_an_optimization_that_fewer_steps_beat_is_called_out(emoji):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "options", "why"),
-    [
-        (1.0, {}, "as fast"),
-        (0.5, {"fewer_steps": False}, "switched off"),
-        (0.5, {"steps": 1}, "one step"),
-        (0.01, {}, "no step fits"),
-    ],
+    ("seconds", "options"),
+    [(1.0, {}), (0.5, {"fewer_steps": False}), (0.5, {"steps": 1}), (0.01, {}), (0.5, {"ratio": 0.0})],
+    ids=["as fast", "switched off", "one step", "no step fits", "the same picture"],
 )
-def test_there_is_no_control_where_it_could_say_nothing(emoji, seconds, options, why):
-    work, shown = Work(), []
-    tome = work.watch(emoji.studio.tome(emoji.model), seconds)
-    options = {"steps": 4, "runs": 2, **options}
-    found = emoji.compare(work.watch(emoji.model), tome, clock=work, say=shown.append, **options)
+def test_there_is_no_control_where_it_could_say_nothing(emoji, seconds, options):
+    work, said = Work(), []
+    options = {"steps": 4, "runs": 2, "ratio": 0.5, **options}
+    tome = work.watch(emoji.studio.tome(emoji.model, ratio=options.pop("ratio")), seconds)
+    found = emoji.compare(work.watch(emoji.model), tome, clock=work, say=said.append, **options)
     assert found.evidence.fewer_steps is None and found.pictures.fewer_steps is None
     assert any(note.startswith("fewer steps: no step of the baseline fits") for note in found.notes) == (seconds < 0.1)
     assert "fewer steps" not in found.verdict.text
-
-
-def test_the_same_picture_needs_no_control(emoji):
-    work, said = Work(), []
-    found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model, 0.5), clock=work, say=said.append, steps=2)
-    assert found.evidence.speedup.ratio == 2.0 and found.evidence.fewer_steps is None
-    assert said[-1] == "comparing the pictures"
-
-
-def test_a_sampler_that_ignores_the_number_of_steps_has_no_control(emoji):
-    from dataclasses import replace
-
-    from paceline.workbench.comfyui.comparison.compare import draw_fewer_steps
-    from paceline.workbench.comfyui.comparison.rounds import Output, SideRuns, TimedRun
-
-    side = SideRuns(object())
-    side.side = type("Side", (), {"model": emoji.model})
-    run = TimedRun(20.0, 1.0, None, None, None)
-    fast = SideRuns(side.side, [replace(run, sampling_seconds=10.0)])
-    side.runs.append(run)
-    side.outputs.append(Output(torch.zeros(1)))
-    drawn: list[int] = []
-
-    class Stubborn:
-        def draw(self, model, seed, steps):
-            drawn.append(steps)
-            return 20.0, Output(torch.zeros(1))
-
-    control, why = draw_fewer_steps(Stubborn(), 20, side, fast)
-    assert drawn == [10] and control is None
-    assert why == "fewer steps: 10 steps took longer than expected, so they are no control here"
+    assert (said[-1] == "baseline with fewer steps") == (seconds < 0.1)
