@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 
-from hypothesis import HealthCheck, given, settings
+from fuzzing import documents, fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
 
-fuzzed = settings(
-    max_examples=int(os.environ.get("PACELINE_FUZZ", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
 SECRET = "postgresql+psycopg://me:hunter2@db.example/lab"
-documents = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=10), inner, max_size=3)),
-    max_leaves=8,
-)
 CONTENTS = st.one_of(
     st.binary(max_size=60),
     st.sampled_from([b"[" * 100_000, b'{"lab": "' + SECRET.encode()]),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
 import tempfile
 import zipfile
@@ -17,7 +16,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from fuzzing import documents, fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
 from paceline.core.kernel_times import KeptTimes
@@ -29,22 +29,6 @@ from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.workbench.comfyui import cache_transfer
 from paceline.workbench.recipe import Recipe, load_recipe
 from paceline.workbench.sweep.axes import Range, parse_axes, picture_of
-
-fuzzed = settings(
-    max_examples=int(os.environ.get("PACELINE_FUZZ", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-
-numbers = st.one_of(st.integers(), st.floats(), st.booleans(), st.none())
-documents = st.recursive(
-    st.one_of(numbers, st.text(max_size=20)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(st.text(max_size=12), inner, max_size=4),
-    ),
-    max_leaves=12,
-)
 
 
 def changed(document: dict, name: str = "") -> st.SearchStrategy:
