@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import dealing
@@ -17,6 +18,7 @@ import pytest
 from comfy_host import in_process, pack, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
+from page_server import PageServer
 
 if TYPE_CHECKING:
     from comfy_host.client import ComfyClient
@@ -145,6 +147,14 @@ def client(server: ComfyServer) -> Iterator[ComfyClient]:
     """A client of the running server."""
     with server.client() as connected:
         yield connected
+
+
+@pytest.fixture
+def page_server(monkeypatch: pytest.MonkeyPatch) -> PageServer:
+    """What nodes in this process tell the page."""
+    server = PageServer()
+    monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=server)))
+    return server
 
 
 @pytest.fixture

@@ -10,9 +10,6 @@ import torch
 CHOSEN = "attn, ff"
 TINY = {"include": CHOSEN}
 
-# Layers of 32 channels and 8192 tokens: int8 is slower there on any machine, as the passes around it cost more.
-SLOWER = {"include": "", "exclude": "input_blocks.4, input_blocks.5, input_blocks.7, input_blocks.8, middle, output"}
-
 
 def only(name):
     """Settings that quantise the layers of attn1, attn2 or ff, whatever the machine gains."""

@@ -1,10 +1,11 @@
-"""Calls of ComfyUI's diffusion transformers in tests, and what leaving out tokens by hand gives."""
+"""Calls of ComfyUI's networks in tests, mostly diffusion transformers, and what leaving out tokens by hand gives."""
 
 from __future__ import annotations
 
 import torch
 from comfy_host import in_process
 from comfy_host.transformers import TRANSFORMERS, conditioning, latent
+from distances import close
 
 NAMES = list(TRANSFORMERS)
 HALVES = {"method": "kv_downsample", "ratio": 0.75}
@@ -44,6 +45,19 @@ def with_override(model, override):
     return clone
 
 
+def attention_lengths(model, draw):
+    """Draw, and return the numbers of queries and keys of all attention calls, in their order."""
+    seen = []
+
+    def spy(func, q, k, v, *args, **kwargs):
+        assert v.shape[1] == k.shape[1]
+        seen.append((q.shape[1], k.shape[1]))
+        return func(q, k, v, *args, **kwargs)
+
+    draw(with_override(model, spy))
+    return seen
+
+
 def every_second(x, text, frames, rows, columns, axis, borders=True):
     """Leave out every second row and column of the image, with ``borders`` but the last, by slicing."""
     before, image, behind = x.tensor_split([text, text + frames * rows * columns], dim=axis)
@@ -73,3 +87,20 @@ def oracle(name, borders=True):
         return func(q, k, v, heads, mask=mask, skip_reshape=skip_reshape, **kwargs)
 
     return override
+
+
+def reduced_as(studio, plain, override, draw, *said):
+    """Check that Apply ToMe draws what an override does by hand, another picture than the plain model, and says so."""
+    model = studio.tome(plain, **HALVES)
+    reduced = draw(model)
+    assert close(reduced, draw(with_override(plain, override))) and not close(reduced, draw(plain))
+    report = studio.report(model)
+    assert all(words in report for words in ("fallbacks: 0", *said)), report
+
+
+def left_alone(studio, plain, draw, *said):
+    """Check that Apply ToMe changes nothing, and says why."""
+    model = studio.tome(plain, **HALVES)
+    assert torch.equal(draw(model), draw(plain))
+    report = studio.report(model)
+    assert all(words in report for words in said), report

@@ -5,21 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from distances import relative
+from reusing import guided
+from transformer_calls import attention_lengths
 
-
-def attention_sizes(studio, model, **options):
-    """Sample, and return the numbers of queries and keys of all attention calls."""
-    seen = set()
-
-    def spy(func, q, k, v, *args, **kwargs):
-        assert v.shape[1] == k.shape[1]
-        seen.add((q.shape[1], k.shape[1]))
-        return func(q, k, v, *args, **kwargs)
-
-    clone = model.clone()
-    clone.model_options["transformer_options"]["optimized_attention_override"] = spy
-    studio.sample(clone, **options)
-    return seen
+CUSTOM = "comfy_extras.nodes_custom_sampler"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +21,7 @@ def attention_sizes(studio, model, **options):
 )
 def test_attention_gets_the_tokens_that_are_left(studio, settings, sizes, blocks):
     model = studio.tome(studio.model, **settings)
-    assert attention_sizes(studio, model) == sizes
+    assert set(attention_lengths(model, studio.sample)) == sizes
     report = studio.report(model)
     assert f"active in {blocks} self-attention blocks" in report and "fallbacks: 0" in report
 
@@ -52,24 +41,9 @@ def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_nod
     a, b = studio.tome(studio.model, ratio=0.25), studio.tome(studio.model, ratio=0.7)
 
     def sample(first, second):
-        import comfy.sample
-        import comfy.samplers
-
-        guider = core_node(
-            "comfy_extras.nodes_custom_sampler",
-            "DualModelGuider",
-            model=first,
-            model_negative=second,
-            positive=studio.positive,
-            negative=studio.negative,
-            cfg=5.0,
-        )
-        sampler = comfy.samplers.sampler_object("euler")
-        sigmas = comfy.samplers.calculate_sigmas(first.get_model_object("model_sampling"), "normal", 2)
-        latent = torch.zeros(1, 4, 24, 16)
-        with torch.inference_mode():
-            noise = comfy.sample.prepare_noise(latent, 7)
-            return guider.sample(noise, latent, sampler, sigmas, disable_pbar=True, seed=7)
+        models = {"model": first, "model_negative": second}
+        made = {"positive": studio.positive, "negative": studio.negative, "cfg": 5.0}
+        return guided(first, core_node(CUSTOM, "DualModelGuider", **models, **made), steps=2)
 
     both_a, mixed, mixed_other_way, both_b = sample(a, a), sample(a, b), sample(b, a), sample(b, b)
     plain_negative = sample(a, studio.model)
@@ -82,28 +56,13 @@ def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_nod
     assert "384 -> 116 tokens" in studio.report(b)
 
 
-def test_same_seed_same_image_whatever_the_batch(studio):
-    """Images 0 and 1 of a batch of two are the images made one at a time."""
-    model = studio.tome(studio.model)
-    together = studio.sample(model, batch=2)
+def test_an_image_does_not_depend_on_the_batch(studio, core_node):
+    model, noise = studio.tome(studio.model), torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 7.0}
+    guider = core_node(CUSTOM, "CFGGuider", model=model, **made)
+    together = guided(model, guider, steps=2, noise=noise)
     for index in range(2):
-        import comfy.sample
-
-        noise = comfy.sample.prepare_noise(torch.zeros(2, 4, 24, 16), 7)[index : index + 1]
-        with torch.inference_mode():
-            alone = comfy.sample.sample(
-                model,
-                noise,
-                2,
-                7.0,
-                "euler",
-                "normal",
-                studio.positive,
-                studio.negative,
-                torch.zeros(1, 4, 24, 16),
-                disable_pbar=True,
-                seed=7,
-            )
+        alone = guided(model, guider, steps=2, noise=noise[index : index + 1])
         assert relative(alone, together[index : index + 1]) < 1e-5
 
 
@@ -121,14 +80,6 @@ def test_seed_chooses_other_tokens_and_repeats(studio):
     one = studio.sample(studio.tome(studio.model, seed=1))
     assert torch.equal(studio.sample(studio.tome(studio.model, seed=1)), one)
     assert not torch.equal(studio.sample(studio.tome(studio.model, seed=2)), one)
-
-
-def test_only_between_start_and_end_percent(studio, baseline):
-    late = studio.tome(studio.model, start_percent=0.5)
-    studio.sample(late, steps=4)
-    assert "in 2 of 4 model calls" in studio.report(late)
-    never = studio.tome(studio.model, start_percent=0.3, end_percent=0.3)
-    assert torch.equal(studio.sample(never), baseline)
 
 
 @pytest.mark.parametrize("layer", ["merge_crossattn", "merge_mlp"])
@@ -156,21 +107,3 @@ def test_sdxl_has_eligible_blocks_with_the_defaults(studio, sdxl):
     report = studio.report(model)
     assert "active in 10 of 70 self-attention blocks" in report and "fallbacks: 0" in report
     assert "64 -> 32 tokens" in report
-
-
-def test_a_family_that_cannot_be_served_is_refused_by_name(studio):
-    """A real network of ComfyUI whose attention does not reach the override hook."""
-    import comfy.model_patcher
-    import comfy.supported_models
-
-    config = comfy.supported_models.HunyuanDiT({"depth": 2, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2.0})
-    config.set_inference_dtype(torch.float32, None)
-    model = comfy.model_patcher.CoreModelPatcher(config.get_model({}, ""), torch.device("cpu"), torch.device("cpu"))
-    with pytest.raises(Exception, match="cannot merge tokens in HunyuanDiT .*override hook.* works with UNet models"):
-        studio.tome(model)
-
-
-def test_a_second_node_replaces_the_first(studio):
-    twice = studio.tome(studio.tome(studio.model, ratio=0.7), ratio=0.3)
-    assert torch.equal(studio.sample(twice), studio.sample(studio.tome(studio.model, ratio=0.3)))
-    assert studio.report(twice).count("Apply ToMe") == 1

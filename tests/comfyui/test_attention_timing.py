@@ -53,21 +53,3 @@ def test_where_the_hosts_own_kernel_is_the_quickest_nothing_is_installed_any_mor
     assert "sdpa is used" in studio.report(model)
     studio.sample(model, size=(16, 16))
     assert technique.runs.latest.activity.used  # another size is another question
-
-
-def test_nothing_is_timed_in_compiled_code(small, timed):
-    from paceline.core.technique import attach
-    from paceline.optimizers.compilation.compiler import Compiler
-    from paceline.optimizers.compilation.settings import NetworkSettings
-    from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
-    from paceline.optimizers.hosts.comfyui.model import ModelTarget
-
-    torch._dynamo.reset()
-    expected = small.sample(small.model)
-    model = small.attention(small.model.clone(), "auto")
-    technique = model.get_attachment("paceline").find("attention")
-    model = attach(ModelTarget(model), CompileUNet(model, NetworkSettings(backend="eager", fullgraph=True), Compiler()))
-    assert relative(small.sample(model), expected) < 1e-4
-    used = technique.runs.latest.activity
-    assert timed["times"] == 0 and not used.used and used.skipped
-    assert "is sdpa already" in technique.last_summary().headline

@@ -138,7 +138,6 @@ def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):
             return self
 
     kinds = [
-        (comfy.controlnet.T2IAdapter(None, 3, 8, "bicubic", device="cpu"), "T2IAdapter, whose network runs once"),
         (comfy.controlnet.ControlLora({}), "ControlLora, which builds its network anew"),
         (comfy.controlnet.QwenFunControlNet(control_net.control_model), "QwenFunControlNet, which runs layers of the"),
         (Advanced(), "Advanced, not one of ComfyUI's own. Load it with"),

@@ -98,16 +98,9 @@ def test_img2img_and_inpaint_keep_what_is_masked(studio):
     assert result.isfinite().all()
     assert "active in 3 of 7" in studio.report(model)
 
-    import comfy.sample
-
     mask = torch.zeros(1, 1, 24, 16)
     mask[..., 12:, :] = 1.0
-    with torch.inference_mode():
-        noise = comfy.sample.prepare_noise(image, 7)
-        inpainted = comfy.sample.sample(
-            model, noise, 3, 5.0, "euler", "normal", studio.positive, studio.negative, image,
-            noise_mask=mask, disable_pbar=True, seed=7,
-        )  # fmt: skip
+    inpainted = studio.sample(model, latent={"samples": image, "noise_mask": mask}, steps=3, cfg=5.0)
     torch.testing.assert_close(inpainted[..., :12, :], image[..., :12, :])
     assert not torch.allclose(inpainted[..., 12:, :], image[..., 12:, :])
 

@@ -13,6 +13,7 @@ from distances import relative
 from paceline.core import guard as guards
 from paceline.core.devices import Arriving
 from paceline.optimizers.attention.registry import get
+from reusing import reuse
 
 EXACT = get("sdpa_math").load()
 CALLS = 14
@@ -20,8 +21,10 @@ CALLS = 14
 
 
 @pytest.fixture
-def late(monkeypatch):
-    """Let numbers arrive when the next evaluation begins."""
+def late(monkeypatch, request):
+    """Let numbers arrive when the next evaluation begins; tells how often they were waited for."""
+    if not getattr(request, "param", True):
+        return None
     asked = []
 
     class Late(Arriving):
@@ -39,6 +42,9 @@ def late(monkeypatch):
 
     monkeypatch.setattr(guards, "Arriving", Late)
     return asked
+
+
+AT_ONCE_AND_LATE = pytest.mark.parametrize("late", [False, True], ids=["at once", "late"], indirect=True)
 
 
 def approximate(studio, function, model=None):
@@ -77,18 +83,14 @@ def summary(model):
     return model.get_attachment("paceline").find("attention").last_summary()
 
 
-def test_without_faults_no_bit_changes(studio, expected):
+@AT_ONCE_AND_LATE
+def test_without_faults_no_bit_changes_and_nothing_waits_before_the_end(studio, expected, late):
     function = counting(lambda number, output: output)
     model = approximate(studio, function)
     assert torch.equal(drawn(studio, model), expected)
     assert function.calls == 8 * CALLS
     assert summary(model).headline == f"planted in {8 * CALLS} attention calls"
-
-
-def test_without_faults_nothing_waits_before_the_end_of_the_run(studio, expected, late):
-    model = approximate(studio, counting(lambda number, output: output))
-    assert torch.equal(drawn(studio, model), expected)
-    assert late == ["waited"]
+    assert late in (None, ["waited"])
 
 
 def nan_from(evaluation):
@@ -98,39 +100,27 @@ def nan_from(evaluation):
     return fault
 
 
-def test_an_evaluation_of_nans_is_computed_again_exactly(studio, expected):
+@AT_ONCE_AND_LATE
+def test_an_evaluation_of_nans_is_computed_again_exactly(studio, expected, late):
     function = counting(nan_from(4))
     model = approximate(studio, function)
     assert relative(drawn(studio, model), expected) < 1e-4
     assert function.calls == 5 * CALLS
     found = summary(model)
     assert found.state == "partly"
-    assert (
-        found.headline
-        == "planted gave numbers that are not finite in evaluation 5: from there on the run is without it"
-    )
+    after = "from there on the run is without it" if late is None else "the run began again without it"
+    assert found.headline == f"planted gave numbers that are not finite in evaluation 5: {after}"
     assert f"planted in {5 * CALLS} attention calls" in found.details
 
 
-@pytest.mark.parametrize("arrive", ["at once", "late"])
-def test_a_difference_that_was_kept_from_wrong_numbers_is_measured_anew(studio, arrive, request):
-    if arrive == "late":
-        request.getfixturevalue("late")
+@AT_ONCE_AND_LATE
+def test_a_difference_that_was_kept_from_wrong_numbers_is_measured_anew(studio, late):
     tome = studio.tome(studio.model, method="kv_downsample", ratio=0.75, residual="auto")
     right = studio.sample(studio.attention(tome, "sdpa_math"), steps=8)
     calls = CALLS + 3  # in full steps self-attention of the blocks at the latent's size is computed twice
     model = approximate(studio, counting(lambda number, o: o * float("nan") if number // calls == 1 else o), tome)
     assert relative(drawn(studio, model), right) < 1e-4
     assert "left out" not in studio.report(model) and "nan%" not in studio.report(model)
-
-
-def test_where_the_numbers_arrive_late_the_sampler_begins_again(studio, expected, late):
-    function = counting(nan_from(4))
-    model = approximate(studio, function)
-    assert relative(drawn(studio, model), expected) < 1e-4
-    assert function.calls == 5 * CALLS
-    again = "planted gave numbers that are not finite in evaluation 5: the run began again without it"
-    assert summary(model).headline == again
 
 
 def test_what_is_wrong_in_the_last_evaluation_is_found_at_the_end(studio, expected, late):
@@ -153,10 +143,8 @@ def inside_one_block(studio):
         hook.remove()
 
 
-@pytest.mark.parametrize("when", ["at once", "late"])
-def test_one_layer_that_is_off_by_30_percent_is_computed_by_comfyui(studio, expected, when, request, inside_one_block):
-    if when == "late":
-        request.getfixturevalue("late")
+@AT_ONCE_AND_LATE
+def test_one_layer_that_is_off_by_30_percent_is_computed_by_comfyui(studio, expected, late, inside_one_block):
     function = counting(lambda number, output: output * 1.3 if inside_one_block else output)
     model = approximate(studio, function)
     assert relative(drawn(studio, model), expected) < 1e-4
@@ -243,11 +231,9 @@ def test_generated_code_that_goes_wrong_is_left_out(small):
 
 def test_reuse_steps_begins_again_with_the_sampler(studio, late):
     """Forecasts of the attempt that was spoiled are not used in the next."""
-    settings = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
 
     def drawn_with(function):
-        model = studio.run("PacelineReuseSteps", model=studio.model, **settings)
-        model = approximate(studio, function, model)
+        model = approximate(studio, function, reuse(studio, studio.model))
         return model, drawn(studio, model)
 
     _, expected = drawn_with(counting(lambda number, output: output))

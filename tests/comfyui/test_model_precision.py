@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, in_process
+from comfy_host import checkpoints, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from distances import relative
 from int8_models import only
@@ -127,25 +127,12 @@ def test_a_dtype_that_breaks_the_model_is_refused(studio, precision):
         precision(build("lumina2"), dtype="fp16")
 
 
-def test_auto_asks_the_processor(studio, precision, monkeypatch):
-    import comfy.model_management  # noqa: F401 - the machine is asked through torch alone
-    from paceline.optimizers.precision.settings import processor_dtype
-
-    if processor_dtype() == torch.bfloat16:
-        assert "computes in bf16" in studio.report(precision(studio.model))
-    else:
-        with pytest.raises(Exception, match="computes in fp32 already, which suits cpu best"):
-            precision(studio.model)
-
-
 # -- VAE ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def vae(studio):
-    import comfy.sd
-
-    return comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+    return vaes.taesd()
 
 
 @pytest.fixture(scope="module")

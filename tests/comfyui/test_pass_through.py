@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,17 +11,6 @@ from comfy_host import checkpoints, transformers, vaes
 from paceline.core.errors import CannotHelp, PacelineError
 
 TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
-
-
-@pytest.fixture
-def told(monkeypatch) -> list[dict[str, Any]]:
-    """What the page is told."""
-    sent: list[dict[str, Any]] = []
-    server = SimpleNamespace(
-        client_id="a page", last_prompt_id="a prompt", send_sync=lambda event, payload, client: sent.append(payload)
-    )
-    monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=server)))
-    return sent
 
 
 def t2i_adapter() -> Any:
@@ -51,6 +39,8 @@ def pixels() -> Any:
     return comfy.sd.VAE(sd={"pixel_space_vae": torch.tensor(1.0)})
 
 
+NOT_MERGED = "not possible here: Apply ToMe cannot merge tokens in HunyuanDiT (HunYuanDiT): its attention does not use"
+
 NOTHING_TO_DO = [
     ("ModelPrecision", unet, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
     ("VAEPrecision", vaes.kl, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
@@ -59,7 +49,7 @@ NOTHING_TO_DO = [
     ("SetAttentionProcessor", unet, {"backend": "sage"}, "not possible here: "),
     ("SetAttentionProcessor", hunyuan, {"backend": "auto"}, "not possible here: HunyuanDiT"),
     ("FuseQKV", lambda: transformers.build("flux"), {}, "not possible here: it computes them together already"),
-    ("ApplyToMe", hunyuan, TOME, "not possible here: Apply ToMe cannot merge tokens in "),
+    ("ApplyToMe", hunyuan, TOME, NOT_MERGED),
     ("CompileVAE", pixels, {"compile_decoder": True, "compile_encoder": True}, "not possible here: VAE (Pixelspace"),
     ("CompileControlNet", t2i_adapter, {}, "not possible here: This CONTROL_NET is a T2IAdapter, whose network runs"),
     ("SaveInt8Model", unet, {"filename_prefix": "int8/none"}, "not possible here: This "),
@@ -67,7 +57,7 @@ NOTHING_TO_DO = [
 
 
 @pytest.mark.parametrize(("name", "given", "settings", "words"), NOTHING_TO_DO)
-def test_a_node_that_can_do_nothing_hands_on_what_it_was_given(studio, told, name, given, settings, words):
+def test_a_node_that_can_do_nothing_hands_on_what_it_was_given(studio, page_server, name, given, settings, words):
     node = studio.nodes[f"Paceline{name}"].PREPARE_CLASS_CLONE(None)
     node.hidden = SimpleNamespace(unique_id="7")
     put, given = node.define_schema().inputs[0].id, given()
@@ -75,7 +65,7 @@ def test_a_node_that_can_do_nothing_hands_on_what_it_was_given(studio, told, nam
     outputs = [output.get_io_type() for output in node.define_schema().outputs]
     assert len(result.args) == len(outputs)
     assert result.args[:1] == ((given,) if outputs else ())
-    said = told[-1]
+    _, said, _ = page_server.sent[-1]
     assert (said["node"], said["state"]) == ("7", "inactive")
     assert said["headline"].startswith(words)
     assert ";" not in said["headline"]
@@ -97,10 +87,10 @@ def test_a_node_that_can_do_nothing_hands_on_what_it_was_given(studio, told, nam
         ("SetAttentionProcessor", {"model": object(), "backend": "auto"}, "not one of ComfyUI's own"),
     ],
 )
-def test_what_the_user_must_mend_is_an_error(studio, told, name, inputs, message):
+def test_what_the_user_must_mend_is_an_error(studio, page_server, name, inputs, message):
     with pytest.raises(PacelineError, match=message):
         studio.nodes[f"Paceline{name}"].execute(**inputs)
-    assert told == []
+    assert page_server.sent == []
 
 
 def test_a_compilation_that_must_not_fall_back_is_an_error(studio):

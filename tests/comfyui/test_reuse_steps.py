@@ -66,9 +66,3 @@ def test_a_sampler_has_the_name_in_the_menu(studio):
     assert SAMPLERS.keys() - set(SAMPLER_NAMES) == {"restart"}  # only WebUI has it
     found = {name: sampler_name(sampler_object(name)) for name in SAMPLER_NAMES}
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
-
-
-def test_few_steps_pass_through(studio, emoji):
-    model = reuse(studio, emoji[0])
-    assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))
-    assert technique(model).last_summary().state == "inactive"

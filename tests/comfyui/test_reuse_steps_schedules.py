@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from comfy_host import transformers
 
 
@@ -47,5 +46,3 @@ def test_steps_are_left_out_near_the_budget_and_counted(studio, name, sampler, s
     assert counts["evaluations"] == steps and counts["forecast"] >= 4
     for found, whole in zip(drawn, plain, strict=True):
         assert 0 < (found - whole).norm() < 0.2 * whole.norm()
-    again = draw(model, name, sampler, steps, guidance)
-    assert all(torch.equal(found, whole) for found, whole in zip(again, plain, strict=True))

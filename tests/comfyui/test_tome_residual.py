@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import often
 from distances import relative
+from transformer_calls import attention_lengths
 
 METHODS = {
     "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},
@@ -51,24 +52,10 @@ def test_it_is_much_closer_than_reduced_attention_alone(studio, method, sampler,
     assert "fallbacks: 0" in report and "left out: " not in report
 
 
-def attention_calls(model, run):
-    """Return the numbers of queries and keys of all attention calls, in their order."""
-    seen = []
-
-    def spy(func, q, k, v, *args, **kwargs):
-        seen.append((q.shape[1], k.shape[1]))
-        return func(q, k, v, *args, **kwargs)
-
-    clone = model.clone()
-    clone.model_options["transformer_options"]["optimized_attention_override"] = spy
-    run(clone)
-    return seen
-
-
 def test_attention_is_computed_both_ways_in_full_steps_only(studio):
     """Another pack's override stays outside, and sees each attention once, as without it."""
     model = studio.tome(studio.model, **{**KEYS, "max_downsample": "1"}, residual="auto")
-    seen = attention_calls(model, lambda one: studio.sample(one, steps=STEPS))
+    seen = attention_lengths(model, lambda one: studio.sample(one, steps=STEPS))
     assert (seen.count((384, 384)), seen.count((384, 96))) == (3 * 3, 5 * 3)  # blocks of that size times steps
 
 
@@ -78,15 +65,6 @@ def test_without_the_input_it_is_off(studio):
     pictures = [studio.sample(one, steps=STEPS) for one in (before, off, with_residual(studio))]
     assert torch.equal(pictures[0], pictures[1]) and not torch.equal(pictures[0], pictures[2])
     assert "residual" not in studio.report(off)
-
-
-def test_few_steps_cost_more_than_they_save_and_leave_it_out(studio):
-    model = with_residual(studio, ratio=0.5)
-    found = studio.sample(model, steps=4)
-    assert torch.equal(found, studio.sample(studio.tome(studio.model, **KEYS | {"ratio": 0.5}), steps=4))
-    assert "residual left out: in 4 steps, computing 2 of them both ways costs more than it saves" in studio.report(
-        model
-    )
 
 
 def test_passes_one_by_one_give_the_same_image_as_together(studio):
@@ -178,19 +156,6 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
         studio.sample(failing, steps=STEPS)
     assert calls == [False, True, True, True]
     assert not policy(model).residuals._kept
-
-
-def test_running_out_of_memory_goes_on_without(studio, monkeypatch):
-    model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
-    from paceline.optimizers.token_merging.stored import Store
-
-    def full(*_):
-        raise torch.cuda.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(Store, "put", full)
-    found, reduced = studio.sample(model, steps=STEPS), studio.sample(alone, steps=STEPS)
-    assert relative(found, reduced) < 0.3  # the step in which it ran out was thinned by an even grid
-    assert "residual left out: memory ran out" in studio.report(model)
 
 
 def test_beside_reuse_steps(studio):

@@ -48,12 +48,7 @@ def test_attention_matters(icons, distance):
 
 @pytest.mark.parametrize(
     ("method", "ratio", "most"),
-    [
-        ("merge", 0.5, 0.2),
-        ("kv_downsample", 0.5, 0.07),
-        ("kv_downsample", 0.75, 0.1),
-        ("kv_downsample", 0.9375, 0.4),
-    ],
+    [("merge", 0.5, 0.2), ("kv_downsample", 0.75, 0.1), ("kv_downsample", 0.9375, 0.4)],
 )
 def test_fewer_tokens_keep_the_picture(studio, icons, distance, method, ratio, most):
     assert distance(studio.tome(icons[0], method=method, ratio=ratio)) < most

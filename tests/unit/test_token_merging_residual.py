@@ -10,6 +10,7 @@ from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
 from paceline.optimizers.token_merging.full_steps import FullSteps
 from paceline.optimizers.token_merging.kv_downsample import EvenDownsampling, KVDownsampling
 from paceline.optimizers.token_merging.residual import Evaluation, Residuals, where_kept
+from paceline.optimizers.token_merging.stored import Store
 
 LEVELS = [*range(20, 0, -1), 0.0]
 
@@ -81,6 +82,25 @@ def test_several_calls_for_the_same_conditionings_in_one_evaluation_are_windows(
     assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is None
     assert any("residual left out: several parts" in line for line in residuals.lines())
     assert residuals.call(Evaluation(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.6) is None
+
+
+def test_in_few_steps_it_is_left_out():
+    residuals = Residuals()
+    assert residuals.call(Evaluation([4, 3, 2, 1, 0], 0, 4), [4, 3, 2, 1, 0], "both", 0.5, 0.6) is None
+    assert "residual left out: in 4 steps, computing 2 of them both ways costs more" in " ".join(residuals.lines())
+    assert residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.5, 0.6) is not None
+
+
+def test_where_memory_runs_out_the_run_goes_on_without(monkeypatch):
+    def put(*_):
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Store, "put", put)
+    residuals, whole = Residuals(), torch.ones(1, 4, 8)
+    call = residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.25)
+    assert torch.equal(call.attend("block", lambda: whole, lambda: whole / 2), whole)
+    assert residuals.call(Evaluation(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.25) is None
+    assert "residual left out: memory ran out" in " ".join(residuals.lines())
 
 
 SIZE = 2 * 32 * 64 * 4

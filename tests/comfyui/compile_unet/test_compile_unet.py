@@ -109,13 +109,6 @@ def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, sma
     assert torch.equal(small.sample(small.model), small_baseline)
 
 
-def test_a_second_node_replaces_the_first(small, compiled):
-    model = compiled(compiled(small.model), dynamic="true")
-    kinds = [technique.kind for technique in model.get_attachment("paceline").techniques]
-    assert kinds == ["compilation"]
-    assert "dynamic true" in small.report(model)
-
-
 def test_a_saved_workflow_with_the_former_mode_compiles_as_default_and_says_so(small, small_baseline):
     """ComfyUI checks the saved value; the menu of the node offers it no more."""
     widgets = {put.id: put for put in small.nodes["PacelineCompileUNet"].define_schema().inputs if put.id != "model"}
