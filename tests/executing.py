@@ -9,6 +9,11 @@ from typing import Any
 from comfy_host import pack
 
 
+def node(kind: str, **inputs: Any) -> dict[str, Any]:
+    """Return a node of a prompt."""
+    return {"class_type": kind, "inputs": inputs}
+
+
 def _giver(type: str) -> type:
     class Giver:
         RETURN_TYPES, FUNCTION, CATEGORY = (type,), "give", ""
@@ -50,7 +55,7 @@ class Executor:
     def give(self, type: str, name: str, value: Any) -> dict[str, Any]:
         """Return a node that gives an object."""
         self._types[type].objects[name] = value
-        return {"class_type": f"Test{type}", "inputs": {"name": name}}
+        return node(f"Test{type}", name=name)
 
     def run(self, prompt: dict[str, Any]) -> dict[str, Any]:
         """Run a prompt as a queued one; return what its nodes show, and raise the first thing that is wrong."""

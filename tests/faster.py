@@ -1,4 +1,4 @@
-"""A workflow that can be made faster."""
+"""A workflow that can be made faster, and how the page asks for that."""
 
 from __future__ import annotations
 
@@ -47,3 +47,10 @@ def plain(checkpoint: Path, text: str = "a fox", **sampler: Any) -> dict[str, An
     prompt["1"]["inputs"]["ckpt_name"], prompt["3"]["inputs"]["text"] = checkpoint.name, text
     prompt["5"]["inputs"] |= {"model": ["1", 0], **sampler}
     return prompt
+
+
+def ask(**sent: Any) -> dict[str, Any]:
+    from paceline.nodes import NODES
+    from paceline.server.faster.state import faster_payload
+
+    return faster_payload(sent, NODES)

@@ -8,21 +8,11 @@ from typing import Any
 import pytest
 import torch
 from cases import often
-from executing import Executor
+from executing import Executor, node
+from faster import ask
 from paceline.core.errors import InvalidSetting
 
 STOPPED = "It was stopped before its end, so more may be possible than is said here."
-
-
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
-    return {"class_type": kind, "inputs": inputs}
-
-
-def ask(**sent: Any) -> dict[str, Any]:
-    from paceline.nodes import NODES
-    from paceline.server.faster.state import faster_payload
-
-    return faster_payload(sent, NODES)
 
 
 @pytest.fixture
@@ -125,15 +115,6 @@ def test_two_samplers_on_one_model_share_its_nodes(comfyui, workflow):
     assert ask(do="next", run=began["run"])["offers"][0]["measured"]
 
 
-def test_what_is_known_stays_where_the_probe_is_stopped(comfyui, workflow):
-    began = ask(do="run", prompt=workflow, choice="balanced")
-    comfyui.run(began["prompt"])
-    assert ask(do="next", run=began["run"])["phase"] == "probe"
-    answer = ask(do="next", run=began["run"], stopped=True)
-    assert answer["phase"] == "answer" and answer["lines"][-1]["text"] == STOPPED
-    assert all(one["label"].startswith("Reuse Steps ") for one in answer["offers"])
-
-
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
     """As if each evaluation took minutes; a run of twelve steps has no room for a second candidate either."""
@@ -156,12 +137,6 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     assert any(one.untried for one in case.probed[0]) and answer["phase"] == "answer"
     said = [line["text"] for line in answer["lines"]]
     assert said[-1] == STOPPED and not any(one.startswith(("Not tried", "Nothing is expected")) for one in said)
-
-
-def test_a_run_that_does_not_sample_says_so(comfyui, workflow):
-    began = ask(do="run", prompt=workflow, choice="fast")
-    state = ask(do="next", run=began["run"], stopped=True)
-    assert state["prompt"] is None and "did not come to the end of a sampler" in state["why_not"]["text"]
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):

@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 import torch
 from comfy_host import transformers
-from executing import Executor
-from faster import PROMPT
+from executing import Executor, node
+from faster import PROMPT, ask
 from paceline.core.errors import UnsupportedModel
 
 WAN = "wan_animate2"
-
-
-def ask(**sent: Any) -> dict[str, Any]:
-    from paceline.nodes import NODES
-    from paceline.server.faster.state import faster_payload
-
-    return faster_payload(sent, NODES)
 
 
 def tried(prompt: Any, choice: str = "fast") -> set[str]:
@@ -120,10 +113,6 @@ def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, 
     assert with_other(step, studio.model, (1, 16, 21, 60, 104)) is not studio.model
     assert given["selection"] == {"selection": "sol-attn", "tau": 1.3}
     assert {given["start_percent"], given["min_tokens"]} == {0.2, 12288}
-
-
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
-    return {"class_type": kind, "inputs": inputs}
 
 
 def workflow(comfyui: Executor, name: str, beside: str, more: dict[str, Any]) -> dict[str, Any]:

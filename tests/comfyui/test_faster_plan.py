@@ -203,3 +203,6 @@ def test_each_known_node_has_settings_that_ours_takes():
             assert inputs == {"backend": "sage" if "Sage" in node else "flash"}
         elif node == "TomePatchModel":
             assert inputs == {"preset": "custom", "method": "merge", "ratio": 0.4}
+        elif node == "ToDoPatchModel":
+            found = {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "1"}
+            assert inputs == found

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from executing import node
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.comfyui.workflow import Workflow
-
-
-def node(kind: str, **inputs):
-    return {"class_type": kind, "inputs": inputs}
-
 
 WORKFLOW = Workflow(
     {

@@ -13,7 +13,6 @@ import pytest
 from comfy_host.client import without_proxy
 from comfy_host.server import ComfyServer
 from faster import plain
-from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -73,24 +72,3 @@ def test_each_is_told_of_their_own_run_and_the_last_one_is_watched(users, sd15_c
     assert ben.faster(do="next", run=his["run"])["phase"] == "probe"
     with pytest.raises(urllib.error.HTTPError, match="400"):  # she is told to run it once more
         ada.faster(do="next", run=hers["run"])
-
-
-def test_a_run_that_waits_is_cancelled_without_stopping_what_runs(users, sd15_checkpoint):
-    """The page's own requests; that it sends these is a test of the browser's."""
-    ada, ben = users
-    prompt = plain(sd15_checkpoint, steps=2000)
-
-    def running() -> list[str]:
-        return [item[1] for item in ada.ask("/queue")["queue_running"]]
-
-    his = ben.client.queue(prompt)
-    assert until(lambda: running() == [his])
-    hers = ada.client.queue(ada.watched(sd15_checkpoint, "a bird")["prompt"])
-    ada.ask("/queue", {"delete": [hers]})
-    ada.ask("/interrupt", {"prompt_id": hers})
-    assert running() == [his] and ada.ask("/queue")["queue_pending"] == []
-    ben.ask("/interrupt", {"prompt_id": his})
-    assert until(lambda: his in ben.ask("/history"))
-    messages = dict(ben.ask("/history")[his]["status"]["messages"])
-    assert "execution_interrupted" in messages
-    assert hers not in ada.ask("/history")
