@@ -216,7 +216,7 @@ train_stages() {
     --teacher benchmarks/weights/icons32.safetensors
   learn lumina64 540 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina32.safetensors" \
     --teacher benchmarks/weights/icons64.safetensors
-  stage check_lumina 300 "$PYTHON" demo/training/check_icons.py --size 64 --weights "$folder/lumina64.safetensors" \
+  stage check_lumina 300 "$PYTHON" demo/training/check_icons.py --weights "$folder/lumina64.safetensors" \
     --sheet "$folder/lumina64.png" --captions "$([ -n "$REHEARSE" ] && echo 2 || echo 32)"
   learn video 540 icons-video --batch 128
 }

@@ -6,7 +6,6 @@ user makes it.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Iterator
@@ -82,8 +81,12 @@ class Witness:
     weights: Path
     prompts: tuple[str, ...]
     guidance: float
-    side: int = 32
     shift: float | None = None
+
+    @property
+    def side(self) -> int:
+        """Of the pictures, in pixels, each of which is a place of the latent."""
+        return icon_data.side(self.weights)
 
     @property
     def blank(self) -> Tensor:
@@ -91,15 +94,9 @@ class Witness:
         return torch.zeros(1, 4, self.side, self.side)
 
 
-def _config(weights: Path) -> dict[str, Any]:
-    """Return the configuration of a model, from its file."""
-    with safe_open(weights, "pt") as file:
-        return json.loads(file.metadata()["config"])
-
-
 ICONS = Witness(
     "icons",
-    icon_data.WEIGHTS[32],
+    icon_data.WEIGHTS["icons32"],
     (
         "red heart flat", "blue star shaded", "green cat tile", "purple fish flat", "orange house shaded",
         "pink flower flat", "cyan umbrella tile", "yellow moon shaded", "blue key flat", "red anchor tile",
@@ -109,11 +106,9 @@ ICONS = Witness(
     3.0,
 )  # fmt: skip
 """Some of the captions were held out when the model was trained."""
-ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS[64], prompts=ICONS.prompts[:8], side=64)
+ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS["icons64"], prompts=ICONS.prompts[:8])
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
-ICONS_LUMINA = replace(
-    ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS[16], side=_config(icon_data.WEIGHTS[16])["side"]
-)
+ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS["icons16_lumina"])
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
 
 

@@ -1,6 +1,6 @@
 """Show that the icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
 
-    python demo/training/check_icons.py [--size 16|32|64] [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
+    python demo/training/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
 
 - *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
 - *Recognised*: the nearest of many drawings of all shapes, in the caption's colour and style, is of the caption's
@@ -84,8 +84,7 @@ def check(name: str, icons: icon_data.Icons, captions: list[str], pictures: list
 def main() -> None:
     """Sample, compare, draw the sheet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=32, choices=tuple(icon_data.WEIGHTS))
-    parser.add_argument("--weights", type=Path, help="instead of those in benchmarks/weights")
+    parser.add_argument("--weights", type=Path, default=icon_data.WEIGHTS["icons32"])
     parser.add_argument("--captions", type=int, default=32, help="of each kind")
     parser.add_argument("--guidance", type=float, default=3.0)
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
@@ -94,13 +93,14 @@ def main() -> None:
     sys.path.insert(0, str(ROOT / "demo" / "icon_nodes"))
     import model as loader
 
-    model, encode = loader.load(options.weights or icon_data.WEIGHTS[options.size])
-    icons = icon_data.Icons(cache_dir() / "icons", options.size)
+    model, encode = loader.load(options.weights)
+    size = icon_data.side(options.weights)
+    icons = icon_data.Icons(cache_dir() / "icons", size)
     torch.manual_seed(0)
     rows: list[Tensor] = []
     for name, all_of_them in (("trained", icons.captions), ("held out", icons.held_out)):
         captions = [all_of_them[place] for place in torch.randperm(len(all_of_them))[: options.captions].tolist()]
-        pictures = [sampled(model, encode, captions, options.size, seed, options.guidance) for seed in (1, 2, 3)]
+        pictures = [sampled(model, encode, captions, size, seed, options.guidance) for seed in (1, 2, 3)]
         check(name, icons, captions, pictures)
         drawings = icons.draw(captions, icon_data.Nuisance.random(len(captions), icons.side))
         rows.append(torch.stack([drawings, *pictures], 1))

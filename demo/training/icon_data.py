@@ -11,6 +11,7 @@ The shapes are Material Design Icons by Pictogrammers (Apache-2.0).
 from __future__ import annotations
 
 import colorsys
+import json
 import math
 import re
 import subprocess
@@ -23,16 +24,16 @@ import torch
 import torch.nn.functional as F
 from comfy_host.paths import ROOT
 from PIL import Image, ImageDraw, ImageFont
+from safetensors import safe_open
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
 WEIGHTS = {
-    side: ROOT / "benchmarks" / "weights" / f"{name}.safetensors"
-    for side, name in ((16, "icons16_lumina"), (32, "icons32"), (64, "icons64"))
+    name: ROOT / "benchmarks" / "weights" / f"{name}.safetensors" for name in ("icons32", "icons64", "icons16_lumina")
 }
-"""Of the trained models, by the side of their pictures; that of 16 is a transformer."""
+"""Of the trained models."""
 READ = ("package.json", "css/materialdesignicons.css", "fonts/materialdesignicons-webfont.ttf")
 """Files of the package."""
 CREDIT = f"Material Design Icons by Pictogrammers, Apache-2.0 (npm {PACKAGE} {VERSION})"
@@ -55,6 +56,13 @@ STYLES = ("flat", "outline", "shaded", "tile")
 _GRID = 96
 """Side of a table of distances; it covers [-_REACH, _REACH] in units of half a shape's longer side."""
 _REACH = 1.6
+
+
+def side(weights: Path) -> int:
+    """Return the side of the pictures that a model was trained on, in pixels, from its file."""
+    with safe_open(weights, "pt") as file:
+        config = json.loads(file.metadata()["config"])
+    return int(config.get("side") or config["image_size"])  # of a transformer, of a UNet
 
 
 def combinations() -> tuple[list[str], list[str]]:

@@ -127,7 +127,7 @@ def emoji(studio: Studio) -> Emoji:
 @pytest.fixture(scope="module")
 def icons(studio: Studio) -> Any:
     """The trained icon model, and what encodes its prompts."""
-    return emoji_model.load(icon_data.WEIGHTS[32])
+    return emoji_model.load(icon_data.WEIGHTS["icons32"])
 
 
 @pytest.fixture

@@ -95,8 +95,8 @@ def test_the_teacher_says_what_comfyui_samples_with(monkeypatch):
     import icon_teacher
     import model as loader
 
-    teacher = icon_teacher.Teacher(icon_data.WEIGHTS[32], torch.device("cpu"))
-    patcher, encode = loader.load(icon_data.WEIGHTS[32])
+    teacher = icon_teacher.Teacher(icon_data.WEIGHTS["icons32"], torch.device("cpu"))
+    patcher, encode = loader.load(icon_data.WEIGHTS["icons32"])
     [[text, _]] = encode("red cat flat")
     level = teacher.nearest(torch.tensor([0.3, LEVEL]))
     assert teacher.teaches(torch.tensor([*level, 1.0])).all() and not teacher.teaches(torch.tensor([0.1, 0.97])).any()
