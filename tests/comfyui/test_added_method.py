@@ -1,6 +1,6 @@
-"""Methods of Apply ToMe that only this file knows: one class is all that each needs, in both hosts.
+"""A method of Apply ToMe that only this file knows: one class is all that it needs, in both hosts.
 
-They stand in the places of two others, as the table of methods is fixed. Hosts read flags of a class, never its name.
+It stands in the place of another, as the table of methods is fixed. Hosts read flags of a class, never its name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from distances import close
 from paceline import TokenMerging, optimize, report
 from paceline.optimizers.token_merging import METHODS, BlockCall, Reduction
 from random_pipelines import baseline, picture, small
+from transformer_calls import with_override
 
 TEXT = 20
 
@@ -56,59 +57,33 @@ class EvenRows(Reduction):
         return even_rows(x, self.width)
 
 
-class NeighbourPairs(EvenRows):
-    """The mean of each two neighbours in a row, queries too."""
-
-    name = "merge"
-    help = "the mean of two neighbours"
-    action = "merge half of the tokens"
-    works_after_rope: ClassVar[bool] = False
-    shrinks_queries: ClassVar[bool] = True
-    serves_other_layers: ClassVar[bool] = True
-
-    @property
-    def kept(self) -> int:
-        return self.tokens // 2
-
-    def reduce(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unflatten(1, (-1, 2)).mean(2)
-
-    def restore(self, y: torch.Tensor) -> torch.Tensor:
-        return y.repeat_interleave(2, dim=1)
-
-
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """The table has these two methods in the place of its own as long as a test runs."""
+    """The table has this method in the place of its own as long as a test runs."""
     monkeypatch.setitem(METHODS, "kv_downsample", EvenRows)
-    monkeypatch.setitem(METHODS, "merge", NeighbourPairs)
 
 
-def by_hand(studio, pairs):
+def by_hand(studio):
     """The model with a patch of ComfyUI's own that reduces at the finest level."""
     clone, width = studio.model.clone(), 16
 
     def before(q, k, v, extra):
         if tuple(extra["activations_shape"][2:]) != (24, width):
             return q, k, v
-        if pairs:
-            return tuple(x.unflatten(1, (-1, 2)).mean(2) for x in (q, k, v))
         return q, even_rows(k, width), even_rows(v, width)
 
     clone.set_model_attn1_patch(before)
-    if pairs:
-        clone.set_model_attn1_output_patch(lambda n, extra: n.repeat_interleave(2, dim=1) if n.shape[1] == 192 else n)
     return clone
 
 
-@pytest.mark.parametrize(("method", "what"), [("kv_downsample", "keys and values"), ("merge", "tokens")])
-def test_one_class_is_enough_in_comfyui(studio, baseline, method, what):
-    model = studio.tome(studio.model, method=method)
+def test_one_class_is_enough_in_comfyui(studio, baseline):
+    model = studio.tome(studio.model, method="kv_downsample")
     image = studio.sample(model)
-    assert torch.equal(image, studio.sample(by_hand(studio, method == "merge")))
+    assert torch.equal(image, studio.sample(by_hand(studio)))
     assert not torch.equal(image, baseline)
     text = studio.report(model)
-    assert "active in 3 of 7 self-attention blocks" in text and f"384 -> 192 {what}" in text and "fallbacks: 0" in text
+    assert "active in 3 of 7 self-attention blocks" in text
+    assert "384 -> 192 keys and values" in text and "fallbacks: 0" in text
 
 
 def test_a_transformer_takes_it_if_it_works_after_rope(studio):
@@ -123,8 +98,7 @@ def test_a_transformer_takes_it_if_it_works_after_rope(studio):
         k, v = (x.index_select(2 if skip_reshape else 1, kept) for x in (k, v))
         return func(q, k, v, heads, mask=mask, skip_reshape=skip_reshape, **options)
 
-    expected = model.clone()
-    expected.model_options["transformer_options"]["optimized_attention_override"] = fewer
+    expected = with_override(model, fewer)
     reduced = studio.tome(model, method="kv_downsample")
     assert close(sample(reduced), sample(expected)) and not close(sample(reduced), sample(model))
     assert "116 -> 68 keys and values" in studio.report(reduced)
@@ -132,8 +106,7 @@ def test_a_transformer_takes_it_if_it_works_after_rope(studio):
         studio.tome(model, method="merge")
 
 
-@pytest.mark.parametrize(("method", "what"), [("kv_downsample", "keys and values"), ("merge", "tokens")])
-def test_one_class_is_enough_in_diffusers(method, what):
+def test_one_class_is_enough_in_diffusers():
     pipeline, expected = small("sd15"), small("sd15")
     unet = expected.pipe.unet
     blocks = [module for module in unet.modules() if type(module).__name__ == "BasicTransformerBlock"]
@@ -144,15 +117,13 @@ def test_one_class_is_enough_in_diffusers(method, what):
             if hidden_states.shape[1] != 256:
                 return plain(hidden_states, *args, **options)
             reached.append(1)
-            if method == "merge":
-                return plain(hidden_states.unflatten(1, (-1, 2)).mean(2)).repeat_interleave(2, dim=1)
             return plain(hidden_states, encoder_hidden_states=even_rows(hidden_states, 16))
 
         block.attn1.forward = reduced
-    with optimize(pipeline.pipe, TokenMerging(method=method)):
+    with optimize(pipeline.pipe, TokenMerging(method="kv_downsample")):
         drawn = picture(pipeline)
         text = str(report(pipeline.pipe))
     assert torch.equal(drawn, picture(expected)) and reached
     assert not torch.equal(drawn, baseline("sd15"))
-    assert "active in 3 of 10 self-attention blocks" in text and f"256 -> 128 {what}" in text
+    assert "active in 3 of 10 self-attention blocks" in text and "256 -> 128 keys and values" in text
     assert torch.equal(picture(pipeline), baseline("sd15"))

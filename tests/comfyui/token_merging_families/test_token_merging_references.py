@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from cases import often
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import close
-from transformer_calls import HALVES, TEXT, every_second, grid, oracle, sample, with_override
+from transformer_calls import HALVES, TEXT, every_second, grid, left_alone, oracle, reduced_as, sample, with_override
 
 REFERENCES = [(16, 24), (12, 8)]
 
@@ -47,13 +49,9 @@ def test_reference_images_are_thinned_out_each_on_its_own_grid(studio, zoo, name
         return torch.cat([words, *thin], dim=axis)
 
     references = with_references(name) | {"reference_latents_method": method}
-    model = studio.tome(zoo(name), **HALVES)
-    reduced = sample(name, model, **references)
-    assert close(reduced, sample(name, with_override(zoo(name), override), **references))
-    assert not close(reduced, sample(name, zoo(name), **references))
     after = text + sum(frames * (rows // 2 + 1) * (columns // 2 + 1) for _, frames, rows, columns, _ in pictures)
-    report = studio.report(model)
-    assert f"{before} -> {after} keys and values" in report and "fallbacks: 0" in report
+    draw = partial(sample, name, **references)
+    reduced_as(studio, zoo(name), override, draw, f"{before} -> {after} keys and values")
 
 
 def noise(*size):
@@ -139,19 +137,13 @@ def test_what_stands_beside_the_image_all_stays(studio, title):
             k, v = (every_second(x, start, frames, rows, columns, axis) for x in (k, v))
         return func(q, k, v, heads, mask, attn_precision, skip_reshape, **kwargs)
 
-    model = studio.tome(plain_model, **HALVES)
-    plain, reduced = sample(name, plain_model, **more), sample(name, model, **more)
-    assert close(reduced, sample(name, with_override(plain_model, override), **more))
-    assert not close(reduced, plain)
-    kept = frames * (rows // 2 + 1) * (columns // 2 + 1)
-    report = studio.report(model)
-    assert f"{tokens} -> {tokens - image + kept} keys and values" in report and "fallbacks: 0" in report
-    assert torch.equal(sample(name, plain_model, **more), plain)
+    kept = tokens - image + frames * (rows // 2 + 1) * (columns // 2 + 1)
+    reduced_as(studio, plain_model, override, partial(sample, name, **more), f"{tokens} -> {kept} keys and values")
 
 
 def test_a_mask_over_the_text_and_a_call_without_text(studio, zoo):
     """Ideogram 4 masks queries and keys; without text, its tokens are the image's alone."""
-    model, mask = studio.tome(zoo("ideogram4"), **HALVES), torch.ones(1, TEXT, dtype=torch.long)
+    mask = torch.ones(1, TEXT, dtype=torch.long)
     mask[:, :5] = 0
     positive, negative = conditioning("ideogram4", TEXT, attention_mask=mask), [[None, {}]]
 
@@ -166,12 +158,8 @@ def test_a_mask_over_the_text_and_a_call_without_text(studio, zoo):
         mask = None if mask is None else every_second(mask, text, 1, 16, 24, 3)
         return func(q, k, v, heads, mask=mask, **kwargs)
 
-    reduced = drawn(model)
-    assert close(reduced, drawn(with_override(zoo("ideogram4"), override)))
-    assert not close(reduced, drawn(zoo("ideogram4")))
-    report = studio.report(model)
-    assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report
-    assert f"{image} -> {kept}" in report  # of the last call
+    of_the_last_call = f"{image} -> {kept}"
+    reduced_as(studio, zoo("ideogram4"), override, drawn, "active in 2 of 2 blocks", of_the_last_call)
 
 
 @pytest.mark.parametrize("name", ["hidream_o1", "qwen_image21"])
@@ -194,13 +182,7 @@ def test_frames_that_look_at_all_frames_and_at_one_of_the_poses(studio, zoo, nam
             k, v = (every_second(x, 96, 2, 8, 12, 1) for x in (k, v))
         return func(q, k, v, heads, **kwargs)
 
-    model = studio.tome(zoo(name), **HALVES)
-    reduced = sample(name, model, **poses)
-    assert close(reduced, sample(name, with_override(zoo(name), override), **poses))
-    assert not close(reduced, sample(name, zoo(name), **poses))
-    report = studio.report(model)
-    assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report
-    assert "384 -> 262" in report
+    reduced_as(studio, zoo(name), override, partial(sample, name, **poses), "active in 2 of 2 blocks", "384 -> 262")
 
 
 def test_a_refiner_with_as_many_tokens_as_text_and_image_is_left_alone(studio, zoo):
@@ -215,35 +197,29 @@ def test_a_refiner_with_as_many_tokens_as_text_and_image_is_left_alone(studio, z
 
 def test_a_call_that_could_be_the_fusion_of_the_text_is_left_alone(studio, zoo):
     """One text token and 2 image tokens are as many as Krea 2's text layers here."""
-    model = studio.tome(zoo("krea2"), **HALVES)
-    assert torch.equal(sample("krea2", model, 2, 4, text=1), sample("krea2", zoo("krea2"), 2, 4, text=1))
-    assert "over other tokens have the same number of tokens" in studio.report(model)
+    draw = partial(sample, "krea2", height=2, width=4, text=1)
+    left_alone(studio, zoo("krea2"), draw, "over other tokens have the same number of tokens")
 
 
 def test_references_among_the_text_leave_the_calls_alone_and_are_counted(studio, zoo):
-    model = studio.tome(zoo("z_image"), **HALVES)
-    references = with_references("z_image")
-    assert torch.equal(sample("z_image", model, **references), sample("z_image", zoo("z_image"), **references))
-    assert "not active in any of" in studio.report(model)
-    assert "reference images, or tokens added by another node" in studio.report(model)
+    draw = partial(sample, "z_image", **with_references("z_image"))
+    why = "reference images, or tokens added by another node"
+    left_alone(studio, zoo("z_image"), draw, "not active in any of", why)
 
 
 def test_self_attention_that_could_be_attention_to_the_text_is_left_alone(studio, zoo):
-    model = studio.tome(zoo("wan"), **HALVES)
-    assert torch.equal(sample("wan", model, 8, 8, text=48), sample("wan", zoo("wan"), 8, 8, text=48))
-    assert "over other tokens have the same number of tokens" in studio.report(model)
+    draw = partial(sample, "wan", height=8, width=8, text=48)
+    left_alone(studio, zoo("wan"), draw, "over other tokens have the same number of tokens")
 
 
 @pytest.mark.parametrize("name", ["qwen_image", "hunyuan_video"])
 def test_a_mask_is_reduced_with_the_keys(studio, zoo, name):
     mask = torch.ones(1, TEXT, dtype=torch.long)
     mask[:, 15:] = 0
+    draw = partial(sample, name, cfg=1.0)  # one pass only, because HunyuanVideo's mask takes no batches
+    reduced_as(studio, zoo(name), oracle(name), partial(draw, attention_mask=mask))
     model = studio.tome(zoo(name), **HALVES)
-    # cfg 1: one pass only, because HunyuanVideo's mask takes no batches
-    reduced = sample(name, model, cfg=1.0, attention_mask=mask)
-    assert close(reduced, sample(name, with_override(zoo(name), oracle(name)), cfg=1.0, attention_mask=mask))
-    assert not close(reduced, sample(name, model, cfg=1.0))
-    assert "fallbacks: 0" in studio.report(model)
+    assert not close(draw(model, attention_mask=mask), draw(model))
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from cases import often
 from comfy_host.transformers import WITH_SOUND
 from distances import close
 from sound_calls import COLUMNS, CONDITIONS, FRAMES, ROWS, SOUND, VIDEO, guided, random, sample
-from transformer_calls import HALVES, TEXT, every_second, with_override
+from transformer_calls import HALVES, TEXT, every_second, left_alone, reduced_as
 
 NAMES = list(WITH_SOUND)
 GUIDED = [("ltx", 0.5), ("ltx2", 1.0), ("ltx", 1.0), ("ltx2", 0.5)]
@@ -29,16 +31,9 @@ def thinned(before, frames=FRAMES, behind=0):
     return override
 
 
-def checked(studio, name, plain_model, override, sizes, **more):
-    """Check that Apply ToMe gives what ``override`` does, and that the plain model draws as before."""
-    plain, model = sample(name, plain_model, **more), studio.tome(plain_model, **HALVES)
-    reduced = sample(name, model, **more)
-    assert plain.isfinite().all() and not close(reduced, plain)
-    assert close(reduced, sample(name, with_override(plain_model, override), **more))
-    report = studio.report(model)
-    assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report
-    assert f"{sizes[0]} -> {sizes[1]} keys and values" in report
-    assert torch.equal(sample(name, plain_model, **more), plain)
+def checked(studio, name, model, override, sizes, **more):
+    said = "active in 2 of 2 blocks", f"{sizes[0]} -> {sizes[1]} keys and values"
+    reduced_as(studio, model, override, partial(sample, name, **more), *said)
 
 
 @pytest.mark.parametrize("conditions", often(["none", "first and last frame", "as many as the video"], CONDITIONS))
@@ -68,17 +63,13 @@ def test_guide_frames_all_stay(studio, zoo, name, strength):
 def test_guides_with_tokens_left_out_leave_the_calls_alone_and_are_counted(studio, zoo, name, strength):
     mask = torch.zeros(ROWS, COLUMNS)
     mask[::2] = -1.0
-    model, more = studio.tome(zoo(name), **HALVES), guided(name, strength, mask)
-    assert torch.equal(sample(name, model, **more), sample(name, zoo(name), **more))
-    report = studio.report(model)
-    assert "not active in any of 2 blocks" in report and "240 tokens instead of 288" in report
+    draw = partial(sample, name, **guided(name, strength, mask))
+    left_alone(studio, zoo(name), draw, "not active in any of 2 blocks", "240 tokens instead of 288")
 
 
 def test_video_and_sound_of_one_size_cannot_be_told_apart(studio, zoo):
-    model = studio.tome(zoo("ltx2"), **HALVES)
-    same = {"ref_audio": {"tokens": random(1, VIDEO - SOUND, 128)}}
-    assert torch.equal(sample("ltx2", model, **same), sample("ltx2", zoo("ltx2"), **same))
-    assert "have the same number of tokens" in studio.report(model)
+    draw = partial(sample, "ltx2", ref_audio={"tokens": random(1, VIDEO - SOUND, 128)})
+    left_alone(studio, zoo("ltx2"), draw, "have the same number of tokens")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,10 +86,7 @@ def test_tokens_that_another_node_adds_leave_the_calls_alone_and_are_counted(stu
     def one_more(executor, x, timestep, context, *args, **kwargs):
         return executor(x, timestep, torch.cat([context, context[:, :1]], dim=1), *args, **kwargs)
 
-    name = "minimax_h3"
-    model = zoo(name).clone()
+    model = zoo("minimax_h3").clone()
     model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "test", one_more)
-    reduced = studio.tome(model, **HALVES)
-    assert torch.equal(sample(name, reduced), sample(name, model))
-    report = studio.report(reduced)
-    assert "not active in any of 2 blocks" in report and "tokens added by another node" in report
+    draw = partial(sample, "minimax_h3")
+    left_alone(studio, model, draw, "not active in any of 2 blocks", "tokens added by another node")
