@@ -1,4 +1,4 @@
-"""What a matching says, in the terms of tokens and slots."""
+"""Tokens to match, and what a matching says in the terms of tokens and slots."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import torch
 from paceline.optimizers.token_merging.grid import positions
 from paceline.optimizers.token_merging.matching import Matching
 from torch import Tensor
+
+
+def random_tokens(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def slot_of_token(matching: Matching) -> Tensor:

@@ -6,12 +6,15 @@ attached last differs, and it must not matter.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from cases import often
 from comfy_host import checkpoints
 from distances import relative
 from model_changes import lora_for
+from reusing import reuse
 
 CANONICAL = ("lora", "precision", "int8", "fuse", "attention", "tome", "compile")
 TURNS = [CANONICAL[turn:] + CANONICAL[:turn] for turn in range(len(CANONICAL))]
@@ -85,8 +88,7 @@ def test_each_node_first_and_last_among_the_others_turned_around(draw, canonical
 
 def test_steps_are_left_out_wherever_the_node_stands(studio, small, nodes):
     """One step, as above, leaves nothing to reuse; so this needs more of them, and fewer orders."""
-    loose = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
-    nodes = {**nodes, "reuse": lambda model: studio.run("PacelineReuseSteps", model=model, **loose)}
+    nodes = {**nodes, "reuse": partial(reuse, studio)}
     drawn = []
     with torch.compiler.set_stance("force_eager"):
         for place in (0, 2, len(CANONICAL)):

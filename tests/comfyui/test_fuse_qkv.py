@@ -117,30 +117,19 @@ UNKNOWN = ("kandinsky5", "kandinsky5_image", "wan_animate2")
 poses alone: computing them together would be in vain."""
 
 
-def ltx():
-    import comfy.supported_models
-
-    settings = {"num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 16, "caption_channels": 24,
-                "cross_attention_dim": 32, "in_channels": 128, "image_model": "ltxv"}  # fmt: skip
-    base = checkpoints._base_model(comfy.supported_models.LTXV, settings, torch.float32, "cpu")
-    words = torch.randn(1, 20, 24, generator=torch.Generator().manual_seed(1))
-    text = [[words, {"frame_rate": 25, "attention_mask": torch.ones(1, 20)}]]
-    return checkpoints._patcher(base, seed=0), torch.zeros(1, 128, 2, 4, 6), text
-
-
 @pytest.mark.parametrize("name", cases.often(LAYOUTS, SERVED))
 def test_transformers(studio, fuse, name):
-    model, image, text = ltx() if name == "ltx" else (build(name), latent(name), conditioning(name))
+    model, text = build(name), conditioning(name)
 
     def sample(chosen):
-        return in_process.sample(chosen, text, text, image, steps=1, seed=7, cfg=1.0, scheduler="simple")
+        return in_process.sample(chosen, text, text, latent(name), steps=1, seed=7, cfg=1.0, scheduler="simple")
 
     before, size = sample(model), sum(pieces(model).values())
     fused = fuse(model)
     torch.testing.assert_close(sample(fused), before, rtol=1e-4, atol=1e-4)  # Krea 2 enlarges the rounding
     report = studio.report(fused)
     assert "q k v: {}, k v: {}, fallbacks: 0".format(*SERVED[name]) in report
-    assert sum(pieces(model).values()) == size and torch.equal(sample(model), before)
+    assert sum(pieces(model).values()) == size
 
 
 BY_DESIGN = [*(name for name in TRANSFORMERS if name not in (*SERVED, *UNKNOWN)), "minimax_h3"]

@@ -12,14 +12,14 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from model_changes import lora_for
+from reusing import reuse
 
 RUNS = 4
-REUSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
 NODES = {
     "attention": lambda studio, model: studio.attention(model, "sdpa_math"),
     "tome": lambda studio, model: studio.tome(model),
     "fuse": lambda studio, model: studio.run("PacelineFuseQKV", model=model),
-    "reuse": lambda studio, model: studio.run("PacelineReuseSteps", model=model, **REUSE),
+    "reuse": reuse,
     "compile": lambda studio, model: studio.run("PacelineCompileUNet", model=model, backend="eager"),
     "precision": lambda studio, model: studio.run("PacelineModelPrecision", model=model, dtype="bf16"),
     "int8": lambda studio, model: studio.run("PacelineQuantizeInt8", model=model, include="attn, ff"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from comfy_host import checkpoints
+from comfy_host import vaes
 from int8_models import TINY
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.workbench.recipe import Recipe, Step, save_recipe
@@ -145,10 +145,7 @@ def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
 
 
 def test_a_vae_goes_through_the_same_node(studio, comfy):
-    import comfy.sd
-
-    with torch.inference_mode():
-        vae = comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+    vae = vaes.taesd()
     save("both", Step("PacelineApplyToMe"), Step("PacelineCompileVAE", {"backend": "eager"}))
     _, compiled, report = apply(studio, "both", vae=vae).result
     assert report.startswith("both: 2 of 2")

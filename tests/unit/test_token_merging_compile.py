@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import often
-from matchings import token_of_slot
+from matchings import random_tokens, token_of_slot
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.matching import match, merge, unmerge
 from torch._dynamo import testing
@@ -18,10 +18,6 @@ def block(x, step, height, width, block_number=3):
     matching = match(x, partition, 0.5)
     merged = torch.tanh(merge(x, matching))
     return unmerge(merged, matching), merged, matching
-
-
-def random_tokens(batch, tokens, channels=24, seed=0, dtype=torch.float32):
-    return torch.randn(batch, tokens, channels, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def compiled(backend, dynamic=None):
@@ -41,7 +37,7 @@ def test_one_graph_serves_all_steps():
     function, counter = compiled("aot_eager")
     images = []
     for step in range(4):
-        x = random_tokens(2, 12 * 18)
+        x = random_tokens(2, 12 * 18, 24)
         images.append(function(x, torch.tensor(step), 12, 18)[0])
         assert_same(function(x, torch.tensor(step), 12, 18), block(x, torch.tensor(step), 12, 18))
         assert_same(block(x, torch.tensor(step), 12, 18), block(x, step, 12, 18))
@@ -52,7 +48,7 @@ def test_one_graph_serves_all_steps():
 @pytest.mark.parametrize("dtype", often([torch.bfloat16], [torch.float16, torch.bfloat16, torch.float64]))
 def test_other_precisions(dtype):
     function, counter = compiled("aot_eager")
-    x = random_tokens(2, 12 * 18, dtype=dtype)
+    x = random_tokens(2, 12 * 18, 24, dtype=dtype)
     assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
     assert counter.frame_count == 1
 
@@ -61,11 +57,11 @@ def test_other_precisions(dtype):
 def test_automatic_dynamic_shapes_stop_recompiling():
     function, counter = compiled("eager")
     for batch in (2, 3, 4, 5, 6):
-        x = random_tokens(batch, 12 * 18)
+        x = random_tokens(batch, 12 * 18, 24)
         assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
     assert counter.frame_count == 2
     for height, width in ((13, 17),):
-        x = random_tokens(2, height * width)
+        x = random_tokens(2, height * width, 24)
         assert_same(function(x, torch.tensor(1), height, width), block(x, 1, height, width))
 
 
@@ -73,7 +69,7 @@ def test_automatic_dynamic_shapes_stop_recompiling():
 def test_inductor():
     function, counter = compiled("inductor")
     for step in range(3):
-        x = random_tokens(2, 16 * 12, seed=step)
+        x = random_tokens(2, 16 * 12, 24, seed=step)
         assert_same(function(x, torch.tensor(step), 16, 12), block(x, step, 16, 12), close=True)
     assert counter.frame_count == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from comfy_host import fake_cuda
-from matchings import merged_tokens
+from matchings import merged_tokens, random_tokens
 from paceline.optimizers.token_merging import matching as implementation
 from paceline.optimizers.token_merging.grid import partition_tokens
 from paceline.optimizers.token_merging.matching import match, merge, unmerge
@@ -23,10 +23,6 @@ class Calls(TorchDispatchMode):
         name = function.overloadpacket.__name__
         self.shapes.setdefault(name, []).append([tuple(a.shape) for a in args if isinstance(a, torch.Tensor)])
         return function(*args, **(kwargs or {}))
-
-
-def random_tokens(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

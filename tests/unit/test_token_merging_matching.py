@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matchings import merged_tokens, slot_of_token, token_of_slot
+from matchings import merged_tokens, random_tokens, slot_of_token, token_of_slot
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import matching as implementation
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
@@ -17,10 +17,6 @@ from paceline.optimizers.token_merging.matching import match, merge, unmerge
 SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 4), st.integers(1, 4))
 RATIOS = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
 HALF = [torch.float16, torch.bfloat16]
-
-
-def random_tokens(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def random_partition(height, width, sx, sy, seed=0):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 from comfy_host.paths import ROOT
 from javascript import node
+from page_server import PageServer
 from update_locales import english
 
 SCRIPTS = ROOT / "web" / "js"
@@ -33,27 +33,7 @@ def interfaces() -> dict[str, dict[str, bool]]:
     return json.loads(answer.stdout)
 
 
-class Server:
-    """Takes what would go to the page."""
-
-    def __init__(self, client_id: str | None = "a page") -> None:
-        self.client_id = client_id
-        self.last_prompt_id = "a prompt"
-        self.sent: list[tuple[str, dict[str, Any], str | None]] = []
-
-    def send_sync(self, event: str, payload: dict[str, Any], client: str | None) -> None:
-        json.dumps(payload, allow_nan=False)
-        self.sent.append((event, payload, client))
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    server = Server()
-    monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=server)))
-    return server
-
-
-def sent_keys(server: Server) -> dict[str, set[str]]:
+def sent_keys(server: PageServer) -> dict[str, set[str]]:
     """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
     from paceline.core.activity import Summary
     from paceline.nodes.compare_models import shown_comparison
@@ -200,8 +180,8 @@ def outputs_of_nodes() -> set[str]:
 
 
 @pytest.mark.usefixtures("comfy")
-def test_what_is_sent_has_the_keys_of_the_interfaces(interfaces, server):
-    assert {name: set(keys) for name, keys in interfaces.items()} == sent_keys(server)
+def test_what_is_sent_has_the_keys_of_the_interfaces(interfaces, page_server):
+    assert {name: set(keys) for name, keys in interfaces.items()} == sent_keys(page_server)
 
 
 def test_every_key_is_read(interfaces):
@@ -242,21 +222,21 @@ def test_the_default_preset_in_the_settings_is_a_preset_of_a_node():
     assert offered - presets == {"node default"}
 
 
-def test_a_prompt_without_a_page_tells_no_page(server):
+def test_a_prompt_without_a_page_tells_no_page(page_server):
     from paceline.core.activity import Summary
     from paceline.optimizers.hosts.comfyui import reporting
 
     reporting.announce("7", Summary("active", "well"))
-    assert [(payload["node"], payload["prompt_id"], client) for _, payload, client in server.sent] == [
+    assert [(payload["node"], payload["prompt_id"], client) for _, payload, client in page_server.sent] == [
         ("7", "a prompt", "a page")
     ]
-    server.client_id = None  # as after a prompt that a script has sent; ComfyUI would tell every page
+    page_server.client_id = None  # as after a prompt that a script has sent; ComfyUI would tell every page
     reporting.announce("7", Summary("active", "well"))
-    assert len(server.sent) == 1
+    assert len(page_server.sent) == 1
 
 
 @pytest.mark.usefixtures("comfy")
-def test_a_node_whose_work_a_later_one_replaces_is_told(server):
+def test_a_node_whose_work_a_later_one_replaces_is_told(page_server):
     from paceline.server.recipes import attach_for
 
     def technique(ratio: float) -> SimpleNamespace:
@@ -266,7 +246,8 @@ def test_a_node_whose_work_a_later_one_replaces_is_told(server):
     first = technique(0.5)
     attach_for("4", SimpleNamespace(techniques=(), with_techniques=list), first)
     (attached,) = attach_for("9", SimpleNamespace(techniques=(first,), with_techniques=list), technique(0.25))
-    told = [tuple(payload[key] for key in ("node", "state", "headline", "details")) for _, payload, _ in server.sent]
+    keys = ("node", "state", "headline", "details")
+    told = [tuple(payload[key] for key in keys) for _, payload, _ in page_server.sent]
     assert attached.node_id == "9"
     assert told[1] == ("4", "inactive", "replaced by Apply ToMe #9", ["ratio 0.5"])
     assert told[2] == ("9", "waiting", "waiting", ["replaces an earlier Apply ToMe (ratio 0.5)"])

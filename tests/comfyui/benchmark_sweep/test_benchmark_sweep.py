@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comfy_host import checkpoints
+from comfy_host import vaes
 from paceline.core.errors import InvalidSetting
 from PIL import Image
 from sweep_files import saved
@@ -115,33 +115,6 @@ def test_an_error_that_is_none_of_these_stops_the_sweep(sweeping):
         sweeping.run("size: 128", model=slower_where_tokens_are_many(sweeping.model, 1, ZeroDivisionError("a bug")))
 
 
-def test_it_can_be_cancelled_and_goes_on(sweeping, folders, monkeypatch):
-    import comfy.model_management as management
-    from paceline.workbench.comfyui.sweeping import cells
-
-    grid = "ApplyToMe.preset: quality, balanced, fast\nsize: 128"
-    measured: list[str] = []
-    cancel = [True]
-    measure = cells.Bench.measure
-
-    def watched(self, cell, *arguments):
-        if len(measured) == 1 and cancel[0]:
-            cancel[0] = False
-            management.interrupt_current_processing(True)
-        result = measure(self, cell, *arguments)
-        measured.append(cell["ApplyToMe.preset"])
-        return result
-
-    monkeypatch.setattr(cells.Bench, "measure", watched)
-    with pytest.raises(management.InterruptProcessingException):
-        sweeping.run(grid)
-    assert measured == ["quality"]
-    assert not list((folders / "output").rglob("*.json"))
-    sweeping.run(grid)
-    assert sorted(measured) == ["balanced", "fast", "quality"]
-    assert saved(folders)["measured_now"] == 2
-
-
 def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweeping, folders):
     node = sweeping.studio.nodes["PacelineOptimizePreset"]
     options = lambda: {entry.id: entry for entry in node.define_schema().inputs}["preset"].options  # noqa: E731
@@ -197,11 +170,7 @@ def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
 
 
 def test_a_vae_is_part_of_the_cells(sweeping, folders):
-    import comfy.sd
-
-    with torch.inference_mode():
-        vae = comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
-    sweeping.run("ApplyToMe.preset: quality\nsize: 128", vae=vae)
+    sweeping.run("ApplyToMe.preset: quality\nsize: 128", vae=vaes.taesd())
     entry = saved(folders)["results"][0]
     assert entry["state"] == "measured"
     assert entry["numbers"]["ssim"] <= 1

@@ -166,16 +166,12 @@ def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
     """Prompt editing: the evaluation after the change is computed, and so are the two after it."""
     later = hosts.always(studio.negative)[0].schedules[0]
     edited = [hosts.Composed([hosts.Part(7, host.positive[0].schedules[0].cond), later], 1.0)]
-    places = []
-
-    class Watch:
-        def __init__(self, network):
-            self.handle = network.register_forward_hook(lambda *_: places.append(drawing.sampler.model_wrap_cfg.step))
-
-    drawing = host.drawing()
-    watch = Watch(studio.model.model.diffusion_model)
+    places, drawing = [], host.drawing()
+    watch = studio.model.model.diffusion_model.register_forward_hook(
+        lambda *_: places.append(drawing.sampler.model_wrap_cfg.step)
+    )
     host.draw(LOOSE, drawing=drawing, prompts=hosts.prompts(edited), steps=20)
-    watch.handle.remove()
+    watch.remove()
     assert {8, 9, 10} <= set(places) and len(set(places)) < 20
 
 
