@@ -16,9 +16,6 @@ from .errors import PacelineError
 _SPARE = 64 * 2**20
 """Bytes of free space to leave."""
 
-_FREE = "Free some space, or choose another output directory (ComfyUI's --output-directory)."
-
-
 class NotEnoughSpace(PacelineError):
     """The file would not fit on its disk."""
 
@@ -33,7 +30,8 @@ def require_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(existing).free
     if free < size + _SPARE:
         raise NotEnoughSpace(
-            f"The file needs {size / 1e6:.0f} MB, but the disk of its folder has only {free / 1e6:.0f} MB left.", _FREE
+            f"The file needs {size / 1e6:.0f} MB, but the disk of its folder has only {free / 1e6:.0f} MB left.",
+            "Free some space, or choose another output directory (ComfyUI's --output-directory).",
         )
 
 
@@ -42,7 +40,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
     On any failure nothing is left behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    # Without the file's own name, which can be as long as names can be.
+    temporary = path.with_name(f".{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
@@ -54,7 +53,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             raise
         found = (error.strerror or str(error)) if isinstance(error, OSError) else ""
         why = found or "there was no space left, or the folder may not be written to"
-        raise NotWritten(f"{path.name} could not be written: {why}.", _FREE) from error
+        remedy = "Free some space, or let this program write to its folder."
+        raise NotWritten(f"{path.name} could not be written: {why}.", remedy) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

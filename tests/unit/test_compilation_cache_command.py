@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -90,3 +91,48 @@ def test_a_changed_file_another_machine_and_paths_that_lead_out_are_refused(cach
     with pytest.raises((transfer.Refused, zipfile.BadZipFile)):
         transfer.import_cache(there, changed, fingerprint)
     assert not there.path.exists()
+
+
+def test_a_file_that_is_damaged_anywhere_is_refused(cache, tmp_path):
+    file, there = tmp_path / "compiled.zip", CacheFolder(tmp_path / "there")
+    (cache.path / "inductor" / "kernel.py").write_text("".join(f"x{number} = {number}\n" for number in range(300)))
+    fingerprint = transfer.export_cache(cache, file)
+    whole = file.read_bytes()
+    start = whole.index(b"inductor/kernel.py") + len("inductor/kernel.py")
+    for place in range(start, start + 20):  # its compressed data
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with pytest.raises(transfer.Refused):
+            transfer.import_cache(there, file, fingerprint)
+    assert not there.path.exists()
+
+
+def test_an_export_that_fails_leaves_the_one_before(cache, tmp_path, monkeypatch):
+    file, library = tmp_path / "compiled.zip", cache.path / "inductor" / "kernel.so"
+    transfer.export_cache(cache, file)
+    before = file.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(type(library), "read_bytes", lambda path: (_ for _ in ()).throw(FileNotFoundError(2, "gone")))
+        with pytest.raises(transfer.Refused, match="kernel.so cannot be read: gone"):
+            transfer.export_cache(cache, file)
+    with pytest.raises(transfer.Refused, match="There is no compiled code"):
+        transfer.export_cache(CacheFolder(tmp_path / "elsewhere"), file)
+    assert file.read_bytes() == before and not [*tmp_path.glob("*.tmp"), *tmp_path.glob(".*.tmp")]
+
+
+def test_code_of_a_time_when_the_clock_stood_at_its_beginning_is_exported(cache, tmp_path):
+    os.utime(cache.path / "inductor" / "kernel.so", (0, 0))
+    fingerprint = transfer.export_cache(cache, tmp_path / "compiled.zip")
+    assert transfer.import_cache(CacheFolder(tmp_path / "there"), tmp_path / "compiled.zip", fingerprint) == 1
+
+
+def test_an_import_does_not_write_into_a_library_that_runs(cache, tmp_path):
+    """A program dies when a library that it has loaded is written to, and not when another one takes its name."""
+    file, there = tmp_path / "compiled.zip", CacheFolder(tmp_path / "there")
+    fingerprint = transfer.export_cache(cache, file)
+    library = there.path / "inductor" / "kernel.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"older code")
+    with library.open("rb") as loaded:
+        transfer.import_cache(there, file, fingerprint)
+        assert loaded.read() == b"older code"
+    assert library.read_bytes() == b"code"

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 import torch
 
 from ...core.devices import machine_description
-from ...core.files import fingerprint_of
+from ...core.files import fingerprint_of, write_atomically
 from ...optimizers.compilation.cache_folder import CacheFolder
 
 CONTENTS = "contents.json"
@@ -27,7 +28,10 @@ CONTENTS = "contents.json"
 _LARGEST_LIST = 64 * 2**20
 """Bytes; a list that unpacks to more was not made here."""
 
-_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
+_DAMAGED = (
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError),
+    *(KeyError, ValueError, TypeError, AttributeError, RecursionError),
+)
 
 
 class Refused(Exception):
@@ -35,16 +39,30 @@ class Refused(Exception):
 
 
 def export_cache(folder: CacheFolder, file: Path) -> str:
-    """Write everything in ``folder`` into a zip file and return its fingerprint."""
+    """Write everything in ``folder`` into a zip file and return its fingerprint.
+
+    An earlier file of that name stays where it cannot be written. `Refused` if there is nothing to export.
+    """
     hashes: dict[str, str] = {}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(folder.path.rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                name = path.relative_to(folder.path).as_posix()
-                hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-                archive.write(path, name)
-        contents = {"machines": _machines(), "files": hashes}
-        archive.writestr(CONTENTS, json.dumps(contents, indent=1, sort_keys=True))
+    contents = {"machines": _machines(), "files": hashes}
+    found = [path for path in sorted(folder.path.rglob("*")) if path.is_file() and not path.is_symlink()]
+    if not found:
+        raise Refused(f"There is no compiled code in {folder.path}, so nothing was written.")
+
+    def write(temporary: Path) -> None:
+        with zipfile.ZipFile(temporary, "w") as archive:
+
+            def add(name: str, data: bytes | str) -> None:
+                # Without a file's own time: zip has none before 1980, where a clock can have stood.
+                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+
+            for path in found:
+                name, data = path.relative_to(folder.path).as_posix(), _content(path)
+                hashes[name] = hashlib.sha256(data).hexdigest()
+                add(name, data)
+            add(CONTENTS, json.dumps(contents, indent=1, sort_keys=True))
+
+    write_atomically(file, write)
     return _fingerprint(contents)
 
 
@@ -55,16 +73,23 @@ def import_cache(folder: CacheFolder, file: Path, fingerprint: str) -> int:
     """
     try:
         files = _read(folder.path, file, fingerprint)
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, *_DAMAGED) as error:
+    except _DAMAGED as error:
         raise Refused(f"{file} cannot be read, or was not made by this command ({type(error).__name__}).") from error
     try:
         folder.path.mkdir(0o700, parents=True, exist_ok=True)
         for path, data in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            # Never into a file that is there: a ComfyUI that runs has it in memory, and dies of another content.
+            write_atomically(path, lambda temporary, data=data: temporary.write_bytes(data))
     except OSError as error:  # no space, or names that this disk cannot have
-        raise Refused(f"{file} cannot be written to {folder.path}: {error.strerror}.") from error
+        raise Refused(f"{file} cannot be written to {folder.path}: {error}") from error
     return len(files)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:  # ComfyUI runs, and has removed it meanwhile
+        raise Refused(f"{path} cannot be read: {error.strerror}. Nothing was written.") from error
 
 
 def _read(root: Path, file: Path, fingerprint: str) -> dict[Path, bytes]:
