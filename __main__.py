@@ -47,7 +47,17 @@ def main() -> int:
     if not (folder / "nodes").is_dir():
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
         return 2
-    command = importlib.import_module(f"{package}.{_COMMANDS[name]}")
+    try:
+        command = importlib.import_module(f"{package}.{_COMMANDS[name]}")
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith(package):
+            raise
+        print(
+            f"{name} needs the Python that runs ComfyUI: {sys.executable} has no {error.name}. Start it as "
+            f"`/path/to/that/python custom_nodes/ComfyUI-Paceline {name}`.",
+            file=sys.stderr,
+        )
+        return 2
 
     def swept() -> object:
         nodes = importlib.import_module(f"{package}.nodes").NODES

@@ -16,6 +16,7 @@ from .errors import PacelineError
 _SPARE = 64 * 2**20
 """Bytes of free space to leave."""
 
+
 class NotEnoughSpace(PacelineError):
     """The file would not fit on its disk."""
 

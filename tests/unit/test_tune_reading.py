@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from comfy_host.paths import ROOT
 from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.workbench.comfyui.tuning.reading import read_workflow
 from paceline.workbench.comfyui.tuning.server import Server
@@ -94,3 +97,21 @@ def test_what_is_no_comfyui_is_told_from_one():
         threading.Thread(target=server.handle_request, daemon=True).start()
         with pytest.raises(BackendUnavailable, match="no ComfyUI"):
             Server(f"http://127.0.0.1:{server.server_port}").ask("/queue")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[", "https://127.0.0.1:8188", "127.0.0.1:8188"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(InvalidSetting, match="is no address of a ComfyUI server"):
+        Server(address)
+
+
+def test_a_name_that_no_host_can_have_does_not_answer():
+    with pytest.raises(BackendUnavailable, match=r"No ComfyUI answers at http://a\.\.b"):
+        Server("http://a..b").ask("/queue")
+
+
+def test_another_python_than_that_of_comfyui_is_told_so():
+    """Without site-packages, as the system's own Python has no torch."""
+    done = subprocess.run([sys.executable, "-S", str(ROOT), "tune", "workflow.json"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"tune needs the Python that runs ComfyUI: {sys.executable} has no ")

@@ -26,11 +26,16 @@ class Server:
     """Asks the server at an address like ``http://127.0.0.1:8188``; `InvalidSetting` for any other form."""
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
+        wrong = InvalidSetting(f"{address} is no address of a ComfyUI server.", "One is http://127.0.0.1:8188.")
+        try:
+            parts = urlsplit(address)
+            port = parts.port or 80
+        except ValueError:  # a port or a bracket that cannot be
+            raise wrong from None
         if parts.scheme != "http" or not parts.hostname:
-            raise InvalidSetting(f"{address} is no address of a ComfyUI server.", "One is http://127.0.0.1:8188.")
+            raise wrong
         self.address = address
-        self._host, self._port, self._base = parts.hostname, parts.port or 80, parts.path.rstrip("/")
+        self._host, self._port, self._base = parts.hostname, port, parts.path.rstrip("/")
 
     def ask(self, route: str, sent: Any = None) -> Any:
         """Return the JSON answer of a route; what is sent is posted.
@@ -46,7 +51,7 @@ class Server:
             connection.request("GET" if sent is None else "POST", self._base + route, body, headers)
             response = connection.getresponse()
             text = response.read()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last for a name that no host can have
             raise BackendUnavailable(
                 f"No ComfyUI answers at {self.address} ({error}).", "Start it, or leave --server out."
             ) from None
