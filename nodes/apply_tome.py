@@ -11,7 +11,7 @@ from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
-from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset
+from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
 from .common import Made, TechniqueNode, setting_input
 
 
@@ -104,7 +104,6 @@ class PacelineApplyToMe(TechniqueNode):
     ) -> Made:
         """Return the technique. A workflow from before there was ``residual`` means what it meant, which is off."""
         settings["residual"] = residual
-        decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
-        settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
+        settings["max_downsample"] = level_of(max_downsample)
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
         return ModelTarget(model), token_merging_for(model, chosen)

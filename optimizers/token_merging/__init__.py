@@ -8,7 +8,7 @@ Use, for one block at one step::
 
 from .method import BlockCall, Reduction
 from .methods import METHODS
-from .settings import PRESET_NAMES, PRESETS, TOOLTIPS, TokenMergingSettings, apply_preset
+from .settings import PRESET_NAMES, PRESETS, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
 
 __all__ = [
     "METHODS",
@@ -19,4 +19,5 @@ __all__ = [
     "Reduction",
     "TokenMergingSettings",
     "apply_preset",
+    "level_of",
 ]

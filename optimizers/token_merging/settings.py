@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ...core.errors import InvalidSetting, require_choice
 from ...core.phrases import phrase
@@ -14,6 +14,7 @@ from .grid import LARGEST_STRIDE
 from .methods import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
+_LEVELS: tuple[MaxDownsample, ...] = get_args(MaxDownsample)
 
 TOOLTIPS: Mapping[str, str] = {
     "method": "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + ".",
@@ -60,7 +61,7 @@ class TokenMergingSettings(Settings):
     """
 
     ratio: float = number(0.5, 0.0, 1.0)
-    max_downsample: MaxDownsample = choice("auto", ("auto", 1, 2, 4, 8))
+    max_downsample: MaxDownsample = choice("auto", _LEVELS)
     sx: int = number(2, 1, LARGEST_STRIDE)
     sy: int = number(2, 1, LARGEST_STRIDE)
     use_rand: bool = True
@@ -155,6 +156,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 
 PRESET_NAMES = ("custom", *PRESETS)
+
+
+def level_of(text: Any) -> Any:
+    """Return the ``max_downsample`` that the text of a control stands for; anything else as it is."""
+    return next((level for level in _LEVELS if str(level) == text), text)
 
 
 def apply_preset(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

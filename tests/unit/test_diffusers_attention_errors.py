@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,3 +130,13 @@ def test_a_layer_that_is_far_from_exact_attention_is_left_out() -> None:
         assert distance(network(**inputs()).sample, plain(**inputs()).sample) <= 2e-5
     assert len(chosen.calls) == 2 * layers - 1
     assert chosen.summary().headline == "planted was far from exact attention in 1 layer, now computed exactly"
+
+
+def test_a_user_without_a_home_directory_has_attention_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, Attention(), components=["unet"])
+    assert technique(pipeline.denoiser).policy.backend is not None

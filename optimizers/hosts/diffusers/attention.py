@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
+from ....core.kernel_times import file_at_home
 from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.backend import Inputs
 from ...attention.policy import AUTO, AttentionPolicy, limit_of
@@ -81,7 +81,7 @@ class ComponentAttention(PipelineTechnique):
                 "Leave it out for this component, with components=...",
             )
         sizes = sorted({head_size(layer) for _, layer in layers})
-        timings = Path.home() / ".cache" / "paceline" / "attention_timings.json"
+        timings = file_at_home("attention_timings.json")
         dtype = next(part.parameters()).dtype
         self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes, timings)
         backend = policy.backend.name

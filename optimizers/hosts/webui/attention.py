@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
+from ....core.kernel_times import file_at_home
 from ....core.shadow import Shadows
 from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
@@ -39,7 +39,7 @@ class WebUIAttention(WebUITechnique):
         if not layers:
             problem = f"{name} has no attention layers of a UNet."
             raise UnsupportedModel(problem, "Leave Set Attention Processor out for this model.")
-        timings = Path.home() / ".cache" / "paceline" / "attention_timings.json"
+        timings = file_at_home("attention_timings.json")
         sizes = sorted({_head_size(layer) for _, layer in layers})
         super().__init__(AttentionPolicy(backend, sampling.device, sampling.model.dtype, sizes, timings))
         self._layers, self._dtype = layers, sampling.model.dtype

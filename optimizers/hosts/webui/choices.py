@@ -11,7 +11,7 @@ from ....core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from ...attention.policy import AUTO
 from ...attention.registry import names
 from ...step_reuse.settings import StepReuseSettings
-from ...token_merging import TokenMergingSettings, apply_preset
+from ...token_merging import TokenMergingSettings, apply_preset, level_of
 from .run import SettingsByKind
 
 OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
@@ -38,9 +38,8 @@ class Single:
 
     def settings(self) -> SettingsByKind:
         require_choice("backend", self.backend, BACKENDS)
-        level = self.max_downsample
-        sizes: dict[str, Any] = {"max_downsample": int(level) if str(level).isdecimal() else level}
-        merging = TokenMergingSettings(method=self.method, ratio=self.ratio, residual=self.residual, **sizes)
+        level = level_of(self.max_downsample)
+        merging = TokenMergingSettings(self.ratio, level, method=self.method, residual=self.residual)
         reuse = StepReuseSettings(budget=self.budget)
         chosen: dict[str, Any] = {ATTENTION: self.backend} if self.backend != HOSTS_OWN else {}
         chosen |= {TOKEN_MERGING: merging} if merging.ratio else {}
