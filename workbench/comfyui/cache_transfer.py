@@ -14,6 +14,7 @@ import hashlib
 import json
 import zipfile
 import zlib
+from operator import methodcaller
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -79,7 +80,7 @@ def import_cache(folder: CacheFolder, file: Path, fingerprint: str) -> int:
         folder.path.mkdir(0o700, parents=True, exist_ok=True)
         for path, data in files.items():
             # Never into a file that is there: a ComfyUI that runs has it in memory, and dies of another content.
-            write_atomically(path, lambda temporary, data=data: temporary.write_bytes(data))
+            write_atomically(path, methodcaller("write_bytes", data))
     except OSError as error:  # no space, or names that this disk cannot have
         raise Refused(f"{file} cannot be written to {folder.path}: {error}") from error
     return len(files)
