@@ -5,6 +5,7 @@ Every message is one readable paragraph, because ComfyUI shows it verbatim in it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
@@ -14,6 +15,9 @@ T = TypeVar("T")
 
 _LONGEST = 900
 """Characters of a problem that are shown: it quotes the input, and the remedy must fit into the same dialog."""
+
+_IN_NO_FILE = re.compile("[\0\ud800-\udfff]")
+"""NUL, and halves of characters, which JSON can hold and UTF-8 cannot."""
 
 
 class PacelineError(Exception):
@@ -121,10 +125,15 @@ def kind_of(value: object) -> str:
     return words.get(type(value)) or f"a {type(value).__name__}"
 
 
+def is_text(value: object) -> bool:
+    """Return whether ``value`` is text that files and their names can hold."""
+    return isinstance(value, str) and not _IN_NO_FILE.search(value)
+
+
 def require_text(name: str, value: object) -> str:
-    """Return ``value`` if it is text without NUL, which no file's name can hold; `InvalidSetting` if not."""
-    if not isinstance(value, str) or "\0" in value:
-        found = "text with a NUL character" if isinstance(value, str) else kind_of(value)
+    """Return ``value`` if it is text that files and their names can hold; `InvalidSetting` if not."""
+    if not isinstance(value, str) or not is_text(value):
+        found = "text with a NUL or half of a character" if isinstance(value, str) else kind_of(value)
         raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
     return value
 

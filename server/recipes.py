@@ -9,7 +9,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..core.errors import CannotHelp, InvalidSetting
+from ..core.errors import CannotHelp, InvalidSetting, is_text
 from ..core.phrases import phrase
 from ..core.technique import KINDS, Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
@@ -89,7 +89,7 @@ def refusal(entry: io.Input, value: object) -> str:
         fits, takes = number and entry.min <= value <= entry.max, f"a number from {entry.min} to {entry.max}"
         takes = takes.replace("a number", "a whole number") if whole else takes
     elif isinstance(entry, io.String.Input):
-        fits, takes = isinstance(value, str), "text"
+        fits, takes = is_text(value), "text"
     else:
         fits, takes = False, "connected, not set"
     return "" if fits else takes

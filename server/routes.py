@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InvalidSetting, PacelineError
+from ..core.errors import InvalidSetting, PacelineError, require_text
 from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
@@ -118,7 +118,8 @@ def save_preset(sent: Any, nodes: Nodes) -> Payload:
     except (KeyError, TypeError, ValueError):
         raise InvalidSetting("A step of the preset cannot be read.", "Send node and inputs of each.") from None
     check_steps(steps, f"The preset {name!r}", nodes)
-    save_recipe(Recipe(name, steps, str(sent.get("description", ""))[:500]), user_folder("presets", f"{name}.json"))
+    description = require_text("description", str(sent.get("description", ""))[:500])
+    save_recipe(Recipe(name, steps, description), user_folder("presets", f"{name}.json"))
     return {}
 
 

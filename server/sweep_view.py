@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 
 from PIL import Image
 
+from ..core.files import NotWritten, write_atomically
 from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.comparison import Comparison
 from ..workbench.comfyui.output_files import Entry, path_of
@@ -37,13 +39,14 @@ class SweepView:
         return len(self._results)
 
     def compared(self, cell: Cell, found: Comparison) -> None:
-        """Keep the farthest picture of a cell, for as long as ComfyUI runs."""
+        """Keep the farthest picture of a cell, for as long as ComfyUI runs; its numbers count without it too."""
         worst = found.evidence.farthest
         picture = Image.fromarray(found.pictures.optimized[worst.picture - 1 if worst else 0].numpy())
         picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
-        entry = self._entry(cell)
-        path_of(entry).parent.mkdir(parents=True, exist_ok=True)
-        picture.save(path_of(entry))
+        try:
+            write_atomically(path_of(self._entry(cell)), lambda path: picture.save(path, format="PNG"))
+        except NotWritten as error:
+            logging.warning("Paceline: the picture of a cell is not shown: %s", error)
 
     def watch(self, results: Sequence[Result], total: int) -> None:
         self._results, self.total = results, total

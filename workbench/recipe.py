@@ -101,8 +101,11 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
-    """Write a recipe; the file appears whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_text(recipe.to_json(), encoding="utf-8"))
+    """Write a recipe; the file appears whole or not at all. `InvalidSetting` for one that could not be read again."""
+    content = recipe.to_json().encode()
+    if len(content) > _LARGEST_FILE:
+        raise InvalidSetting(f"{path.name} would be larger than a recipe can be.", "Leave out some of its steps.")
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:

@@ -50,7 +50,9 @@ class StepReusePolicy(Policy):
         if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
             few = f"{steps} steps are too few to leave one out: each changes the picture too much"
             notes.append(f"{few} (at least {FEWEST_STEPS})")
-        if 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
+        if noise_levels and noise_levels[0] < noise_levels[-1]:
+            notes.append("this schedule adds noise, and steps that do so have no forecast")
+        elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
         if notes:
             self.outcome = Outcome(steps, notes=notes)
@@ -78,7 +80,9 @@ class StepReusePolicy(Policy):
             details.append(self.unasked)
         if not found.forecast and not found.guidance:
             if found.evaluations:
-                details.append("no skip fits into the budget: a larger budget or more steps would help")
+                may = self.settings.use_forecast or self.settings.use_guidance
+                why = "no skip fits into the budget: a larger budget or more steps would help"
+                details.append(why if may else "neither whole steps nor the negative pass may be skipped")
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations)

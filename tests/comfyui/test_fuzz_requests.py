@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fuzzing import documents, fuzzed
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
 
@@ -49,7 +49,14 @@ STEPS = st.one_of(
 )
 
 
+def preset(exclude, **more):
+    return {"name": "mine", "steps": [{"node": "PacelineQuantizeInt8", "inputs": {"exclude": exclude}}], **more}
+
+
 @fuzzed
+@example(sent=preset("half of a character: \ud800"))
+@example(sent=preset("a", description="half of a character: \ud800"))
+@example(sent=preset("a" * 2_000_000))
 @given(st.one_of(documents, st.fixed_dictionaries({"name": NAMES, "steps": st.lists(STEPS, max_size=3)})))
 def test_presets_that_are_sent(user_folder, sent):
     from paceline.nodes import NODES
@@ -60,6 +67,7 @@ def test_presets_that_are_sent(user_folder, sent):
     except PacelineError as error:
         assert str(user_folder) not in str(error)
     presets = user_folder / "__paceline" / "presets"
+    assert all(path.stat().st_size <= 1 << 20 for path in presets.glob("*.json"))
     assert all(path.parent == presets or path.name == "storages.json" for path in user_folder.rglob("*.json"))
 
 

@@ -66,6 +66,15 @@ def test_a_host_can_leave_a_run_alone_with_its_reason():
     assert said(asked).details == ("another node skips steps",)
 
 
+def test_where_no_budget_would_help_it_does_not_ask_for_one():
+    rising = policy(1.0)
+    assert rising.rule_for(LEVELS[::-1], "euler", True) is None
+    assert said(rising).details == ("this schedule adds noise, and steps that do so have no forecast",)
+    nothing = StepReusePolicy(StepReuseSettings(budget=1.0, use_forecast=False, use_guidance=False), "")
+    sampled(nothing, smooth)
+    assert said(nothing).details[0] == "neither whole steps nor the negative pass may be skipped"
+
+
 def test_a_run_that_begins_forgets_the_last_one():
     asked = policy()
     asked.outcome = Outcome(steps=14, computed=8, forecast=6)

@@ -13,6 +13,7 @@ from comfy_host import vaes
 from paceline.core.errors import InvalidSetting
 from PIL import Image
 from sweep_files import saved
+from writing import comfyui_writes_to
 
 
 def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> Any:
@@ -108,6 +109,15 @@ def test_what_does_not_fit_or_cannot_be_done_is_a_result(sweeping, folders):
     assert "sage" in states["sage", 128]["text"].lower()
     assert sweeping.run(grid, model=model, runs=2).result[2].startswith("4 of 4 cells: 1 measured, 1 out of memory, 2")
     assert saved(folders)["measured_now"] == 0
+
+
+def test_a_cell_counts_where_its_picture_cannot_be_kept(sweeping, folders, caplog):
+    (folders / "temp").mkdir()
+    (folders / "temp" / "paceline_cells").write_text("in the way of the folder")
+    with comfyui_writes_to(temp=folders / "temp"):
+        sweeping.run("SetAttentionProcessor.backend: sdpa_math")
+    assert [entry["state"] for entry in saved(folders)["results"]] == ["measured"]
+    assert "the picture of a cell is not shown" in caplog.text
 
 
 def test_an_error_that_is_none_of_these_stops_the_sweep(sweeping):

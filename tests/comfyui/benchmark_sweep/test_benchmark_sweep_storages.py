@@ -27,6 +27,7 @@ def test_two_studies_of_one_name_are_not_mixed(sweeping):
         ({"grid": "ApplyToMe.use_rand: 1"}, "to 1. It is true or false"),
         ({"grid": "ApplyToMe.model: 1"}, "to 1. It is connected, not set"),
         ({"grid": "size: 130"}, "Use multiples of 8"),
+        ({"grid": "QuantizeInt8.exclude: \ud800"}, "grid is text with a NUL or half of a character"),
         ({"grid": "size: 128", "study": "fast"}, "cannot be the name of a preset"),
         ({"grid": "size: 128", "study": "../x"}, "cannot be the name of a preset"),
         ({"grid": "size: 128", "storage": "sqlite:////etc/passwd"}, "a workflow cannot give an address"),
