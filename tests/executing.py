@@ -9,7 +9,7 @@ from typing import Any
 from comfy_host import pack
 
 
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
+def node(kind: str, /, **inputs: Any) -> dict[str, Any]:
     """Return a node of a prompt."""
     return {"class_type": kind, "inputs": inputs}
 

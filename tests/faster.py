@@ -6,37 +6,20 @@ import copy
 from pathlib import Path
 from typing import Any
 
+from executing import node
+
+SAMPLING = {"seed": 7, "steps": 20, "cfg": 7.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+LINKS = {"model": ["2", 0], "positive": ["3", 0], "negative": ["3", 0], "latent_image": ["4", 0]}
+CACHE = {"reuse_threshold": 0.2, "start_percent": 0.15, "end_percent": 0.95, "verbose": False}
+
 PROMPT: dict[str, Any] = {
-    "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "x"}},
-    "2": {
-        "class_type": "EasyCache",
-        "inputs": {
-            "model": ["1", 0],
-            "reuse_threshold": 0.2,
-            "start_percent": 0.15,
-            "end_percent": 0.95,
-            "verbose": False,
-        },
-    },
-    "3": {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "a fox"}},
-    "4": {"class_type": "EmptyLatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 1}},
-    "5": {
-        "class_type": "KSampler",
-        "inputs": {
-            "model": ["2", 0],
-            "positive": ["3", 0],
-            "negative": ["3", 0],
-            "latent_image": ["4", 0],
-            "seed": 7,
-            "steps": 20,
-            "cfg": 7.0,
-            "sampler_name": "euler",
-            "scheduler": "normal",
-            "denoise": 1.0,
-        },
-    },
-    "6": {"class_type": "VAEDecode", "inputs": {"samples": ["5", 0], "vae": ["1", 2]}},
-    "7": {"class_type": "SaveImage", "inputs": {"images": ["6", 0], "filename_prefix": "x"}},
+    "1": node("CheckpointLoaderSimple", ckpt_name="x"),
+    "2": node("EasyCache", model=["1", 0], **CACHE),
+    "3": node("CLIPTextEncode", clip=["1", 1], text="a fox"),
+    "4": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+    "5": node("KSampler", **LINKS, **SAMPLING),
+    "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
+    "7": node("SaveImage", images=["6", 0], filename_prefix="x"),
 }
 
 

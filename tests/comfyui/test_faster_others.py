@@ -25,7 +25,7 @@ def tried(prompt: Any, choice: str = "fast") -> set[str]:
 
 
 def prompt_with(*types: str) -> dict[str, Any]:
-    return copy.deepcopy(PROMPT) | {f"more {type}": {"class_type": type, "inputs": {}} for type in types}
+    return copy.deepcopy(PROMPT) | {f"more {type}": node(type) for type in types}
 
 
 def plant(monkeypatch: Any, id: str, kind: Any) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from executing import node
 from faster import PROMPT
 
 
@@ -59,9 +60,9 @@ def test_what_is_there_already_is_not_tried_twice():
     found = plan(PROMPT)  # EasyCache is on the model
     assert not found.reuse
     assert [str(note) for note in found.notes] == ["Reuse Steps is left out: EasyCache leaves out steps already."]
-    merged = {"class_type": "TomePatchModel", "inputs": {"model": ["1", 0], "ratio": 0.3}}
+    merged = node("TomePatchModel", model=["1", 0], ratio=0.3)
     assert "PacelineApplyToMe" not in nodes_of(plan(prompt_with(**{"2": merged})))
-    preset = {"class_type": "PacelineOptimizePreset", "inputs": {"model": ["1", 0], "preset": "fast"}}
+    preset = node("PacelineOptimizePreset", model=["1", 0], preset="fast")
     assert plans_of(prompt_with(**{"2": preset})) == []
 
 
@@ -75,20 +76,15 @@ def test_a_model_is_compiled_where_that_pays(monkeypatch):
 
 def custom(**changes: dict[str, Any]) -> dict[str, Any]:
     """The workflow with a sampler that gets guider and noise levels from other nodes."""
-    return prompt_with(
-        **{
-            "5": {"class_type": "SamplerCustomAdvanced", "inputs": {"guider": ["guider", 0], "sigmas": ["sigmas", 0]}},
-            "guider": {"class_type": "BasicGuider", "inputs": {"model": ["2", 0], "conditioning": ["3", 0]}},
-            "number": {"class_type": "PrimitiveInt", "inputs": {"value": 4}},
-            "many": {"class_type": "PrimitiveInt", "inputs": {"value": 20}},
-            "turbo": {"class_type": "PrimitiveBoolean", "inputs": {"value": True}},
-            "switch": {
-                "class_type": "ComfySwitchNode",
-                "inputs": {"switch": ["turbo", 0], "on_true": ["number", 0], "on_false": ["many", 0]},
-            },
-        }
-        | changes
-    )
+    made = {
+        "5": node("SamplerCustomAdvanced", guider=["guider", 0], sigmas=["sigmas", 0]),
+        "guider": node("BasicGuider", model=["2", 0], conditioning=["3", 0]),
+        "number": node("PrimitiveInt", value=4),
+        "many": node("PrimitiveInt", value=20),
+        "turbo": node("PrimitiveBoolean", value=True),
+        "switch": node("ComfySwitchNode", switch=["turbo", 0], on_true=["number", 0], on_false=["many", 0]),
+    }
+    return prompt_with(**made | changes)
 
 
 SCHEDULES = {
@@ -102,7 +98,7 @@ SCHEDULES = {
 @pytest.mark.parametrize(("name", "about"), SCHEDULES.items())
 def test_models_of_few_steps_get_no_reuse_steps(comfyui, name, about):
     inputs, few = about
-    prompt = custom(sigmas={"class_type": name, "inputs": inputs})
+    prompt = custom(sigmas=node(name, **inputs))
     prompt["guider"]["inputs"]["model"] = ["1", 0]
     found = plan(prompt)
     assert {"PacelineApplyToMe", "PacelineSetAttentionProcessor"} <= nodes_of(found)
@@ -112,8 +108,8 @@ def test_models_of_few_steps_get_no_reuse_steps(comfyui, name, about):
 
 
 def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
-    text = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "4"}}
-    prompt = custom(sigmas={"class_type": "BasicScheduler", "inputs": {"steps": ["text", 0]}}, text=text)
+    text = node("CLIPTextEncode", clip=["1", 1], text="4")
+    prompt = custom(sigmas=node("BasicScheduler", steps=["text", 0]), text=text)
     prompt["guider"]["inputs"]["model"] = ["1", 0]
     assert plan(prompt).notes == () and plan(prompt).reuse
 
@@ -122,7 +118,7 @@ def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
     from paceline.server.faster.wires import find_wires, solver_on
     from paceline.workbench.comfyui.workflow import Workflow
 
-    named = {"class_type": "KSamplerSelect", "inputs": {"sampler_name": "dpmpp_2m"}}
+    named = node("KSamplerSelect", sampler_name="dpmpp_2m")
     prompt = custom(chosen=named)
     for sampler, solver in ((["chosen", 0], "dpmpp_2m"), (["nowhere", 0], None)):
         prompt["5"]["inputs"]["sampler"] = sampler
@@ -150,30 +146,23 @@ def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkey
 
 
 def test_the_second_model_of_a_guider_is_left_alone_as_the_first_decides_for_both(comfyui):
-    second = {"class_type": "UNETLoader", "inputs": {"unet_name": "x", "weight_dtype": "default"}}
-    guided = {
-        "model": ["1", 0],
-        "positive": ["3", 0],
-        "cfg": 4.0,
-        "model_negative": ["second", 0],
-        "negative": ["3", 0],
-    }
-    guider = {"class_type": "DualModelGuider", "inputs": guided}
-    sigmas = {"class_type": "ManualSigmas", "inputs": {"sigmas": ", ".join(str(20.0 - step) for step in range(21))}}
+    second = node("UNETLoader", unet_name="x", weight_dtype="default")
+    sides = {"model": ["1", 0], "positive": ["3", 0], "model_negative": ["second", 0], "negative": ["3", 0]}
+    guider = node("DualModelGuider", cfg=4.0, **sides)
+    sigmas = node("ManualSigmas", sigmas=", ".join(str(20.0 - step) for step in range(21)))
     assert plan(custom(second=second, guider=guider, sigmas=sigmas)).wire.receivers == (("guider", "model"),)
 
 
 @pytest.mark.parametrize(("turbo", "converted"), [(True, True), (False, False), ("text", False)])
 def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(comfyui, turbo, converted):
-    inputs = {"switch": ["turbo", 0], "on_true": ["2", 0], "on_false": ["1", 0]}
     prompt = custom(
-        models={"class_type": "ComfySwitchNode", "inputs": inputs},
-        guider={"class_type": "BasicGuider", "inputs": {"model": ["models", 0], "conditioning": ["3", 0]}},
-        sigmas={"class_type": "Flux2Scheduler", "inputs": {"steps": 20, "width": 64, "height": 64}},
+        models=node("ComfySwitchNode", switch=["turbo", 0], on_true=["2", 0], on_false=["1", 0]),
+        guider=node("BasicGuider", model=["models", 0], conditioning=["3", 0]),
+        sigmas=node("Flux2Scheduler", steps=20, width=64, height=64),
     )
     prompt["turbo"]["inputs"]["value"] = turbo
     if turbo == "text":  # not known before the run
-        prompt["turbo"] = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "true"}}
+        prompt["turbo"] = node("CLIPTextEncode", clip=["1", 1], text="true")
     assert plan(prompt).reuse != converted  # EasyCache is on that side
 
 
@@ -195,14 +184,14 @@ def test_each_known_node_has_settings_that_ours_takes():
 
     old = {"backend": "cudagraphs", "mode": "max-autotune", "dynamic": False, "fullgraph": True, "ratio": 0.4}
     compiled = {"mode": "reduce-overhead", "fullgraph": True, "dynamic": "false"}
-    for node, conversion in KNOWN.items():
-        inputs = converted_inputs(node, old | {"sage_attention": "auto"}, NODES)
+    for name, conversion in KNOWN.items():
+        inputs = converted_inputs(name, old | {"sage_attention": "auto"}, NODES)
         if conversion.to.startswith("PacelineCompile"):
-            assert inputs == compiled, node
+            assert inputs == compiled, name
         elif conversion.to == "PacelineSetAttentionProcessor":
-            assert inputs == {"backend": "sage" if "Sage" in node else "flash"}
-        elif node == "TomePatchModel":
+            assert inputs == {"backend": "sage" if "Sage" in name else "flash"}
+        elif name == "TomePatchModel":
             assert inputs == {"preset": "custom", "method": "merge", "ratio": 0.4}
-        elif node == "ToDoPatchModel":
+        elif name == "ToDoPatchModel":
             found = {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "1"}
             assert inputs == found

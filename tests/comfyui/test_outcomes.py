@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from executing import node
 from faster import plain
 from paceline.core.errors import InvalidSetting
 
@@ -69,7 +70,7 @@ def test_what_is_kept_tells_nothing_of_what_was_drawn(runs):
 
 
 def test_measurements_and_unknown_prompts_are_no_runs(runs):
-    assert runs.ended(10.0, prompt=PROMPT | {"9": {"class_type": "_PacelineProbe", "inputs": {}}}) is None
+    assert runs.ended(10.0, prompt=PROMPT | {"9": node("_PacelineProbe")}) is None
     sent = {"prompt_id": "unknown", "seconds": {}, "nodes": [], "loaded": False}
     assert runs.kept.ended(sent, SimpleNamespace(prompt_queue=runs.queue)) == {"slower": None}
     assert runs.kept.read() == []

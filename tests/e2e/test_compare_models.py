@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from executing import node
 from trust.prompts import merging
 
 pytestmark = pytest.mark.slow
@@ -15,22 +16,18 @@ MEASURED = {"runs": 2, "warmup_runs": 1, "fp32_reference": False, "fewer_steps":
 
 
 def emoji_prompt(steps: int, prefix: str) -> dict:
+    compared = {"model_baseline": ["model", 0], "model_optimized": ["tome", 0], "latent_image": ["latent", 0]}
+    prompts = {"positive": ["positive", 0], "negative": ["negative", 0]}
+    drawn = {"steps": steps, "filename_prefix": prefix, **SAMPLER, **MEASURED}
     return {
-        "model": {"class_type": "IconModelLoader", "inputs": {"weights": "emoji32.safetensors"}},
-        "positive": {"class_type": "IconTextEncode", "inputs": {"text_encoder": ["model", 1], "text": "red apple"}},
-        "negative": {"class_type": "IconTextEncode", "inputs": {"text_encoder": ["model", 1], "text": ""}},
-        "latent": {"class_type": "IconEmptyLatent", "inputs": {"width": 32, "height": 32, "batch_size": 1}},
-        "tome": {"class_type": "PacelineApplyToMe", "inputs": {"model": ["model", 0], **merging(ratio=0.1)}},
-        "compare": {
-            "class_type": "PacelineCompareModels",
-            "inputs": {
-                "model_baseline": ["model", 0], "model_optimized": ["tome", 0], "positive": ["positive", 0],
-                "negative": ["negative", 0], "latent_image": ["latent", 0], "steps": steps,
-                "filename_prefix": prefix, **SAMPLER, **MEASURED,
-            },
-        },
-        "save": {"class_type": "SaveImage", "inputs": {"images": ["compare", 0], "filename_prefix": "sheet"}},
-    }  # fmt: skip
+        "model": node("IconModelLoader", weights="emoji32.safetensors"),
+        "positive": node("IconTextEncode", text_encoder=["model", 1], text="red apple"),
+        "negative": node("IconTextEncode", text_encoder=["model", 1], text=""),
+        "latent": node("IconEmptyLatent", width=32, height=32, batch_size=1),
+        "tome": node("PacelineApplyToMe", model=["model", 0], **merging(ratio=0.1)),
+        "compare": node("PacelineCompareModels", **compared, **prompts, **drawn),
+        "save": node("SaveImage", images=["compare", 0], filename_prefix="sheet"),
+    }
 
 
 def test_a_comparison_of_a_trained_model(client, server):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from commands import run
+from executing import node
 from faster import plain
 
 pytestmark = pytest.mark.slow
@@ -48,7 +49,7 @@ def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server
 def test_it_reads_a_picture_and_writes_nothing_where_nothing_is_left_to_try(tmp_path, sd15_checkpoint, server, client):
     """In a ComfyUI of its own."""
     prompt = plain(sd15_checkpoint, steps=2)
-    prompt["2"] = {"class_type": "PacelineOptimizePreset", "inputs": {"model": ["1", 0], "preset": "fast"}}
+    prompt["2"] = node("PacelineOptimizePreset", model=["1", 0], preset="fast")
     prompt["5"]["inputs"]["model"] = ["2", 0]
     (drawn,) = client.run(prompt).outputs["7"]["images"]
     picture = server.output_dir / drawn["subfolder"] / drawn["filename"]
