@@ -17,6 +17,7 @@ from typing import Any
 
 import prompts
 from comfy_host.client import ComfyClient, PromptFailed
+from executing import node
 from hosting import trust_server
 from judge import is_sentence_of_ours
 from prompts import Prompt
@@ -125,7 +126,7 @@ class Cases:
     def _links(self, name: str, entry: Input) -> Iterator[Case]:
         for value in self.wrong:
             prompt = self.prompt(name)
-            prompt["wrong"] = {"class_type": "TrustWrongType", "inputs": {"value": value}}
+            prompt["wrong"] = node("TrustWrongType", value=value)
             link = prompt["node"]["inputs"][entry.name] = ["wrong", LINKS.index(entry.kind)]
             # What no sampler takes, the nodes that sample need not take either; what is no prompt at all they name.
             plain, sampled = None, entry.name.removesuffix("_optimized")
@@ -158,10 +159,10 @@ class Cases:
         rest = {name: {**node, "inputs": dict(node["inputs"])} for name, node in prompt.items() if name != "node"}
         taken = ("positive", "negative", "latent_image")
         rest["sampler"]["inputs"] |= {name: given[name] for name in taken if name in given}
-        for node in rest.values():
-            for name, value in node["inputs"].items():
+        for one in rest.values():
+            for name, value in one["inputs"].items():
                 if isinstance(value, list) and value[0] == "node":
-                    node["inputs"][name] = passed[info["output"][value[1]]]
+                    one["inputs"][name] = passed[info["output"][value[1]]]
         return rest
 
     # ---- prompts
@@ -175,8 +176,8 @@ class Cases:
     ) -> Prompt:
         """Return the graph with a node of ours and some of its inputs changed."""
         nodes = prompts.plain(kind, size)
-        nodes["vae"] = {"class_type": "TrustVAE", "inputs": {"copy": 0}}
-        nodes["control"] = {"class_type": "TrustControlNet", "inputs": {"copy": 0}}
+        nodes["vae"] = node("TrustVAE", copy=0)
+        nodes["control"] = node("TrustControlNet", copy=0)
         source = {"MODEL": ["model", 0], "CONDITIONING": ["model", 1], "LATENT": ["latent", 0], "VAE": ["vae", 0],
                   "CONTROL_NET": ["control", 0]}  # fmt: skip
         inputs: dict[str, Any] = {}
@@ -190,20 +191,20 @@ class Cases:
         if name == "PacelineSetAttentionProcessor":
             quick["backend"] = "auto"
         inputs |= {key: value for key, value in quick.items() if key in inputs}
-        nodes["node"] = {"class_type": name, "inputs": inputs | (changes or {})}
+        nodes["node"] = node(name, **inputs | (changes or {}))
         outputs = self.info[name]["output"]
         if "MODEL" in outputs:
             nodes["sampler"]["inputs"]["model"] = ["node", outputs.index("MODEL")]
         elif "VAE" in outputs:
             link = ["node", outputs.index("VAE")]
-            nodes["decode"] = {"class_type": "VAEDecode", "inputs": {"samples": ["latent", 0], "vae": link}}
-            nodes["show"] = {"class_type": "PreviewImage", "inputs": {"images": ["decode", 0]}}
+            nodes["decode"] = node("VAEDecode", samples=["latent", 0], vae=link)
+            nodes["show"] = node("PreviewImage", images=["decode", 0])
         elif "CONTROL_NET" in outputs:
-            nodes["hint"] = {"class_type": "TrustHint", "inputs": {"seed": 1}}
+            nodes["hint"] = node("TrustHint", seed=1)
             links = {"positive": ["model", 1], "negative": ["model", 2], "image": ["hint", 0]}
             links["control_net"] = ["node", outputs.index("CONTROL_NET")]
             numbers = {"strength": 1.0, "start_percent": 0.0, "end_percent": 1.0}
-            nodes["apply"] = {"class_type": "ControlNetApplyAdvanced", "inputs": {**links, **numbers}}
+            nodes["apply"] = node("ControlNetApplyAdvanced", **links, **numbers)
             nodes["sampler"]["inputs"] |= {"positive": ["apply", 0], "negative": ["apply", 1]}
             nodes["model"]["inputs"]["kind"] = nodes["latent"]["inputs"]["kind"] = "sd15"
         return nodes

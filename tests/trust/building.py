@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from executing import node
 from tables import UNETS
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Builder:
 
     def add(self, node_class: str, **inputs: Any) -> str:
         name = f"{len(self.nodes)}"
-        self.nodes[name] = {"class_type": node_class, "inputs": inputs}
+        self.nodes[name] = node(node_class, **inputs)
         return name
 
     def build(self) -> Prompt:
@@ -35,7 +36,8 @@ class Builder:
         if self.graph.kind in UNETS and draw.random() < 0.2:
             self.height, self.width = draw.choice([(17, 23), (9, 31), (13, 13)])
         self.loader = self.add("TrustModel", kind=self.graph.kind, seed=0, copy=self.copy)
-        self.positive, self.negative, self.third = ([self.loader, number] for number in (1, 2, 3))
+        self.positive, negative, self.third = ([self.loader, number] for number in (1, 2, 3))
+        self.passes = {"positive": self.positive, "negative": negative}
         shape = self.graph.shape
         self.batch = draw.choice([2, 3, 7]) if shape == "batch" else draw.choice([1, 1, 1, 2])
         latent = getattr(self, f"_{shape}", self._plain)(draw)
@@ -85,7 +87,7 @@ class Builder:
             "scheduler": draw.choice(["normal", "karras", "simple", "sgm_uniform"]),
             "denoise": 1.0,
         }
-        links = {"model": model, "positive": self.positive, "negative": self.negative, "latent_image": latent}
+        links = {"model": model, **self.passes, "latent_image": latent}
         return [self.add("KSampler", **{**links, **chosen, **changes, **self.sampling}), 0]
 
     # ---- what people do with a model
@@ -148,8 +150,7 @@ class Builder:
             "cfg": 5.0,
             "sampler_name": "euler",
             "scheduler": "normal",
-            "positive": self.positive,
-            "negative": self.negative,
+            **self.passes,
             **self.sampling,
         }
         half = common["steps"] // 2
@@ -193,7 +194,7 @@ class Builder:
 
     def _guider(self, draw: random.Random) -> Link:
         model = self.model()
-        guider = self.add("CFGGuider", model=model, positive=self.positive, negative=self.negative, cfg=4.0)
+        guider = self.add("CFGGuider", model=model, **self.passes, cfg=4.0)
         return self._guided([guider, 0], model)
 
     def _dual_cfg(self, draw: random.Random) -> Link:
@@ -203,7 +204,7 @@ class Builder:
             model=model,
             cond1=self.positive,
             cond2=self.third,
-            negative=self.negative,
+            negative=self.passes["negative"],
             cfg_conds=4.0,
             cfg_cond2_negative=3.0,
             style=draw.choice(["regular", "nested"]),
@@ -214,27 +215,13 @@ class Builder:
         model = self.model()
         # Two clones of one network would share the object patches of one of them, in ComfyUI's own nodes too.
         self.loader = self.add("TrustModel", kind=self.graph.kind, seed=2, copy=self.copy)
-        guider = self.add(
-            "DualModelGuider",
-            model=model,
-            model_negative=self.model(1),
-            positive=self.positive,
-            negative=self.negative,
-            cfg=4.0,
-        )
+        guider = self.add("DualModelGuider", model=model, model_negative=self.model(1), **self.passes, cfg=4.0)
         return self._guided([guider, 0], model)
 
     def _perp_neg(self, draw: random.Random) -> Link:
         model = self.model()
-        guider = self.add(
-            "PerpNegGuider",
-            model=model,
-            positive=self.positive,
-            negative=self.negative,
-            empty_conditioning=self.third,
-            cfg=5.0,
-            neg_scale=1.0,
-        )
+        scales = {"cfg": 5.0, "neg_scale": 1.0}
+        guider = self.add("PerpNegGuider", model=model, **self.passes, empty_conditioning=self.third, **scales)
         return self._guided([guider, 0], model)
 
     def _controlnet(self, draw: random.Random) -> Link:
@@ -244,8 +231,7 @@ class Builder:
             control = [self.add("PacelineRemoveOptimizations", control_net=control), 2]
         applied = self.add(
             "ControlNetApplyAdvanced",
-            positive=self.positive,
-            negative=self.negative,
+            **self.passes,
             control_net=control,
             image=[self.add("TrustHint", seed=1), 0],
             strength=0.8,

@@ -22,6 +22,7 @@ from typing import Any
 import prompts
 from bad_inputs import unclear
 from comfy_host.client import ComfyClient, PromptFailed
+from executing import node
 from hosting import trust_server
 from judge import is_sentence_of_ours
 
@@ -177,10 +178,7 @@ def damaged_files(client: ComfyClient, base: Path, seed: int) -> Found:
 
     def all_prompts() -> list[prompts.Prompt]:
         optimized = prompts.picture(again=next(_numbers))
-        optimized["preset"] = {
-            "class_type": "PacelineOptimizePreset",
-            "inputs": {"model": ["model", 0], "preset": "kept"},
-        }
+        optimized["preset"] = node("PacelineOptimizePreset", model=["model", 0], preset="kept")
         optimized["fault"]["inputs"]["model"] = ["preset", 0]
         return [
             prompts.quantized(next(_numbers)),

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from executing import node
+
 Prompt = dict[str, dict[str, Any]]
+
+
+PASSES = {"positive": ["model", 1], "negative": ["model", 2], "latent_image": ["latent", 0]}
+SAMPLING = {"seed": 7, "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
 
 
 def plain(kind: str, size: tuple[int, int, int] = (16, 16, 1), steps: int = 1) -> Prompt:
     """Return a plain picture's graph; ``size`` is the latent's height, width and batch."""
-    latent = {"kind": kind, **dict(zip(("height", "width", "batch"), size, strict=True)), "noise": False}
-    links = {"model": ["model", 0], "positive": ["model", 1], "negative": ["model", 2], "latent_image": ["latent", 0]}
-    settings = {"seed": 7, "steps": steps, "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
+    sizes = dict(zip(("height", "width", "batch"), size, strict=True))
     return {
-        "model": {"class_type": "TrustModel", "inputs": {"kind": kind, "seed": 0, "copy": 0}},
-        "latent": {"class_type": "TrustLatent", "inputs": latent},
-        "sampler": {"class_type": "KSampler", "inputs": {**links, **settings}},
-        "keep": {"class_type": "TrustKeep", "inputs": {"samples": ["sampler", 0], "name": "kept", "truth": ""}},
+        "model": node("TrustModel", kind=kind, seed=0, copy=0),
+        "latent": node("TrustLatent", kind=kind, **sizes, noise=False),
+        "sampler": node("KSampler", model=["model", 0], steps=steps, **PASSES, **SAMPLING),
+        "keep": node("TrustKeep", samples=["sampler", 0], name="kept", truth=""),
     }
 
 
 def picture(again: int = 0) -> Prompt:
     """Return such a graph; another number draws it again."""
     nodes = plain("sd15", steps=2)
-    fault = {"model": ["model", 0], "fault": "none", "at_call": 0, "again": again}
-    nodes["fault"] = {"class_type": "TrustFault", "inputs": fault}
+    nodes["fault"] = node("TrustFault", model=["model", 0], fault="none", at_call=0, again=again)
     nodes["sampler"]["inputs"]["model"] = ["fault", 0]
     return nodes
 
@@ -32,17 +35,11 @@ def picture(again: int = 0) -> Prompt:
 def quantized(again: int = 0, save: str = "") -> Prompt:
     """Return a graph with an int8 model, saved under ``save`` if that is given."""
     nodes = picture(again=again)
-    nodes["int8"] = {
-        "class_type": "PacelineQuantizeInt8",
-        "inputs": {"model": ["model", 0], "preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": "",
-                   "rotation": "off", "device": "auto"},
-    }  # fmt: skip
+    settings = {"preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": "", "rotation": "off"}
+    nodes["int8"] = node("PacelineQuantizeInt8", model=["model", 0], device="auto", **settings)
     nodes["fault"]["inputs"]["model"] = ["int8", 0]
     if save:
-        nodes["save"] = {
-            "class_type": "PacelineSaveInt8Model",
-            "inputs": {"model": ["int8", 0], "filename_prefix": save},
-        }
+        nodes["save"] = node("PacelineSaveInt8Model", model=["int8", 0], filename_prefix=save)
     return nodes
 
 
@@ -58,26 +55,18 @@ def merging(**settings: Any) -> dict[str, Any]:
 def compared(prefix: str, again: int = 0) -> Prompt:
     """Return a graph with Compare Models, plain against merged tokens."""
     nodes = picture(again=again)
-    nodes["tome"] = {"class_type": "PacelineApplyToMe", "inputs": {"model": ["model", 0], **merging()}}
-    nodes["compare"] = {
-        "class_type": "PacelineCompareModels",
-        "inputs": {"model_baseline": ["fault", 0], "model_optimized": ["tome", 0], "positive": ["model", 1],
-                   "negative": ["model", 2], "latent_image": ["latent", 0], "seed": 7, "steps": 1, "cfg": 4.0,
-                   "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0, "runs": 1, "warmup_runs": 0,
-                   "fp32_reference": False, "filename_prefix": prefix},
-    }  # fmt: skip
+    nodes["tome"] = node("PacelineApplyToMe", model=["model", 0], **merging())
+    sides = {"model_baseline": ["fault", 0], "model_optimized": ["tome", 0]}
+    rounds = {"steps": 1, "runs": 1, "warmup_runs": 0, "fp32_reference": False, "filename_prefix": prefix}
+    nodes["compare"] = node("PacelineCompareModels", **sides, **rounds, **PASSES, **SAMPLING)
     return nodes
 
 
 def swept(study: str, prefix: str, steps: int = 1) -> Prompt:
     """Return a graph with a sweep of six cells; another prefix runs the same study again."""
     nodes = picture()
-    nodes["sweep"] = {
-        "class_type": "PacelineBenchmarkSweep",
-        "inputs": {"model": ["fault", 0], "positive": ["model", 1], "negative": ["model", 2],
-                   "latent_image": ["latent", 0], "grid": "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6",
-                   "search": "grid", "trials": 1, "study": study, "largest_difference": 10.0, "seed": 7, "steps": steps,
-                   "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0, "runs": 1,
-                   "warmup_runs": 0, "storage": "", "filename_prefix": prefix},
-    }  # fmt: skip
+    grid = {"grid": "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6", "search": "grid", "trials": 1, "study": study}
+    rounds = {"steps": steps, "runs": 1, "warmup_runs": 0, "largest_difference": 10.0}
+    files = {"storage": "", "filename_prefix": prefix}
+    nodes["sweep"] = node("PacelineBenchmarkSweep", model=["fault", 0], **grid, **rounds, **files, **PASSES, **SAMPLING)
     return nodes
