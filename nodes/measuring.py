@@ -12,7 +12,7 @@ from PIL import Image
 
 from ..core.settings import LARGEST_SEED
 from ..optimizers.hosts.comfyui.protocols import Conditioning
-from ..workbench.comfyui.links import require_conditioning
+from ..workbench.comfyui.links import require_conditioning, wrong_link
 from ..workbench.comfyui.sampling import sampler_names, scheduler_names
 from ..workbench.measurement.speedup import MOST_ROUNDS
 
@@ -62,6 +62,9 @@ def prompts_input() -> io.Input:
 
 def prompts_in(prompts: Mapping[str, Conditioning] | None) -> tuple[Conditioning, ...]:
     """Return what is connected to that input; `InvalidSetting` for what is no conditioning."""
+    if prompts is not None and not isinstance(prompts, Mapping):  # a request can link to the group as such
+        remedy = "Connect each prompt to an input of its own, such as prompts.prompt0."
+        raise wrong_link("prompts", prompts, "group of prompts", remedy)
     given = {name: value for name, value in (prompts or {}).items() if value is not None}
     for name, value in given.items():
         require_conditioning(name, value)

@@ -83,6 +83,8 @@ def test_a_wrong_input_is_a_sentence(studio, inputs):
         run(studio, {**inputs, "model": 3})
     with pytest.raises(PacelineError, match="No step was sampled"):
         run(studio, {**inputs, "denoise": 0.0})
+    with pytest.raises(PacelineError, match="No step was sampled.*or more steps"):
+        run(studio, {**inputs, "sampler_name": "dpm_adaptive", "steps": 1})
 
 
 def test_cancelling_before_the_profiled_step_is_no_other_error(studio, inputs):

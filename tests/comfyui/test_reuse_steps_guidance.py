@@ -55,6 +55,16 @@ def test_the_negative_pass_is_computed_where_somebody_looks_at_it(studio, core_n
         assert reuses_guidance(studio, model, **sampling) == (0, True)
 
 
+def test_a_conditioning_without_entries_is_left_alone(studio):
+    """ComfyUI takes zeros for its pass, and pictures moved six times as far as allowed; at a scale of 1 it has none."""
+    model = reuse(studio, studio.model)
+    plain = studio.sample(studio.model, steps=20, negative=[])
+    assert torch.equal(studio.sample(model, steps=20, negative=[]), plain)
+    assert "a conditioning is empty" in technique(model).last_summary().details[0]
+    studio.sample(model, steps=20, negative=[], cfg=1.0)
+    assert outcome(model).forecast >= 3
+
+
 def test_a_budget_of_nothing_keeps_what_would_cost_nothing(studio):
     """With a scale of 1 the negative pass has no weight, but leaving it out is rounded differently."""
     model = studio.model.clone()

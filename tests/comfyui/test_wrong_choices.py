@@ -88,3 +88,11 @@ def test_a_prompt_of_another_family_is_named(studio, text, count):
     common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": studio.model, "conditioning": [[text, {}]]}
     with torch.inference_mode(), pytest.raises(PacelineError, match=f"has {count} values for each token"):
         studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.zeros(1, 4, 16, 16)})
+
+
+@pytest.mark.parametrize("wrong", ["text", [[None, {}]]])
+def test_prompts_that_a_request_links_as_a_whole_are_refused(comfy, wrong):
+    from paceline.nodes.measuring import prompts_in
+
+    with pytest.raises(PacelineError, match=r"prompts is given .* Connect each prompt to an input of its own"):
+        prompts_in(wrong)

@@ -44,6 +44,7 @@ def test_each_cell_is_measured_said_and_saved(tmp_path, sd15_checkpoint):
             "There is no file 'nothing.safetensors' in checkpoints. There are: ",
             marks=pytest.mark.thorough,
         ),
+        pytest.param(["--checkpoint", __file__], f"{__file__} cannot be loaded: ", marks=pytest.mark.thorough),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint, more, words):

@@ -203,7 +203,7 @@ class _Watch:
             unet=is_unet(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
-            refusals=refusals(executor.class_obj, options),
+            refusals=refusals(executor.class_obj, guider, options),
             negative_needed=negative_needed(guider.model_patcher),
             loading=begun - self._started,
             steps=ended - begun,

@@ -70,7 +70,8 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     started = clock()
     sampled = sample(model, job, job.seed, clock, on_step)
     if not ends:
-        raise InvalidSetting("No step was sampled, so there is nothing to measure.", "Give a denoise of more than 0.")
+        remedy = "Give a denoise of more than 0, or more steps."
+        raise InvalidSetting("No step was sampled, so there is nothing to measure.", remedy)
     steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)] or [ends[0] - started]
     typical = statistics.median(steps)
     loading = max(0.0, ends[0] - started - typical)

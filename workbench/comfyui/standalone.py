@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...core.calls import Function
-from ...core.errors import BackendUnavailable, InvalidSetting, PacelineError
+from ...core.devices import is_out_of_memory
+from ...core.errors import BackendUnavailable, InvalidSetting, PacelineError, error_line
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 
 
@@ -79,15 +80,21 @@ def say(text: str) -> None:
 def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
     """Return a checkpoint's MODEL, a function from a text to its CONDITIONING, and its VAE if it has one.
 
-    `InvalidSetting` if there is no text encoder in the file.
+    `InvalidSetting` if the file is no checkpoint, or there is no text encoder in it.
     """
     import comfy.sd
     import folder_paths
 
     embeddings = folder_paths.get_folder_paths("embeddings")
-    model, clip, vae, *_ = comfy.sd.load_checkpoint_guess_config(path, embedding_directory=embeddings)
+    remedy = "Name a checkpoint that has all of its parts."
+    try:
+        model, clip, vae, *_ = comfy.sd.load_checkpoint_guess_config(path, embedding_directory=embeddings)
+    except Exception as error:  # ComfyUI and the readers of files raise errors of many kinds
+        if is_out_of_memory(error):
+            raise
+        raise InvalidSetting(f"{path} cannot be loaded: {error_line(error)}.", remedy) from error
     if clip is None:
-        raise InvalidSetting(f"{path} has no text encoder inside.", "Name a checkpoint that has all of its parts.")
+        raise InvalidSetting(f"{path} has no text encoder inside.", remedy)
     has_vae = vae is not None and vae.first_stage_model is not None
     return model, lambda text: clip.encode_from_tokens_scheduled(clip.tokenize(text)), vae if has_vae else None
 

@@ -86,7 +86,7 @@ class ComfyStepReuse(Scheduled):
             rule.read()
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
-        model, why = guider.model_patcher, refusals(sampler, options)
+        model, why = guider.model_patcher, refusals(sampler, guider, options)
         return self.policy.rule_for(levels, sampler_name(sampler), is_unet(model), why, negative_needed(model), split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
@@ -125,7 +125,7 @@ class ComfyStepReuse(Scheduled):
         return outputs
 
 
-def refusals(sampler: object, options: Options) -> list[str]:
+def refusals(sampler: object, guider: object, options: Options) -> list[str]:
     """Return why no step of a run may be left out, as clauses; none where that is possible."""
     name, other = sampler_name(sampler), other_cache(options)
     found = [f"{other} is on the model too, and this node steps aside"] if other else []
@@ -133,6 +133,9 @@ def refusals(sampler: object, options: Options) -> list[str]:
         found.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
     if "context_handler" in options:
         found.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
+    if [] in getattr(guider, "conds", {}).values() and getattr(guider, "cfg", None) != 1.0:
+        # ComfyUI takes zeros for its pass: the guided picture is the other one times the scale.
+        found.append("a conditioning is empty, so guidance scales the picture itself, which no estimate knows")
     return found
 
 
