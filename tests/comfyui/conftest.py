@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import torch
 from comfy_host import checkpoints, in_process, pack
 from comparing import Emoji
+from compiled_models import with_model_of_its_own
 from executing import Executor
 from int8_models import TINY
 from writing import comfyui_writes_to
@@ -100,10 +100,7 @@ def comfyui(studio: Studio) -> Iterator[Executor]:
 @pytest.fixture(scope="module")
 def small(studio: Studio) -> Studio:
     """The studio with the model that is compiled in the shortest time: one level, two transformer blocks."""
-    made = copy.copy(studio)
-    made.model = checkpoints.smallest_unet()
-    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
-    return made
+    return with_model_of_its_own(studio, checkpoints.smallest_unet())
 
 
 @pytest.fixture(scope="session")
