@@ -59,9 +59,12 @@ class Emoji:
             return comparison.compare(*sides, job, settings, say, clock)
 
     def inputs(self, **changes: Any) -> dict[str, Any]:
-        """Return inputs of the node: one step of a quarter of a picture, unless told otherwise."""
-        return {
-            "model_baseline": self.model, "positive": self.positive, "negative": self.negative,
-            "latent_image": self.latent, "seed": 1, "steps": 1, "cfg": 2.0, "sampler_name": "euler",
-            "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0, "filename_prefix": "x", **changes,
-        }  # fmt: skip
+        """Return inputs of Compare Models, which draws one step unless told otherwise."""
+        rounds = {"runs": 1, "warmup_runs": 0, "filename_prefix": "x"}
+        return {"model_baseline": self.model, **self.sampling(), **rounds, **changes}
+
+    def sampling(self, **changes: Any) -> dict[str, Any]:
+        """Return inputs of a node that samples: one step of a quarter of a picture, unless told otherwise."""
+        prompts = {"positive": self.positive, "negative": self.negative, "latent_image": self.latent}
+        solver = {"cfg": 2.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+        return {**prompts, "seed": 1, "steps": 1, **solver, **changes}

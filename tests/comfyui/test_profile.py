@@ -7,9 +7,9 @@ import statistics
 import time
 from typing import Any
 
-import emoji_model
 import pytest
 import torch
+from comparing import Emoji
 from paceline.core.errors import PacelineError
 from paceline.workbench.comfyui.profiling import profile_job
 from paceline.workbench.comfyui.sampling import SamplingJob
@@ -17,13 +17,8 @@ from paceline.workbench.measurement.profile import SLICES
 
 
 @pytest.fixture(scope="module")
-def inputs(studio: Any) -> dict[str, Any]:
-    model, encode = emoji_model.load()
-    return {
-        "model": model, "positive": encode("red apple"), "negative": encode(""),
-        "latent_image": {"samples": torch.zeros(1, 4, 16, 16)}, "seed": 42, "steps": 3, "cfg": 2.0,
-        "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0,
-    }  # fmt: skip
+def inputs(emoji: Emoji) -> dict[str, Any]:
+    return {"model": emoji.model, **emoji.sampling(steps=3)}
 
 
 def run(studio: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import emoji_model
 import pytest
 import torch
+from comparing import Emoji
 from writing import comfyui_writes_to
 
 
 class Sweeping:
     """The demo's trained model, and sweeps with it."""
 
-    def __init__(self, studio: Any) -> None:
-        self.studio = studio
-        self.model, encode = emoji_model.load()
-        self.positive, self.negative = encode("red apple"), encode("")
+    def __init__(self, emoji: Emoji) -> None:
+        self.emoji, self.studio, self.model = emoji, emoji.studio, emoji.model
 
     def inputs(self, grid: str, **changes: Any) -> dict[str, Any]:
-        return {
-            "model": self.model, "positive": self.positive, "negative": self.negative, "grid": grid,
-            "latent_image": {"samples": torch.zeros(1, 4, 32, 32)}, "study": "a study", "seed": 42, "steps": 2,
-            "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 1,
-            "warmup_runs": 0, "largest_difference": 1.0, **changes,
-        }  # fmt: skip
+        solver = {"steps": 2, "sampler_name": "dpmpp_2m", "scheduler": "karras", "runs": 1, "warmup_runs": 0}
+        sampling = self.emoji.sampling(latent_image=self.emoji.whole, **solver)
+        return {"model": self.model, "grid": grid, "study": "a study", "largest_difference": 1.0, **sampling, **changes}
 
     def run(self, grid: str, **changes: Any) -> Any:
         with torch.inference_mode():
@@ -32,8 +27,8 @@ class Sweeping:
 
 
 @pytest.fixture(scope="module")
-def sweeping(studio) -> Sweeping:
-    return Sweeping(studio)
+def sweeping(emoji: Emoji) -> Sweeping:
+    return Sweeping(emoji)
 
 
 @pytest.fixture(autouse=True)
