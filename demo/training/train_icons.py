@@ -5,11 +5,12 @@ v-prediction on Stable Diffusion 1.5's noise schedule; 4.3 million parameters at
     python demo/training/train_icons.py
 From these weights at 64 x 64:
     python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
-An image transformer of today's form, 11.7 million, 64 tokens, then 256, then 1,024; core: Lumina 2:
-    python demo/training/train_icons.py --geometry icons-lumina --size 16 --precision bf16 --processes 1 --compile
-From these weights, with a UNet as teacher, which a step of few pictures needs:
-    python demo/training/train_icons.py --geometry icons-lumina --size 32 --init icons16_lumina.safetensors --batch 16 \
-        --precision bf16 --processes 1 --compile --teacher benchmarks/weights/icons32.safetensors
+An image transformer of today's form, 6.4 million parameters and 64 tokens; core: Lumina 2:
+    python demo/training/train_icons.py --geometry icons-lumina --size 16 --mult 4 --out icons16_lumina.safetensors \
+        --precision bf16 --processes 1 --compile
+From these weights 10.7 million and 256 tokens, with a UNet as teacher, then 1,024 with --size 64:
+    python demo/training/train_icons.py --geometry icons-lumina --size 32 --mult 8 --init icons16_lumina.safetensors \
+        --batch 32 --lr 2e-3 --precision bf16 --compile --teacher benchmarks/weights/icons32.safetensors
 A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
     python demo/training/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
 """

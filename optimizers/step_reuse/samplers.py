@@ -133,7 +133,7 @@ SAMPLERS: dict[str, Sampler] = {
 }
 """Calibrations were measured with ``benchmarks/step_reuse_constants.py``, on one small transformer with its option
 ``--only transformer``. There those of ``dpmpp_2m`` and ``res_multistep`` were fitted on a half-trained model that is
-not in the repository, and checked on held-out pictures of ``benchmarks/weights/icons16_lumina.safetensors``."""
+not in the repository, and checked on held-out pictures of ``benchmarks/weights/icons32_lumina.safetensors``."""
 
 _UNKNOWN = Sampler()
 
