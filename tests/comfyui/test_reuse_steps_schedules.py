@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from comfy_host import transformers
+from reusing import reuse, technique
 
 
 def streams(latent):
@@ -39,10 +40,9 @@ def draw(model, name, sampler, steps, guidance):
 def test_steps_are_left_out_near_the_budget_and_counted(studio, name, sampler, steps, guidance):
     model = transformers.build(name)
     plain = draw(model, name, sampler, steps, guidance)
-    settings = {"budget": 0.3, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
-    faster = studio.run("PacelineReuseSteps", model=model, **settings)
+    faster = reuse(studio, model, budget=0.3, forecast="auto", reuse_guidance=True)
     drawn = draw(faster, name, sampler, steps, guidance)
-    counts = faster.get_attachment("paceline").find("step_reuse").last_summary().counts
+    counts = technique(faster).last_summary().counts
     assert counts["evaluations"] == steps and counts["forecast"] >= 4
     for found, whole in zip(drawn, plain, strict=True):
         assert 0 < (found - whole).norm() < 0.2 * whole.norm()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import often
 from distances import relative
+from reusing import reuse
 from transformer_calls import attention_lengths
 
 METHODS = {
@@ -159,8 +160,8 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
 
 
 def test_beside_reuse_steps(studio):
-    inputs = {"budget": 0.3, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
-    both = studio.run("PacelineReuseSteps", model=with_residual(studio), **inputs)
-    plain = studio.sample(studio.run("PacelineReuseSteps", model=studio.model, **inputs), steps=16)
+    inputs = {"budget": 0.3, "forecast": "auto", "reuse_guidance": True}
+    both = reuse(studio, with_residual(studio), **inputs)
+    plain = studio.sample(reuse(studio, studio.model, **inputs), steps=16)
     assert relative(studio.sample(both, steps=16), plain) < 0.2
     assert "residual: " in studio.report(both)

@@ -12,7 +12,7 @@ from paceline.optimizers.hosts.webui import accelerate
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
-from reusing import outcome
+from reusing import outcome, reuse
 from webui_drawing import LOOSE, MERGE, SIZE, Host, shadowed
 
 pytestmark = pytest.mark.usefixtures("untouched")
@@ -42,14 +42,8 @@ def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
     for settings in ({"use_guidance": False}, {"forecast": "auto", "budget": 0.4}):
         chosen = StepReuseSettings(**{"budget": 1.0, "forecast": "hold"} | settings)
         found = host.draw({STEP_REUSE: chosen}, steps=16)
-        model = studio.run(
-            "PacelineReuseSteps",
-            model=studio.model,
-            budget=chosen.budget,
-            forecast=chosen.forecast,
-            reuse_forecast=True,
-            reuse_guidance=chosen.use_guidance,
-        )
+        same = {"budget": chosen.budget, "forecast": chosen.forecast, "reuse_guidance": chosen.use_guidance}
+        model = reuse(studio, studio.model, **same)
         expected = studio.sample(model, SIZE, steps=16)
         counts = outcome(model)
         assert host.said[-1].summary.counts["computed"] == counts.computed
