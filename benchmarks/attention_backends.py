@@ -13,16 +13,13 @@ from functools import partial
 
 import torch
 from shared.measuring import Variant, arguments, measure, relative_error
-from shared.record import ROOT, Row, report
+from shared.record import Row, report
 from shared.roof import peak_speed, place, speed_note
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.pack import load_pack  # noqa: E402
-
-load_pack()
-from paceline.core.errors import PacelineError  # noqa: E402
-from paceline.optimizers.attention.backend import AttentionCall, Inputs  # noqa: E402
-from paceline.optimizers.attention.registry import BACKENDS, require  # noqa: E402
+# isort: split
+from paceline.core.errors import PacelineError
+from paceline.optimizers.attention.backend import AttentionCall, Inputs
+from paceline.optimizers.attention.registry import BACKENDS, require
 
 # name: batch, heads, tokens, tokens of keys, channels of a head
 CALLS = {

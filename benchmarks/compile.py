@@ -9,26 +9,24 @@ How both bear changes of a workflow is in peers.py.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from shared.measuring import arguments, measure, relative_error
-from shared.nodes import tome
-from shared.record import ROOT, Row, report, table, write
-from shared.unets import unet
+from shared.nodes import Apply, core_compile, node, tome
+from shared.record import Row, report
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host import checkpoints, in_process  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
+# isort: split
+from comfy_host import checkpoints, in_process
+from comfy_host.unets import unet
 
 EAGER, CORE, OURS = "no compilation", "ComfyUI TorchCompileModel", "Compile UNet"
 REDUCED, OURS_REDUCED = "Apply ToMe", "Apply ToMe + Compile UNet"
@@ -42,7 +40,7 @@ def model(quick: bool) -> Any:
     """Return a MODEL: SD1.5 itself on a GPU; on a CPU its three upper levels, which compile in two minutes."""
     on_gpu = torch.cuda.is_available()
     if on_gpu and not quick:
-        return unet("SD1.5", 320, torch.float16, cpu=False)
+        return unet("SD1.5")
     in_process.bootstrap(cpu=True)
     return checkpoints.tiny_sd15(width=64, context=96) if quick else checkpoints.tiny_sd15(width=320, context=768)
 
@@ -56,33 +54,19 @@ def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
     return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
 
 
-def with_core(patcher: Any, backend: str = "inductor") -> Any:
-    """Apply ComfyUI's node; for another backend, what it does inside."""
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-    from comfy_extras.nodes_torch_compile import skip_torch_compile_dict
-
-    clone = patcher.clone()
-    set_torch_compile_wrapper(model=clone, backend=backend, options={"guard_filter_fn": skip_torch_compile_dict})
-    return clone
+def with_ours(backend: str) -> Apply:
+    """Return what puts Compile UNet on a model."""
+    return node("PacelineCompileUNet", backend=backend, mode="default")
 
 
-def with_ours(patcher: Any, **settings: Any) -> Any:
-    """Apply Compile UNet."""
-    settings = {"backend": "inductor", "mode": "default", **settings}
-    return load_nodes()["PacelineCompileUNet"].execute(model=patcher, **settings).args[0]
-
-
-def with_tome(patcher: Any) -> Any:
-    """Apply ToMe as it is chosen for images of this size."""
-    return tome(method="kv_downsample", ratio=0.75)(patcher)
-
-
-VARIANTS: dict[str, Callable[[Any], Any]] = {
+with_tome = tome(method="kv_downsample", ratio=0.75)
+"""As it is chosen for images of this size."""
+VARIANTS: dict[str, Apply] = {
     EAGER: lambda patcher: patcher,
-    CORE: with_core,
-    OURS: with_ours,
+    CORE: core_compile("inductor"),
+    OURS: with_ours("inductor"),
     REDUCED: with_tome,
-    OURS_REDUCED: lambda patcher: with_ours(with_tome(patcher)),
+    OURS_REDUCED: lambda patcher: with_ours("inductor")(with_tome(patcher)),
 }
 
 
@@ -92,17 +76,17 @@ def state(patcher: Any) -> Any:
     return next(iter(technique.policy.used)).functions[0].state
 
 
-def child(variant: str, side: int, steps: int, threads: int, quick: bool) -> None:
-    """Print how long the first and the second image take in this process."""
+def two_images(variant: str, user: Path, side: int, steps: int, threads: int, quick: bool) -> tuple[list[float], int]:
+    """Return how long the first and the second image take in this process, and how often kept code was used."""
     torch.set_num_threads(threads)
+    _keep_in(user)
     patcher = VARIANTS[variant](model(quick))
     seconds = []
     for _ in range(2):
         started = time.perf_counter()
         sample(patcher, side, steps)
         seconds.append(time.perf_counter() - started)
-    hits = state(patcher).cache_hits if variant == OURS else 0
-    print(json.dumps({"first": seconds[0], "second": seconds[1], "cache_hits": hits}))
+    return seconds, state(patcher).cache_hits if variant == OURS else 0
 
 
 def measure_start(folder: Path, side: int, steps: int, quick: bool) -> list[Row]:
@@ -114,28 +98,18 @@ def measure_start(folder: Path, side: int, steps: int, quick: bool) -> list[Row]
         (f"{OURS}, cold", OURS, "ours", "ours"),
         (f"{OURS}, kept by an earlier process", OURS, "ours", "restarted"),
     ):
-        environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
         # Each process has temporary files of its own, as after a restart of the machine.
         temporary = folder / "tmp" / inductor
         temporary.mkdir(parents=True, exist_ok=True)
-        environment |= {"TMPDIR": str(temporary), "PACELINE_BENCHMARK_USER": str(folder / "user" / user)}
-        given = [
-            "--child",
-            variant,
-            str(side),
-            str(steps),
-            str(torch.get_num_threads()),
-            *(["--quick"] if quick else []),
-        ]
-        command = [sys.executable, __file__, *given]
-        output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found = json.loads(output.splitlines()[-1])
-        print(f"  {name}: first image {found['first']:.1f} s, second {found['second']:.1f} s", flush=True)
-        for which in ("first", "second"):
-            taken = found[which]
+        with patch.dict(os.environ, TMPDIR=str(temporary)), ProcessPoolExecutor(1, get_context("spawn")) as process:
+            os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
+            given = (variant, folder / "user" / user, side, steps, torch.get_num_threads(), quick)
+            seconds, hits = process.submit(two_images, *given).result()
+        for which, taken in zip(("first", "second"), seconds, strict=True):
+            print(f"  {name}: {which} image {taken:.1f} s", flush=True)
             work = f"{which} image in a new process, {steps} steps, latent {side}x{side}, random weights"
-            hits = {"cache_hits": float(found["cache_hits"])}
-            rows.append(Row(name, work, taken, taken, taken, 0.0, 0.0, 0, hits, rounds=1))
+            quality = {"cache_hits": float(hits)}
+            rows.append(Row(name, work, taken, taken, taken, quality=quality, rounds=1))
     for work in {row.work for row in rows}:
         same = [row for row in rows if row.work == work]
         cold = next(row for row in same if row.name == f"{OURS}, cold")
@@ -161,29 +135,18 @@ def measure_steps(side: int, rounds: int, quick: bool) -> list[Row]:
 
 def main() -> None:
     """Run the parts that were asked for."""
-    if "--child" in sys.argv:
-        at = sys.argv.index("--child")
-        _keep_in(Path(os.environ["PACELINE_BENCHMARK_USER"]))
-        side, steps, threads = map(int, sys.argv[at + 2 : at + 5])
-        child(sys.argv[at + 1], side, steps, threads, "--quick" in sys.argv)
-        return
     options = arguments(__doc__.splitlines()[0], only=("start", "steps"))
     side, rounds = (32, 7) if options.quick else (64, 7)
-    rows: list[Any] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.only in (None, "start"):
-            started = measure_start(folder, side, 2, options.quick)
-            print(table(started))
-            rows += [vars(row) for row in started]
+            rows += measure_start(folder, side, 2, options.quick)
             tempfile.tempdir = str(folder / "tmp" / "core")  # where the process with core's node has compiled
         if options.only in (None, "steps"):
             _keep_in(folder / "user" / "ours")
-            steps = measure_steps(side, rounds, options.quick)
-            report(steps, EAGER, None)
-            rows += [vars(row) for row in steps]
-    if options.json is not None:
-        write(options.json, rows, EAGER, NOTES)
+            rows += measure_steps(side, rounds, options.quick)
+    report(rows, EAGER, options.json, NOTES)
 
 
 def _keep_in(folder: Path) -> None:

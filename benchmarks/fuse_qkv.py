@@ -1,6 +1,6 @@
 """Query, key and value from one matrix product instead of three: the products alone, and a whole step of each model.
 
-    python benchmarks/fuse_qkv.py [--quick] [--json PATH] [--threads N] [--only products steps] [--rounds 7]
+    python benchmarks/fuse_qkv.py [--quick] [--json PATH] [--threads N] [--rounds 7]
 
 The products have the sizes of one self-attention layer of each model. A step has the node Fuse QKV or not: SD1.5 and
 SDXL at half of their width, the transformers as in models_today.py (one block, on a processor a quarter of the width
@@ -9,8 +9,6 @@ and of the tokens). Weights are random.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,13 +16,13 @@ from typing import Any
 import torch
 from models_today import MODELS, Made
 from shared.measuring import arguments, measure, relative_error
-from shared.record import ROOT, Row, report
+from shared.nodes import node
+from shared.record import Row, report
 from shared.roof import place
-from shared.unets import step_of, unet
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import bootstrap, sample  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
+# isort: split
+from comfy_host.in_process import bootstrap, sample
+from comfy_host.unets import step_of, unet
 
 SEPARATE, FUSED = "separate", "Fuse QKV"
 PRODUCTS = {
@@ -68,7 +66,7 @@ def products(name: str, tokens: int, channels: int, rounds: int) -> list[Row]:
 
 def step(work: str, plain: Any, run: Callable[[Any], Any], rounds: int) -> list[Row]:
     """Measure one step of a MODEL, which ``run`` makes."""
-    fused = load_nodes()["PacelineFuseQKV"].execute(model=plain).args[0]
+    fused = node("PacelineFuseQKV")(plain)
     quality = {FUSED: {"relative_error": relative_error(run(fused), run(plain))}}
     variants = {SEPARATE: partial(run, plain), FUSED: partial(run, fused)}
     return measure(f"one step: {work}", variants, SEPARATE, rounds=rounds, quality=quality)
@@ -76,7 +74,7 @@ def step(work: str, plain: Any, run: Callable[[Any], Any], rounds: int) -> list[
 
 def unet_step(name: str, layout: str, width: int, side: int, rounds: int) -> list[Row]:
     """Measure one call of a UNet, as the sampler makes it."""
-    model = unet(layout, width, place(torch.bfloat16)[1], cpu=not torch.cuda.is_available())
+    model = unet(layout, width, place(torch.bfloat16)[1])
 
     def run(patcher: Any) -> torch.Tensor:
         torch.manual_seed(0)
@@ -100,25 +98,21 @@ def transformer_step(name: str, part: int, rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], more=_more)
+    options = arguments(
+        __doc__.splitlines()[0], more=lambda parser: parser.add_argument("--rounds", type=int, default=7)
+    )
     bootstrap(cpu=not torch.cuda.is_available())
     rounds = 1 if options.quick else options.rounds
     part = 16 if options.quick else 1 if torch.cuda.is_available() else 4
     rows: list[Row] = []
     with torch.inference_mode():
-        for name, (tokens, channels) in PRODUCTS.items() if "products" in options.only else ():
+        for name, (tokens, channels) in PRODUCTS.items():
             rows += products(name, tokens, channels, 3 * rounds)
-        for name, (layout, width, side) in UNETS.items() if "steps" in options.only else ():
+        for name, (layout, width, side) in UNETS.items():
             rows += unet_step(name, layout, *((32, 8) if options.quick else (width, side)), rounds)
-        for name in TRANSFORMERS if "steps" in options.only else ():
+        for name in TRANSFORMERS:
             rows += transformer_step(name, part, rounds)
     report(rows, SEPARATE, options.json, NOTES)
-
-
-def _more(parser: argparse.ArgumentParser) -> None:
-    parts = ("products", "steps")
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts, metavar="PART", help="products or steps")
-    parser.add_argument("--rounds", type=int, default=7)
 
 
 if __name__ == "__main__":

@@ -10,27 +10,28 @@ weights. Going over it is a real failure: on a GPU the allocator is limited, on 
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
-import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import cached_property, partial
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 from shared.measuring import arguments, peak_memory
-from shared.record import ROOT, Row, keep, report
-from shared.unets import unet
+from shared.record import Row, collected, report
+from shared.roof import place
 from token_reduction import NONE, apply, chosen
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import random_conditioning, sample  # noqa: E402
-from paceline.core.devices import is_out_of_memory  # noqa: E402
+# isort: split
+from comfy_host.in_process import random_conditioning, sample
+from comfy_host.unets import unet
+from paceline.core.devices import is_out_of_memory
 
 GIB = 2**30
 BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -46,7 +47,7 @@ NO_MEMORY_FOR_CODE = "could not create a primitive"
 STEP = 8
 """Between sides of a latent: 64 pixels."""
 
-SMALLEST, SECOND, LARGEST = 32, 48, {"cuda": 512, "cpu": 128}
+SMALLEST, LARGEST = 32, {"cuda": 512, "cpu": 128}
 ATTENTION = {
     "best": "ComfyUI's PyTorch attention",
     "plain": "attention_basic of ComfyUI: all scores at once, as before fused attention",
@@ -99,14 +100,12 @@ class Limit:
 
 
 class Steps:
-    """Sampling steps of one variant, each side run as seldom as possible."""
+    """Sampling steps of one variant; ``peaks`` has what the tensors of those that ran have held, by their side."""
 
-    def __init__(self, model: Any, sides: list[int], limit: Limit) -> None:
-        self.model = model
-        self.limit = limit
+    def __init__(self, model: Any) -> None:
+        self.model, self.limit = model, Limit()
         self.conditioning = random_conditioning(model)
-        self.sides = sides
-        self._peaks: dict[int, int] = {}
+        self.peaks: dict[int, int] = {}
 
     def run(self, side: int) -> None:
         """Run one step."""
@@ -114,88 +113,63 @@ class Steps:
 
     def fits(self, side: int, extra: float) -> bool:
         """Return whether a step of this side runs within ``extra`` bytes."""
-        # What its tensors alone hold is a lower bound: no need to run into it again.
-        if self._peaks.get(side, 0) > extra:
-            return False
         try:
             with self.limit.to(extra):
-                self._peaks[side] = peak_memory(partial(self.run, side))
+                self.peaks[side] = peak_memory(partial(self.run, side))
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
             if not is_out_of_memory(error) and NO_MEMORY_FOR_CODE not in str(error):
                 raise
             return False
         return True
 
-    @cached_property
-    def growth(self) -> tuple[float, float]:
-        """Factors of ``side**2`` and ``side**4`` in the memory of a step, from two small ones."""
-        (s, p), (t, q) = ((side, peak_memory(partial(self.run, side))) for side in (SMALLEST, SECOND))
-        fourth = (q / t**2 - p / s**2) / (t**2 - s**2)
-        return p / s**2 - fourth * s**2, fourth
-
-    def guess(self, extra: float) -> int:
-        """Return the index of the largest side that should fit; only where to begin."""
-        second, fourth = self.growth
-        fitting = [i for i, side in enumerate(self.sides) if second * side**2 + fourth * side**4 <= extra]
-        return max(fitting, default=0)
-
-    def frontier(self, extra: float) -> tuple[int, int | None, int]:
-        """Return the index of the largest side that fits (-1: none), that of the next one if it fails, and the peak."""
-        index, failed = self.guess(extra), None
-        while index >= 0 and not self.fits(self.sides[index], extra):
-            failed = index
-            index -= 1
-        while failed is None and index + 1 < len(self.sides):
-            if self.fits(self.sides[index + 1], extra):
-                index += 1
-            else:
-                failed = index + 1
-        return index, failed, self._peaks[self.sides[index]] if index >= 0 else 0
-
 
 def measure_alone(name: str, key: str, size: float, sides: list[int], width: int, threads: int) -> Row:
     """Find one frontier. Runs in a process of its own: what an earlier one has kept would count for this one."""
-    on_gpu = torch.cuda.is_available()
     torch.set_num_threads(threads)
     with torch.inference_mode():
-        model = unet("SD1.5", width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
-        Steps(model, sides, Limit()).run(SMALLEST)  # threads and libraries take their own memory once
+        model = unet("SD1.5", width)
+        Steps(model).run(SMALLEST)  # threads and libraries take their own memory once
         variant = apply(model, name).clone()
         if key == "plain":
             variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
-        index, failed, peak = Steps(variant, sides, Limit()).frontier(size * GIB)
-    found = {"pixels": 8.0 * sides[index] if index >= 0 else 0.0}
-    found |= {} if failed is None else {"pixels_failed": 8.0 * sides[failed]}
-    return Row(name, f"{ATTENTION[key]}; {size:g} GiB beyond the weights", peak_memory_bytes=peak, quality=found)
+        steps = Steps(variant)
+        fitting = bisect_left(sides, True, key=lambda side: not steps.fits(side, size * GIB))
+    largest = sides[fitting - 1] if fitting else 0
+    found = {"pixels": 8.0 * largest}
+    if fitting < len(sides):
+        found["pixels_failed"] = 8.0 * sides[fitting]
+    work = f"{ATTENTION[key]}; {size:g} GiB beyond the weights"
+    return Row(name, work, peak_memory_bytes=steps.peaks.get(largest), quality=found)
 
 
 def main() -> None:
     """Find all frontiers."""
-    options = arguments(__doc__.splitlines()[0], only=tuple(ATTENTION), latents=True)
-    on_gpu = torch.cuda.is_available()
-    device = "cuda" if on_gpu else "cpu"
+    options = arguments(__doc__.splitlines()[0], only=tuple(ATTENTION), more=_more)
+    device = place()[0].type
     largest = 64 if options.quick else LARGEST[device]
-    sides = options.latents or list(range(SMALLEST, largest + 1, STEP))
+    sides = sorted(options.latents or range(SMALLEST, largest + 1, STEP))
     names = chosen(options.variants, VARIANTS[:2] if options.quick else VARIANTS)
-    rows: list[Row] = []
-    for key in ATTENTION:
-        if options.only not in (None, key):
-            continue
-        for name in names:
-            for size in (0.125,) if options.quick else BUDGETS[device][key]:
-                with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                    work = (name, key, size, sides, 64 if options.quick else 320, torch.get_num_threads())
-                    row = process.submit(measure_alone, *work).result()
-                rows.append(row)
-                keep([asdict(row)], NONE)
-                print(f"{row.name}, {row.work}: {row.quality['pixels']:g}", file=sys.stderr, flush=True)
+
+    def frontiers() -> Iterator[Row]:
+        for key in [options.only] if options.only else ATTENTION:
+            for name in names:
+                for size in (0.125,) if options.quick else BUDGETS[device][key]:
+                    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                        work = (name, key, size, sides, 64 if options.quick else 320, torch.get_num_threads())
+                        yield process.submit(measure_alone, *work).result()
+
     notes = {
         "beyond the weights": "with the allocator (GPU) or the process (CPU) really limited to it",
         "pixels": "side of the largest square image that fits, in steps of 64, 0 if none; one step of SD1.5 at full "
         "width, batch 1, no guidance",
         "pixels_failed": "the next size, which ran out of memory; none if no larger one was tried",
     }
-    report(rows, NONE, options.json, notes)
+    report(collected(frontiers(), NONE), NONE, options.json, notes)
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
+    parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
 
 
 if __name__ == "__main__":

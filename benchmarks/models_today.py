@@ -21,16 +21,13 @@ from typing import Any
 import torch
 from shared.measuring import arguments, measure
 from shared.nodes import tome
-from shared.record import ROOT, Row, report
+from shared.record import Row, report
 from shared.roof import counting, peak_speed, place, speed_note
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host import transformers  # noqa: E402
-from comfy_host.in_process import bootstrap, sample  # noqa: E402
-from comfy_host.pack import load_pack  # noqa: E402
-
-load_pack()
-from paceline.optimizers.token_merging.kv_downsample import downsampled_side  # noqa: E402
+# isort: split
+from comfy_host import transformers
+from comfy_host.in_process import bootstrap, sample
+from paceline.optimizers.token_merging.kv_downsample import downsampled_side
 
 PLAIN = "plain"
 RATIOS = (0.5, 0.75)
@@ -204,9 +201,7 @@ def measured(model: Model, part: int, dtype: torch.dtype, rounds: int, speed: fl
     work = f"{model.name}; {tokens} tokens, {str(dtype).removeprefix('torch.')}"
     if not rounds:
         return [Row(name, work, quality=numbers) for name, numbers in quality.items()]
-    rows = measure(
-        work, variants, PLAIN, rounds=rounds, warmups=0, quality=quality, speed=speed, memory_while_timed=True
-    )
+    rows = measure(work, variants, PLAIN, rounds=rounds, quality=quality, speed=speed, long=True)
     plain = rows[0].cpu_seconds_median
     for row in rows[1:]:
         if not torch.cuda.is_available() and plain and row.cpu_seconds_median:

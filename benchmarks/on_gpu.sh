@@ -171,7 +171,7 @@ run_stages() {
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
     bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
       --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
-    bench diffusers_recipe 300 diffusers_pipelines.py --quick --sizes 64 --recipe int8 --compiler eager
+    bench diffusers_recipe 300 stacks.py "${TINY[@]}" --group diffusers --variants "bf16, SDPA, compiled, fused, int8"
   else
     bench models_today 300 models_today.py --rounds 15
     gpu_tests
@@ -195,7 +195,7 @@ run_stages() {
     bench memory_frontier 240 memory_frontier.py
     bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
     # The same recipe in diffusers.
-    bench diffusers_recipe 500 diffusers_pipelines.py --pipeline sdxl --recipe
+    bench diffusers_recipe 500 stacks.py --layout sdxl --latent 128 --steps 30 --group diffusers --seconds 430
   fi
 }
 

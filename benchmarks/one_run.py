@@ -1,9 +1,9 @@
 """How well does one ordinary run foretell what other settings do to the pictures after it?
 
-    python benchmarks/one_run.py [--quick] [--json PATH] [--threads N] [--jobs N]
+    python benchmarks/one_run.py [--quick] [--json PATH] [--threads N]
 
-Eight workflows with the icon model that no constant was chosen by, two at 64 x 64, and two transformers with random
-weights. In each, one picture is drawn and observed; its replay and its probe say what to expect. Then pictures of other
+Eight workflows with the icon model that no constant was chosen by, and two transformers with random weights. In each,
+one picture is drawn and observed; its replay and its probe say what to expect. Then pictures of other
 prompts from other seeds are drawn with the same settings. Nothing is timed: work is counted in evaluations of the
 network, of which one without its negative pass counts half. A distance is the root mean square of the difference of two
 latents, as a share of what another seed changes.
@@ -11,31 +11,27 @@ latents, as a share of what another seed changes.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import get_context
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from shared.distances import in_short
 from shared.measuring import arguments
 from shared.nodes import Apply, reused, tome
-from shared.record import ROOT, Row, table, write
-from shared.trained import ICONS, ICONS_64, Bench, Solver, Witness, about_weights
+from shared.record import Row, collected, report
+from shared.trained import ICONS, Bench, Solver, about_weights
 from torch import Tensor
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host import in_process, transformers  # noqa: E402
-from paceline.workbench.comfyui.latents import distance, seed_distance  # noqa: E402
-from paceline.workbench.comfyui.observer import Observer  # noqa: E402
-from paceline.workbench.comfyui.probe import probe  # noqa: E402
-from paceline.workbench.expectation.expect import WORK, Expected, expect, propose  # noqa: E402
-from paceline.workbench.expectation.replay import replay  # noqa: E402
-from paceline.workbench.expectation.sampling import Sampling  # noqa: E402
+# isort: split
+from comfy_host import in_process, transformers
+from paceline.workbench.comfyui.latents import distance, seed_distance
+from paceline.workbench.comfyui.observer import Observer
+from paceline.workbench.comfyui.probe import probe
+from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
+from paceline.workbench.expectation.replay import replay
+from paceline.workbench.expectation.sampling import Sampling
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
 MERGING = ("quality",)
@@ -43,6 +39,9 @@ MERGING = ("quality",)
 
 NEAR = 0.1
 """Within this part of what was measured, an expected number of evaluations is right."""
+
+LATER = 4
+"""Pictures that are drawn afterwards in each workflow."""
 
 OTHER_SEEDS = 2
 FEW = 10
@@ -96,8 +95,6 @@ WORKFLOWS = (
 OTHER_MODELS = (
     Workflow("euler", "simple", 20, 3.0, "flux"),
     Workflow("euler", "simple", 20, 3.0, "wan"),
-    Workflow("dpmpp_2m", "karras", 20, 3.0, "icons, 64 x 64"),
-    Workflow("euler", "normal", 25, 4.0, "icons, 64 x 64"),
 )
 """The transformers are small ones with random weights: their pictures mean nothing, but the path to them is real."""
 
@@ -107,8 +104,7 @@ class Subject:
 
     def __init__(self, workflow: Workflow, number: int) -> None:
         self.workflow = workflow
-        trained = {one.name: one for one in (ICONS, ICONS_64)}
-        self._draw = self._icons(trained[workflow.model], number) if workflow.model in trained else self._random(number)
+        self._draw = self._icons(number) if workflow.model == ICONS.name else self._random(number)
 
     def draw(self, apply: Apply, number: int, seed: int = 0, steps: int | None = None) -> tuple[Tensor, float]:
         """Return a picture's latent, and how many passes of the network it took; ``seed``: another one of it."""
@@ -122,11 +118,11 @@ class Subject:
         self._draw(observer.on(self.model), 0, 60_000, None)
         return observer.samplings[0]
 
-    def _icons(self, witness: Witness, first: int) -> Callable[..., Tensor]:
+    def _icons(self, first: int) -> Callable[..., Tensor]:
         one = self.workflow
-        bench = Bench(replace(witness, guidance=one.guidance), Solver(one.sampler, one.scheduler, one.steps), 1)
+        bench = Bench(replace(ICONS, guidance=one.guidance), Solver(one.sampler, one.scheduler, one.steps))
         self.model = bench.patcher
-        prompts = witness.prompts
+        prompts = ICONS.prompts
         return lambda model, number, seed, steps: bench.sample(
             model, prompts[(3 * first + number) % len(prompts)], seed, steps or one.steps
         )
@@ -148,9 +144,8 @@ class Subject:
         )
 
 
-def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
+def measure(number: int, workflow: Workflow) -> list[JudgedRow]:
     """Return the rows of one workflow: what was expected of each setting, and what became of the later pictures."""
-    torch.set_num_threads(1)
     subject = Subject(workflow, number)
     sampling = subject.observed()
     with torch.inference_mode():
@@ -159,7 +154,7 @@ def measure(number: int, workflow: Workflow, later: int) -> list[JudgedRow]:
     merging = {f"Apply ToMe {name}": [one] for name, one in found.items() if one.error}
     settings |= {name: expect(sampling, probed) for name, probed in merging.items()}
     pictures: dict[str, list[tuple[float, float]]] = {name: [] for name in settings}
-    for picture in range(1, later + 1):
+    for picture in range(1, LATER + 1):
         plain, whole = subject.draw(lambda model: model, picture)
         others = [subject.draw(lambda model: model, picture, seed, FEW)[0] for seed in range(1, OTHER_SEEDS + 1)]
         apart = seed_distance([plain, *others])
@@ -221,25 +216,14 @@ def together(rows: list[JudgedRow]) -> Iterator[JudgedRow]:
 
 def main() -> None:
     """Judge all workflows and say what came of it."""
-    options = arguments(__doc__.splitlines()[0], more=_more)
+    options = arguments(__doc__.splitlines()[0])
     chosen = OTHER_MODELS[:1] if options.quick else (*WORKFLOWS, *OTHER_MODELS)
-    notes = NOTES | {"weights": f"{about_weights(ICONS)}; {about_weights(ICONS_64)}"}
+    notes = NOTES | {"weights": about_weights(ICONS)}
     baseline = "the same workflow without nodes, from the same seed"
     rows: list[JudgedRow] = []
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        waiting = [pool.submit(measure, number, one, options.pictures) for number, one in enumerate(chosen)]
-        for done in as_completed(waiting):
-            rows += done.result()
-            print(table(list[Row](done.result())), flush=True)
-            found = [*together(rows), *rows]
-            if options.json is not None:
-                write(options.json, [asdict(row) for row in found], baseline, notes)
-    print(table(list[Row](found)))
-
-
-def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=1, help="workflows at a time, each on one thread")
-    parser.add_argument("--pictures", type=int, default=4, help="drawn afterwards in each workflow")
+    for number, workflow in enumerate(chosen):
+        rows += collected(measure(number, workflow))
+    report([*together(rows), *rows], baseline, options.json, notes)
 
 
 if __name__ == "__main__":

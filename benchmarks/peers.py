@@ -26,16 +26,16 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from compile import sample, with_core, with_ours, with_tome
+from compile import sample, with_ours, with_tome
 from pages.plots import plot
 from shared import trained
 from shared.distances import NOTES, over_fewer_steps, quality
 from shared.measuring import arguments, relative_error
-from shared.nodes import Apply, core_tome, reused, tome
+from shared.nodes import Apply, core_cache, core_compile, core_tome, reused, tome
 from shared.record import ROOT, Row, collected, write
 from shared.roof import operations
 from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
-from step_caches import controls, fewer_steps, of_comfyui
+from step_caches import controls, fewer_steps
 
 sys.path.insert(0, str(ROOT / "tests"))
 import icon_words  # noqa: E402
@@ -83,14 +83,14 @@ def kjnodes(folder: Path) -> ModuleType:
 
 def compilers(folder: Path | None) -> dict[str, Apply]:
     """Return what compiles a model, by name."""
-    found: dict[str, Apply] = {"ComfyUI TorchCompileModel": partial(with_core, backend="eager")}
+    found = {"ComfyUI TorchCompileModel": core_compile("eager")}
     if folder is not None:
         node = kjnodes(folder).TorchCompileModelAdvanced()
         inputs = {name: one[1]["default"] for name, one in node.INPUT_TYPES()["required"].items() if len(one) > 1}
         found["KJNodes TorchCompileModelAdvanced"] = lambda patcher: node.patch(
             patcher, **(inputs | {"backend": "eager"})
         )[0]
-    return found | {"Compile UNet": partial(with_ours, backend="eager")}
+    return found | {"Compile UNet": with_ours("eager")}
 
 
 def lossy() -> dict[str, Apply]:
@@ -98,8 +98,8 @@ def lossy() -> dict[str, Apply]:
     return {
         "ComfyUI TomePatchModel": core_tome(0.5),
         TOME: tome(method="merge"),
-        "ComfyUI EasyCache": of_comfyui("EasyCache", 0.4),
-        "ComfyUI LazyCache": of_comfyui("LazyCache", 0.2),
+        "ComfyUI EasyCache": core_cache("EasyCache", 0.4),
+        "ComfyUI LazyCache": core_cache("LazyCache", 0.2),
         "Reuse Steps": reused(0.15),
     }
 

@@ -20,15 +20,15 @@ import torch
 from shared.distances import NOTES as DISTANCES
 from shared.distances import quality
 from shared.measuring import Variant, arguments, measure, relative_error
-from shared.record import ROOT, Row, report
+from shared.nodes import node
+from shared.record import Row, report
 from shared.roof import peak_speed, place, speed_note
 from shared.trained import ICONS, SOLVERS, Bench, quantized
-from shared.unets import unet
 from step_caches import controls
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import bootstrap, random_conditioning, sample  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
+# isort: split
+from comfy_host.in_process import bootstrap, random_conditioning, sample
+from comfy_host.unets import unet
 
 FLOAT = "float16" if torch.cuda.is_available() else "float32"
 BF16, OURS, TORCHAO = "bfloat16", "Quantize int8", "torchao int8"
@@ -102,21 +102,16 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
 
 def measure_unet(quick: bool, speed: float) -> list[Row]:
     """Measure one sampling step of SD 1.5 with guidance: full precision, and each preset."""
-    on_gpu = torch.cuda.is_available()
     width, side = (128, 16) if quick else (320, 64)
-    model = unet("SD1.5", width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
+    model = unet("SD1.5", width)
     conditioning = random_conditioning(model)
-    node = load_nodes()["PacelineQuantizeInt8"]
     latent = torch.zeros(1, 4, side, side)
-    models, notes = {FLOAT: model}, {}
+    models = {FLOAT: model}
     for preset in ("quality", "balanced", "speed"):
         try:
-            result = node.execute(model=model, preset=preset, latent={"samples": latent}).result
+            models[f"{OURS}, {preset}"] = node("PacelineQuantizeInt8", preset=preset, latent={"samples": latent})(model)
         except Exception as refused:  # the node says that nothing gains: that is the result
             print(f"{preset}: {refused}", file=sys.stderr)
-            continue
-        models[f"{OURS}, {preset}"] = result[0]
-        notes[f"{OURS}, {preset}"] = result[1].splitlines()[0]
     images: dict[str, torch.Tensor] = {}
 
     def run(name: str) -> None:
@@ -126,14 +121,10 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
     for name in models:
         run(name)
     work = f"one step of SD1.5 with guidance, {width} channels, latent {side} x {side}, random weights"
-    # On a GPU, following the tensors would take longer than the kernels do.
-    rows = measure(
-        work, variants, FLOAT, rounds=3 if quick else 5, warmups=0, speed=speed, memory_while_timed=not on_gpu
-    )
+    rows = measure(work, variants, FLOAT, rounds=3 if quick else 5, speed=speed, long=True)
     for row in rows:
         row.quality = {"error": relative_error(images[row.name], images[FLOAT])}
-        if row.name in notes:
-            print(notes[row.name], file=sys.stderr)
+        if row.name != FLOAT:
             row.quality |= _chosen_layers(models[row.name])
     return rows
 
@@ -173,7 +164,6 @@ def main() -> None:
     """Run all parts, or the one that was asked for."""
     options = arguments(__doc__.splitlines()[0], only=("layers", "unet", "quality"))
     bootstrap(cpu=not torch.cuda.is_available())
-    load_nodes()
     rows: list[Row] = []
     notes: dict[str, str] = {}
     with torch.inference_mode():

@@ -23,7 +23,7 @@ import torch
 from pages.plots import plot
 from shared.distances import NOTES, Pairs, fewer_nearer, in_short, of_runs, over_fewer_steps, quality
 from shared.measuring import arguments
-from shared.nodes import Apply, reused
+from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
 from shared.roof import operations
 from shared.spectrum import spectrum
@@ -57,15 +57,6 @@ class JudgedRow(Row):
     """A row with the values of each of its ``pairs``, in the order of the benchmark: prompts first, then seeds."""
 
     pairs: dict[str, str] = field(default_factory=dict)
-
-
-def of_comfyui(name: str, threshold: float) -> Apply:
-    """Return what puts EasyCache or LazyCache on a model."""
-    from comfy_extras import nodes_easycache
-
-    node = getattr(nodes_easycache, f"{name}Node")
-    inputs = {one.id: one.default for one in node.define_schema().inputs if one.id != "model"}
-    return lambda patcher: node.execute(patcher, **(inputs | {"reuse_threshold": threshold})).args[0]
 
 
 def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
@@ -110,7 +101,7 @@ def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
 def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
     """Yield what a user could take in the place of Reuse Steps, by name."""
     for name, thresholds in THRESHOLDS.items():
-        yield from ((f"{name} {threshold:g}", of_comfyui(name, threshold)) for threshold in thresholds)
+        yield from ((f"{name} {threshold:g}", core_cache(name, threshold)) for threshold in thresholds)
     if hasattr(bench.patcher.model.diffusion_model, "output_blocks"):
         draw = partial(bench.sample, prompt=bench.pairs[0][0], seed=0)
         whole = operations(lambda: draw(bench.patcher, steps=1))

@@ -21,37 +21,31 @@ from functools import partial
 
 import torch
 from shared.measuring import arguments, measure, relative_error
-from shared.record import ROOT, Row, report
+from shared.nodes import Apply, core_cache, reused, tome
+from shared.record import Row, report
 from shared.roof import Counted
-from shared.stack_variants import Models, Nodes, Variant, reused, tome, with_nodes
-from shared.transformers_at_width import WIDE
+from shared.stack_variants import WIDE, Models, Variant
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import sample  # noqa: E402
+# isort: split
+from comfy_host.in_process import sample
 
 PLAIN = "plain model"
 FLUX = "flux" if torch.cuda.is_available() else "flux-512"
 LAYOUTS = {"sd15": ("SD1.5", 64, 7.0), "sdxl": ("SDXL", 128, 7.0), "flux": (FLUX, 128, 1.0)}
 """Each with the side of its latent and its guidance."""
 
-SOLVERS = {
-    "dpmpp_2m": ("dpmpp_2m", "normal", 20),
-    "euler": ("euler", "normal", 30),
-}
-FLOW_SOLVERS = {
-    "dpmpp_2m": ("dpmpp_2m", "simple", 20),
-    "euler": ("euler", "simple", 30),
-}
+STEPS = {"dpmpp_2m": 20, "euler": 30}
+"""Solvers."""
 NOTES = {
     "evaluations": "of the network in one run, each with its negative pass; one without counts half",
     "relative error": "L2 distance of the latents to those of the plain model",
     "weights": "random: what is left out is what this network allows; on trained ones see step_caches",
 }
 
-Changes = Mapping[str, Nodes]
+Changes = Mapping[str, tuple[Apply, ...]]
 """Names of rows with the nodes that each has."""
 
-BALANCED = tome("balanced")
+BALANCED = tome(preset="balanced")
 NOTHING: Changes = {PLAIN: (), "again": (), "budget 0.0001, nothing left out": (reused(0.0001),)}
 BUDGETS: Changes = {PLAIN: (), "budget 0.05": (reused(0.05),), "budget 0.15": (reused(0.15),)}
 WITH_TOME: Changes = {
@@ -62,25 +56,19 @@ WITH_TOME: Changes = {
     "Apply ToMe balanced, budget 0.15": (BALANCED, reused(0.15)),
 }
 WITH_EASYCACHE: Changes = BUDGETS | {
-    f"EasyCache {threshold}": (("EasyCache", {"reuse_threshold": threshold}),) for threshold in (0.05, 0.1)
+    f"EasyCache {threshold}": (core_cache("EasyCache", threshold),) for threshold in (0.05, 0.1)
 }
 
 
 def measured(
-    models: Models,
-    width: int,
-    side: int,
-    guidance: float,
-    solver: tuple[str, str, int],
-    changes: Changes,
-    rounds: int,
+    models: Models, width: int, side: int, guidance: float, sampler: str, changes: Changes, rounds: int
 ) -> Iterator[Row]:
     """Measure one solver at one size."""
     low = torch.bfloat16 if models.layout in WIDE else torch.float16
     model = models.of(low if torch.cuda.is_available() else torch.float32)
-    changed = {name: with_nodes(model, Variant(name, nodes), "eager") for name, nodes in changes.items()}
+    changed = {name: Variant(name, nodes).of(model) for name, nodes in changes.items()}
     positive, negative = models.conditioning(1), models.conditioning(2)
-    sampler, scheduler, steps = solver
+    steps, scheduler = STEPS[sampler], "simple" if models.layout == FLUX else "normal"
     counted, evaluations = Counted(model.model.diffusion_model), dict.fromkeys(changes, 0.0)
     drawn: dict[str, torch.Tensor] = {}
 
@@ -94,10 +82,10 @@ def measured(
         run(name, 8)
     what = f"{models.layout}, {width} channels"
     if models.layout in WIDE:
-        what = WIDE[models.layout].name + (", made narrow" if width < 320 else "")
+        what = WIDE[models.layout][0] + (", made narrow" if width < 320 else "")
     work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
     variants = {name: partial(run, name, side) for name in changes}
-    for row in measure(work, variants, PLAIN, rounds=rounds, warmups=0, memory_while_timed=True):
+    for row in measure(work, variants, PLAIN, rounds=rounds, long=True):
         error = relative_error(drawn[row.name], drawn[PLAIN])
         row.quality = {"evaluations": evaluations[row.name], "relative_error": error}
         yield row
@@ -105,7 +93,9 @@ def measured(
 
 def more(parser: argparse.ArgumentParser) -> None:
     """Add what only this benchmark has."""
-    parser.add_argument("--solver", choices=SOLVERS, help="measure this one only")
+    parser.add_argument("--solver", choices=STEPS, help="measure this one only")
+    parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="samples of each variant")
     parser.add_argument("--width", type=int, metavar="N", help="channels of a UNet's first level; 320 is the real size")
     parser.add_argument("--with-tome", action="store_true", help="beside Apply ToMe, and together with it")
     parser.add_argument("--with-easycache", action="store_true", help="beside ComfyUI's EasyCache")
@@ -113,20 +103,19 @@ def more(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     """Measure the solvers on both layouts, or the one that was asked for."""
-    options = arguments(__doc__.splitlines()[0], only=tuple(LAYOUTS), latents=True, more=more)
-    width, rounds = options.width or (64 if options.quick else 320), options.rounds or 3
+    options = arguments(__doc__.splitlines()[0], only=tuple(LAYOUTS), more=more)
+    width, rounds = options.width or (64 if options.quick else 320), options.rounds
     changes = WITH_TOME if options.with_tome else WITH_EASYCACHE if options.with_easycache else BUDGETS
     rows: list[Row] = []
     with torch.inference_mode():
         for key in (options.only,) if options.only else ("sd15", "sdxl"):
             layout, side, guidance = LAYOUTS[key]
             models = Models(layout, width, torch.cuda.is_available())
-            solvers = FLOW_SOLVERS if layout == FLUX else SOLVERS
             for size in options.latents or [16 if options.quick else side]:
                 if options.solver is None and not options.with_tome:
-                    rows += measured(models, width, size // 2, guidance, solvers["dpmpp_2m"], NOTHING, rounds)
-                for solver in [options.solver] if options.solver else solvers:
-                    rows += measured(models, width, size, guidance, solvers[solver], changes, rounds)
+                    rows += measured(models, width, size // 2, guidance, "dpmpp_2m", NOTHING, rounds)
+                for solver in [options.solver] if options.solver else STEPS:
+                    rows += measured(models, width, size, guidance, solver, changes, rounds)
                     print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
     report(rows, PLAIN, options.json, NOTES)
 

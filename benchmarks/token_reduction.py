@@ -1,7 +1,7 @@
 """What Apply ToMe makes of the time of a picture, beside no reduction, ComfyUI's own node and fewer steps.
 
     python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15 sdxl wan ...]
-                                         [--latents 64 96 128] [--steps 20 8] [--rounds 2] [--variants quality ...]
+                                         [--latents 64 96 128] [--rounds 2] [--variants quality ...]
 
 Networks of real size, random weights; models of ``models_today.py`` as there: one block of each kind, on a processor a
 quarter of the width and of the tokens. Calls of the network are timed one by one, variants in turn: of a preset a full
@@ -25,14 +25,14 @@ import models_today
 import torch
 from shared.measuring import arguments, wait
 from shared.nodes import core_tome, tome
-from shared.record import ROOT, Row, keep, report
-from shared.unets import unet
+from shared.record import Row, keep, report
 
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import random_conditioning, sample  # noqa: E402
-from paceline.optimizers.hosts.comfyui.model import stack_of  # noqa: E402
-from paceline.optimizers.token_merging import PRESETS  # noqa: E402
-from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps  # noqa: E402
+# isort: split
+from comfy_host.in_process import random_conditioning, sample
+from comfy_host.unets import unet
+from paceline.optimizers.hosts.comfyui.model import stack_of
+from paceline.optimizers.token_merging import PRESETS
+from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps
 
 NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"
 RATIOS = {"merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}
@@ -41,6 +41,7 @@ KEEPING = ("quality", "balanced")
 """Presets that are timed; ``fast`` has the steps of ``balanced``, and fewer full ones."""
 VARIANTS = (NONE, CORE, *(f"preset {preset}" for preset in KEEPING), *map(NOT_ADDED.format, KEEPING))
 FEWER = {20: (17, 15, 13), 8: (7, 6, 5)}
+"""Steps of the pictures, and fewer ones."""
 UNETS = {"sd15": "SD1.5", "sdxl": "SDXL"}
 SECOND_LEVEL = {"sd15": "2", "sdxl": "4"}
 """Presets reduce the two finest levels where they keep the difference."""
@@ -138,12 +139,12 @@ def measured(where: str, kind: str, model: Any, names: tuple[str, ...], draw: Dr
             times[name].run(draw)
         order = [*order[1:], order[0]]
     rows: list[Row] = []
-    for steps in options.steps:
+    for steps in FEWER:
         row = partial(_row, f"{steps} steps: {where}", times[NONE])
         rows += [row(name, one, steps, PARTS_OF.get(name, "")) for name, one in times.items()]
         if "preset balanced" in times:
             rows.append(row("preset fast", times["preset balanced"], steps, "start"))
-        rows += [row(f"{fewer} steps", times[NONE], fewer, "") for fewer in FEWER.get(steps, ())]
+        rows += [row(f"{fewer} steps", times[NONE], fewer, "") for fewer in FEWER[steps]]
     for found in rows:
         preset = found.name.removeprefix("preset ")
         without = times.get(NOT_ADDED.format("balanced" if preset == "fast" else preset))
@@ -178,7 +179,7 @@ def _row(work: str, plain: Times, name: str, one: Times, steps: int, residual: s
 def of_unet(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
     """Measure one UNet at the sizes that were asked for."""
     on_gpu, width = torch.cuda.is_available(), 64 if options.quick else 320
-    model = unet(UNETS[kind], width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
+    model = unet(UNETS[kind], width)
     words, rows = random_conditioning(model), []
     for side in options.latents or ([32] if options.quick else [64, 96, 128] if kind == "sd15" else [128]):
         latent = torch.zeros(2 if on_gpu else 1, 4, side, side)
@@ -228,7 +229,6 @@ def _more(parser: argparse.ArgumentParser) -> None:
     kinds = (*UNETS, *models_today.MODELS)
     parser.add_argument("--only", nargs="+", choices=kinds, metavar="NAME", help=", ".join(kinds))
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the UNets' latents")
-    parser.add_argument("--steps", type=int, nargs="+", default=[20, 8], metavar="N", help="of the pictures")
     parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
     parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
 

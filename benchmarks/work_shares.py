@@ -13,11 +13,13 @@ import torch
 from shared.measuring import arguments
 from shared.record import Row, report
 from shared.roof import counting
-from shared.unets import SD15, SDXL, bootstrap
+
+# isort: split
+from comfy_host.unets import SD15, SDXL, bootstrap
 
 LAYOUTS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    "SD1.5": (SD15 | {"num_heads": 8}, (64, 96, 128)),
-    "SDXL": (SDXL | {"model_channels": 320, "num_head_channels": 64}, (128, 256)),
+    "SD1.5": (SD15, (64, 96, 128)),
+    "SDXL": (SDXL | {"model_channels": 320}, (128, 256)),
 }
 """The network as ComfyUI makes it, and sides of latents."""
 KINDS = {"bmm": "attention", "attention": "attention", "mm": "linear layers", "convolution": "convolutions"}

@@ -1,6 +1,6 @@
 """Make the files of ``results/`` from what a GPU run has kept line by line.
 
-    python benchmarks/gpu/collect.py KEPT.jsonl [--out benchmarks/results] [--prefix gpu_]
+    python benchmarks/gpu/collect.py KEPT.jsonl [--out benchmarks/results]
 
 ``on_gpu.sh`` keeps each row as soon as it is measured. Of several lines for one row the last one counts; a last line
 that was cut off in the middle, where the run was killed, is left out and said.
@@ -40,12 +40,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kept", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "results")
-    parser.add_argument("--prefix", default="gpu_")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for name, content in stages(options.kept).items():
         if content["rows"]:
-            path = options.out / f"{options.prefix}{name}.json"
+            path = options.out / f"gpu_{name}.json"
             path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             print(f"{path}: {len(content['rows'])} rows")
 

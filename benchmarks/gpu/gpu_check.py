@@ -9,14 +9,14 @@ not compile. How quick a kernel is it cannot say.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,17 @@ import torch
 BENCHMARKS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent / "tools")]
 from comfy_host import checkpoints, fake_cuda, gpu_code, in_process, transformers  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
 from comfy_host.paths import cache_dir  # noqa: E402
-from shared.record import Row, report  # noqa: E402
+from shared.nodes import Apply, node, tome  # noqa: E402
+from shared.record import Row, collected, report  # noqa: E402
 
 TRITON = {"2.13": "3.7.1"}
 """The Triton that torch's builds for CUDA ask for, by torch's version."""
 
 PLAIN = "plain"
 CAPABILITIES = (80, 89, 90, 120)
-Change = Callable[[Any], Any]
+Compiled = tuple[str, dict[int, int], str]
+"""A kernel, how many cubins were made of it for each of these, and an error or nothing."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +53,6 @@ class Network:
     call: fake_cuda.Recorded
     merges: bool
     work: str
-
-
-@dataclass
-class Cubins:
-    """What was compiled.
-
-    Attributes:
-        kernels: different ones.
-        made: cubins.
-        failed: kernels and their errors.
-    """
-
-    kernels: int = 0
-    made: int = 0
-    failed: list[str] = field(default_factory=list)
 
 
 def half(*shape: int) -> torch.Tensor:
@@ -96,14 +82,6 @@ def networks() -> dict[str, Network]:
     }
 
 
-def node(name: str, **inputs: Any) -> Change:
-    return lambda model: load_nodes()[name].execute(model=model, **inputs).result[0]
-
-
-def tome(method: str) -> Change:
-    return node("PacelineApplyToMe", preset="custom", method=method, ratio=0.5, max_downsample="8")
-
-
 def int8(model: Any) -> Any:
     """Put every linear layer that is exact enough in int8, for the kernel of a GPU: what is quicker nobody measured."""
     from paceline.core.technique import attach
@@ -130,15 +108,16 @@ def int8(model: Any) -> Any:
 
 SDPA = node("PacelineSetAttentionProcessor", backend="sdpa")
 FUSE = node("PacelineFuseQKV")
-TECHNIQUES: dict[str, list[Change]] = {
+THIN = tome(method="kv_downsample", max_downsample="8")
+TECHNIQUES: dict[str, list[Apply]] = {
     PLAIN: [],
     "Set Attention sdpa": [SDPA],
     "Fuse QKV": [FUSE],
     "Quantize int8": [int8],
-    "Apply ToMe kv_downsample": [tome("kv_downsample")],
-    "Apply ToMe merge": [tome("merge")],
-    "Set Attention + Fuse QKV + ToMe kv_downsample": [SDPA, FUSE, tome("kv_downsample")],
-    "Quantize int8 + ToMe kv_downsample": [int8, tome("kv_downsample")],
+    "Apply ToMe kv_downsample": [THIN],
+    "Apply ToMe merge": [tome(method="merge", max_downsample="8")],
+    "Set Attention + Fuse QKV + ToMe kv_downsample": [SDPA, FUSE, THIN],
+    "Quantize int8 + ToMe kv_downsample": [int8, THIN],
 }
 
 
@@ -154,7 +133,7 @@ def compiled(model: Any) -> Any:
     return attach(ModelTarget(model), CompileUNet(model, how, Compiler()))
 
 
-def generate(network: Network, changes: list[Change]) -> tuple[gpu_code.Code, int]:
+def generate(network: Network, changes: list[Apply]) -> tuple[gpu_code.Code, int]:
     """Return what inductor generates for a step, and how many operators a step without compilation launches."""
     from torch._dispatch.python import enable_python_dispatcher
 
@@ -233,33 +212,17 @@ def measure(task: tuple[str, str]) -> tuple[Row, dict[str, str]]:
     return row(task[1], network, code, eager), code.kernels
 
 
-def run(triton: Path, tasks: list[tuple[str, str]], processes: int, deadline: float) -> tuple[list[Row], Cubins]:
+def run(triton: Path, tasks: list[tuple[str, str]], processes: int) -> tuple[list[Row], list[Compiled]]:
     """Generate for each task, and compile each different kernel for each architecture."""
-
-    def left() -> float:
-        return max(1.0, deadline - time.monotonic())
-
-    rows, seen, compiling, cubins = [], set[str](), [], Cubins()
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, begin, (triton,)) as pool:  # ends its processes on the way out
-        generating = pool.imap(measure, tasks)
-        for name, title in tasks:
-            found, kernels = generating.next(left())
-            rows.append(found)
-            print(f"{name}, {title}: {found.quality['kernels']:.0f} kernels", flush=True)
-            for kernel, source in kernels.items():
-                if source not in seen:
-                    seen.add(source)
-                    task = (kernel, source, CAPABILITIES)
-                    compiling.append(pool.apply_async(gpu_code.compile_kernel, (task,)))
-        for number, result in enumerate(compiling, start=1):
-            kernel, made, error = result.get(left())
-            cubins.kernels += 1
-            cubins.made += sum(made.values())
-            cubins.failed += [f"{kernel}: {error}"] if error else []
-            if number % 100 == 0:
-                print(f"compiled {number} of {len(compiling)} kernels", flush=True)
-    return rows, cubins
+    rows: list[Row] = []
+    sources: dict[str, str] = {}
+    with ProcessPoolExecutor(processes, get_context("spawn"), begin, (triton,)) as pool:
+        for found, kernels in pool.map(measure, tasks):
+            rows += collected([found])
+            sources |= {source: kernel for kernel, source in kernels.items()}
+        compiling = [(kernel, source, CAPABILITIES) for source, kernel in sources.items()]
+        print(f"compiling {len(compiling)} kernels", flush=True)
+        return rows, list(pool.map(gpu_code.compile_kernel, compiling))
 
 
 def main() -> None:
@@ -267,7 +230,6 @@ def main() -> None:
     parser.add_argument("--only", choices=networks(), help="one of the networks")
     parser.add_argument("--json", type=Path, help="write the table here")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // 2))
-    parser.add_argument("--minutes", type=float, default=60.0, help="end with an error after this time")
     options = parser.parse_args()
     tasks = [
         (name, title)
@@ -275,25 +237,23 @@ def main() -> None:
         for title in TECHNIQUES
         if options.only in (None, name) and (network.merges or "merge" not in title)
     ]
-    triton, deadline = environment(), time.monotonic() + 60 * options.minutes
-    try:
-        rows, cubins = run(triton, tasks, options.processes, deadline)
-    except multiprocessing.TimeoutError:
-        sys.exit(f"Not done after {options.minutes:g} minutes. --minutes gives it more.")
+    rows, compiled_kernels = run(environment(), tasks, options.processes)
+    cubins = sum(sum(made.values()) for _, made, _ in compiled_kernels)
+    failed = [f"{kernel}: {error}" for kernel, _, error in compiled_kernels if error]
     targets = ", ".join(f"sm_{capability}" for capability in CAPABILITIES)
     notes = {
         "kernels": "launched in one compiled step; of these *generated* by inductor, as many of them *different*, "
         "matrix *products* and convolutions and *attention* of libraries, and *other* operators",
         "eager_operators": "launched in one step that is not compiled",
         "graphs": "one for each row, without a break",
-        "compiled": f"{cubins.kernels} different kernels to {cubins.made} cubins for {targets} with Triton's ptxas, "
+        "compiled": f"{len(compiled_kernels)} different kernels to {cubins} cubins for {targets} with Triton's ptxas, "
         "each configuration that inductor would try. Generated for an H100; none of them was run",
         "Quantize int8": "all linear layers that are exact enough, computed with torchao's kernel",
     }
     report(rows, f"{PLAIN}, compiled", options.json, notes)
-    print(f"{cubins.made} cubins for {targets}; {len(cubins.failed)} of {cubins.kernels} kernels failed.")
-    if cubins.failed:
-        sys.exit("\n".join(cubins.failed))
+    print(f"{cubins} cubins for {targets}; {len(failed)} of {len(compiled_kernels)} kernels failed.")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

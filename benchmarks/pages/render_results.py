@@ -1,15 +1,11 @@
 """Write RESULTS.md from the files in results/ and from TRIED.md: the same files give the same bytes.
 
-    python benchmarks/pages/render_results.py
-
-With ``--check`` nothing is written, and it fails if the page is not up to date.
+python benchmarks/pages/render_results.py
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -177,14 +173,7 @@ def _versions(content: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
-    options = parser.parse_args()
     text = page()
-    if options.check:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            sys.exit("benchmarks/RESULTS.md is not up to date: run python benchmarks/pages/render_results.py")
-        return
     PAGE.write_text(text, encoding="utf-8", newline="\n")
     print(f"{PAGE}: {len(text.splitlines())} lines from {len(list(RESULTS.glob('*.json')))} files")
 

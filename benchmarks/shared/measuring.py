@@ -58,12 +58,11 @@ def measure(
     baseline: str,
     *,
     rounds: int = 7,
-    warmups: int = 1,
     quality: Mapping[str, Mapping[str, float]] | None = None,
-    roof: str | None = None,
     speed: float | None = None,
-    memory_while_timed: bool = False,
+    long: bool = False,
     follow_tensors: bool = True,
+    seconds: float = math.inf,
 ) -> list[Row]:
     """Time ``variants`` against each other.
 
@@ -72,17 +71,14 @@ def measure(
         variants: functions without arguments, by name.
         baseline: name of the variant that speedups refer to.
         rounds: samples per variant.
-        warmups: executions before, which do not count; one more is made to measure the memory. With 0, nothing is
-            run several times per sample, so only for work that takes long.
         quality: numbers to put into a variant's row.
-        roof: name of the variant that does only the unavoidable part of the work; it gets no row.
-        speed: operations a second of this device's largest matrix product. The roof is then the time that the
-            baseline's multiplications would take at that speed.
-        memory_while_timed: measure the memory in the timed executions instead of in one more. For work that takes
-            minutes: following the tensors costs all variants alike about a second there.
+        speed: operations a second of this device's largest matrix product. The roof is the time that the baseline's
+            multiplications would take at that speed.
+        long: one execution takes seconds to minutes, and was made before. There are no warm-ups, and the memory is
+            measured in the timed executions: following the tensors costs all variants alike about a second there.
         follow_tensors: whether a processor's memory is measured, which torch.compile with one graph does not allow.
+        seconds: no round begins after so long, but for the first.
     """
-    repeats: dict[str, int] = {}
     peaks: dict[str, int] = dict.fromkeys(variants, 0)
     counter = counting()
     counted = False
@@ -94,52 +90,49 @@ def measure(
         return counter if wanted else nullcontext()
 
     def sample_with_memory(name: str) -> tuple[float, float]:
-        with counts(name), PeakMemory() as memory:
-            taken = _sample(variants[name], 1)
-        peaks[name] = max(peaks[name], memory.peak)
-        return taken
+        taken = []
+        with counts(name):
+            peak = peak_memory(lambda: taken.append(_sample(variants[name], 1)), follow_tensors)
+        peaks[name] = max(peaks[name], peak)
+        return taken[0]
 
-    for name, function in variants.items():
-        if not memory_while_timed:
-            with counts(name):
-                peaks[name] = peak_memory(function, follow_tensors)  # the first warm-up
-        seconds = math.inf
-        for _ in range(warmups):
-            seconds, _ = _sample(function, 1)
-        repeats[name] = max(1, round(SHORTEST_SAMPLE / seconds))
+    begun = time.perf_counter()
+    repeats = dict.fromkeys(variants, 1)
+    for name, function in variants.items() if not long else ():
+        sample_with_memory(name)
+        repeats[name] = max(1, round(SHORTEST_SAMPLE / _sample(function, 1)[0]))
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     order = list(variants)
 
     def rows_so_far() -> list[Row]:
-        medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
-        shortest = medians[roof] if roof else counter.get_total_flops() / speed if speed else None
+        shortest = counter.get_total_flops() / speed if speed else None
         rows = []
         for name, taken in samples.items():
-            if name == roof:
-                continue
             walls = [wall for wall, _ in taken]
+            median = statistics.median(walls)
             ratios = [base / wall for (base, _), wall in zip(samples[baseline], walls, strict=True)]
             rows.append(
                 Row(
                     name=name,
                     work=work,
-                    seconds_median=medians[name],
+                    seconds_median=median,
                     seconds_min=min(walls),
                     seconds_max=max(walls),
                     cpu_seconds_median=statistics.median(cpu for _, cpu in taken),
                     speedup=statistics.median(ratios),
                     peak_memory_bytes=peaks[name] or None,
                     quality=dict((quality or {}).get(name, {})),
-                    roof_share=shortest / medians[name] if shortest else None,
+                    roof_share=shortest / median if shortest else None,
                     rounds=len(taken),
                 )
             )
         return rows
 
-    for _ in range(rounds):
+    for number in range(rounds):
+        if number and time.perf_counter() - begun > seconds:
+            break
         for name in order:
-            sample = sample_with_memory(name) if memory_while_timed else _sample(variants[name], repeats[name])
-            samples[name].append(sample)
+            samples[name].append(sample_with_memory(name) if long else _sample(variants[name], repeats[name]))
         order = [*order[1:], order[0]]  # nobody always comes after the same one
         keep((asdict(row) for row in rows_so_far()), baseline)
     return rows_so_far()
@@ -191,7 +184,6 @@ def wait() -> None:
 def arguments(
     description: str,
     only: tuple[str, ...] = (),
-    latents: bool = False,
     more: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
 ) -> argparse.Namespace:
     """Read the command line that all benchmarks share: ``--quick``, ``--json PATH``, ``--threads N``.
@@ -199,7 +191,6 @@ def arguments(
     Args:
         description: one sentence for ``--help``.
         only: names of the benchmark's parts, of which ``--only`` selects one.
-        latents: whether ``--latents`` chooses the sides of the latents, and ``--variants`` what is run.
         more: adds what only this benchmark has.
     """
     parser = argparse.ArgumentParser(description=description)
@@ -208,13 +199,6 @@ def arguments(
     parser.add_argument("--threads", type=int, metavar="N", help="processor threads that torch may use")
     if only:
         parser.add_argument("--only", choices=only, help="run this part only")
-    if latents:
-        parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
-        # Two, so that what is shared between steps is shared.
-        parser.add_argument("--steps", type=int, default=2, metavar="N", help="sampling steps in each run")
-        parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
-        parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
-        parser.add_argument("--long", action="store_true", help="measure memory while timing: for steps of minutes")
     more(parser)
     options = parser.parse_args()
     if options.threads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 from .record import ROOT
@@ -15,20 +16,43 @@ Apply = Callable[[Any], Any]
 """Makes the MODEL of a variant from the plain one, anew for each run."""
 
 
+def node(name: str, **inputs: Any) -> Apply:
+    """Return what puts a node on a model; inputs that are not given have their defaults.
+
+    Args:
+        name: the id of one of ours, or ``module:class`` of one of ComfyUI's.
+        inputs: of the node.
+    """
+
+    def apply(patcher: Any) -> Any:
+        found = resolve_name(name) if ":" in name else load_nodes()[name]
+        defaults = {one.id: getattr(one, "default", None) for one in found.define_schema().inputs}
+        given = {key: value for key, value in (defaults | inputs).items() if value is not None}
+        return found.execute(**{**given, "model": patcher}).args[0]
+
+    return apply
+
+
 def tome(**settings: Any) -> Apply:
-    """Return what puts Apply ToMe on a model: a preset, or settings of one's own."""
-    inputs = {"preset": "custom", "method": "auto", "ratio": 0.5, "max_downsample": "auto"} | settings
-    return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **inputs).args[0]
-
-
-def core_tome(ratio: float) -> Apply:
-    """Return what puts ComfyUI's TomePatchModel on a model."""
-    from comfy_extras.nodes_tomesd import TomePatchModel
-
-    return lambda patcher: TomePatchModel.execute(patcher, ratio).args[0]
+    """Return what puts Apply ToMe on a model: a preset, or settings of one's own, by default without ``residual``."""
+    return node("PacelineApplyToMe", **({"residual": "off"} | settings))
 
 
 def reused(budget: float) -> Apply:
     """Return what puts Reuse Steps on a model."""
-    inputs = {"budget": budget, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
-    return lambda patcher: load_nodes()["PacelineReuseSteps"].execute(model=patcher, **inputs).args[0]
+    return node("PacelineReuseSteps", budget=budget)
+
+
+def core_tome(ratio: float) -> Apply:
+    """Return what puts ComfyUI's TomePatchModel on a model."""
+    return node("comfy_extras.nodes_tomesd:TomePatchModel", ratio=ratio)
+
+
+def core_cache(name: str, threshold: float) -> Apply:
+    """Return what puts ComfyUI's EasyCache or LazyCache on a model."""
+    return node(f"comfy_extras.nodes_easycache:{name}Node", reuse_threshold=threshold)
+
+
+def core_compile(backend: str) -> Apply:
+    """Return what puts ComfyUI's TorchCompileModel on a model, also with a backend that it does not offer."""
+    return node("comfy_extras.nodes_torch_compile:TorchCompileModel", backend=backend)

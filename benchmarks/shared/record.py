@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pages.render_results import table
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools"))  # for the programs too, which import this first
 from comfy_host.pack import load_pack  # noqa: E402
 from comfy_host.paths import commit, host_dir  # noqa: E402
 
@@ -58,18 +59,19 @@ class Row:
 
 
 def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str, str] | None = None) -> None:
-    """Print ``rows`` as a table, and write them to ``path`` with everything needed to repeat them."""
-    print(table(rows))
+    """Print ``rows`` as RESULTS.md shows them, and write them to ``path`` with everything needed to repeat them."""
+    found = [asdict(row) for row in rows]
+    print("", *table(found), sep="\n")
     if path is not None:
-        write(path, [asdict(row) for row in rows], baseline, notes)
+        write(path, found, baseline, notes)
 
 
-def collected(rows: Iterable[Row]) -> list[Row]:
+def collected(rows: Iterable[Row], baseline: str = "") -> list[Row]:
     """Return ``rows``; each is printed and kept as soon as it is measured."""
     found = []
     for row in rows:
         found.append(row)
-        keep([asdict(row)])
+        keep([asdict(row)], baseline)
         print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
     return found
 
@@ -139,24 +141,6 @@ def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[
     content = about() | {"baseline": baseline, "notes": dict(notes or {}), "rows": rows}
     write_atomically(path, lambda temporary: temporary.write_text(json.dumps(content, indent=1) + "\n"))
     print(f"\nWritten to {path}")
-
-
-def table(rows: list[Row]) -> str:
-    """Return ``rows`` as text, one block per piece of work."""
-    lines: list[str] = []
-    work = None
-    for row in rows:
-        if row.work != work:
-            work = row.work
-            lines += ["", work, f"  {'':34}{'median':>11}{'min':>11}{'cpu':>11}{'speedup':>9}{'roof':>7}{'memory':>10}"]
-        times = (row.seconds_median, row.seconds_min, row.cpu_seconds_median)
-        cells = [f"{'':11}" if value is None else f"{1000 * value:9.2f}ms" for value in times]
-        cells.append(f"{'':9}" if row.speedup is None else f"{row.speedup:8.2f}x")
-        cells.append(f"{'':7}" if row.roof_share is None else f"{row.roof_share:7.0%}")
-        cells.append(f"{'':10}" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:7.1f}MiB")
-        quality = "  ".join(f"{name} {value:.3g}" for name, value in row.quality.items())
-        lines.append(f"  {row.name:34}{''.join(cells)}  {quality}".rstrip())
-    return "\n".join(lines)
 
 
 def hardware() -> dict[str, Any]:

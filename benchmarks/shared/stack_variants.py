@@ -10,16 +10,14 @@ from typing import Any
 
 import torch
 
+from .nodes import Apply, core_compile, node, reused, tome
 from .record import ROOT
-from .transformers_at_width import WIDE, transformer
-from .unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints, transformers  # noqa: E402
 from comfy_host.in_process import bootstrap, random_conditioning  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
+from comfy_host.unets import unet  # noqa: E402
 
-Nodes = tuple[tuple[str, dict[str, Any]], ...]
 DEFAULT = "ComfyUI default"
 
 
@@ -28,83 +26,94 @@ class Variant:
     """A way to run the model: a dtype, and nodes on top of it."""
 
     name: str
-    nodes: Nodes = ()
+    nodes: tuple[Apply, ...] = ()
     dtype: torch.dtype | None = None
-    core_compile: bool = False
+
+    def of(self, model: Any) -> Any:
+        """Return ``model`` with the variant's nodes."""
+        for apply in self.nodes:
+            model = apply(model)
+        return model
 
 
-def tome(preset: str) -> tuple[str, dict[str, Any]]:
-    return "PacelineApplyToMe", {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
-
-
-def reused(budget: float) -> tuple[str, dict[str, Any]]:
-    return "PacelineReuseSteps", {"budget": budget}
-
-
-def attention(backend: str) -> tuple[str, dict[str, Any]]:
-    return "PacelineSetAttentionProcessor", {"backend": backend}
+def attention(backend: str) -> Apply:
+    """Return what puts Set Attention Processor on a model."""
+    return node("PacelineSetAttentionProcessor", backend=backend)
 
 
 def ours(compiler: str) -> list[Variant]:
     """Return the variants that are compared with ComfyUI as it is, most important first."""
-    compiled = ("PacelineCompileUNet", {"backend": compiler})
-    last = ("PacelineCompileUNet", {"backend": compiler, "channels_last": True})
-    fused, precision = ("PacelineFuseQKV", {}), ("PacelineModelPrecision", {"channels_last": True})
+    compiled = node("PacelineCompileUNet", backend=compiler)
+    last = node("PacelineCompileUNet", backend=compiler, channels_last=True)
+    fused, precision = node("PacelineFuseQKV"), node("PacelineModelPrecision", channels_last=True)
+    fast, balanced = tome(preset="fast"), tome(preset="balanced")
     return [
         Variant(DEFAULT),
         Variant("Compile UNet", (compiled,)),
-        Variant("ComfyUI TorchCompileModel", core_compile=True),
-        Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
+        Variant("ComfyUI TorchCompileModel", (core_compile(compiler),)),
+        Variant("Compile UNet + Apply ToMe balanced", (compiled, balanced)),
         Variant("Reuse Steps 0.05", (reused(0.05),)),
-        Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, tome("balanced"), reused(0.05))),
-        Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
-        Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
+        Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, balanced, reused(0.05))),
+        Variant("Compile UNet + Apply ToMe fast", (compiled, fast)),
+        Variant("Quantize int8 + Compile UNet", (node("PacelineQuantizeInt8"), compiled)),
         Variant("Compile UNet + channels last", (precision, last)),
         Variant("Compile UNet + channels last + Fuse QKV", (precision, last, fused)),
         Variant(
             "Compile UNet + channels last + Fuse QKV + cuDNN attention",
             (precision, last, fused, attention("sdpa_cudnn")),
         ),
-        Variant("Apply ToMe fast", (tome("fast"),)),
-        Variant("Apply ToMe balanced", (tome("balanced"),)),
+        Variant("Apply ToMe fast", (fast,)),
+        Variant("Apply ToMe balanced", (balanced,)),
         Variant("Set Attention Processor auto", (attention("auto"),)),
     ]
 
 
 def recipe(compiler: str) -> list[Variant]:
     """Return the steps of the recipe; the first row is its own starting point."""
-    low = torch.bfloat16
-    compiled = ("PacelineCompileUNet", {"backend": compiler})
-    tuned = (
-        "PacelineCompileUNet",
-        {"backend": compiler, "mode": "max-autotune-no-cudagraphs", "preset": "diffusion-fast"},
-    )
-    if compiler != "inductor":
-        tuned = compiled  # its options are inductor's
-    fused = ("PacelineFuseQKV", {})
+    low, fused, int8 = torch.bfloat16, node("PacelineFuseQKV"), node("PacelineQuantizeInt8")
+    options = {"mode": "max-autotune-no-cudagraphs", "preset": "diffusion-fast"} if compiler == "inductor" else {}
+    compiled, tuned = (node("PacelineCompileUNet", backend=compiler, **more) for more in ({}, options))
     return [
         Variant("fp32, plain attention", (attention("vanilla"),), torch.float32),
         Variant("bf16, plain attention", (attention("vanilla"),), low),
         Variant("bf16, SDPA", (attention("sdpa"),), low),
         Variant("bf16, SDPA, compiled", (attention("sdpa"), compiled), low),
         Variant("bf16, SDPA, compiled, fused projections", (attention("sdpa"), compiled, fused), low),
-        Variant(
-            "bf16, SDPA, compiled, fused, int8", (attention("sdpa"), compiled, fused, ("PacelineQuantizeInt8", {})), low
-        ),
+        Variant("bf16, SDPA, compiled, fused, int8", (attention("sdpa"), compiled, fused, int8), low),
         Variant("bf16, SDPA, compiled with the recipe's options", (attention("sdpa"), tuned), low),
     ]
 
 
+LAYERS = {"depth": 4, "depth_single_blocks": 8, "mlp_ratio": 4.0, "guidance_embed": True}
+WIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "flux": (
+        "Flux.1 dev with 4 of 19 double and 8 of 38 single blocks",
+        LAYERS | {"hidden_size": 3072, "num_heads": 24, "axes_dim": [16, 56, 56]},
+    ),
+    "flux-512": (
+        "Flux.1 dev with 512 of 3072 channels, 4 of 19 double and 8 of 38 single blocks",
+        LAYERS | {"hidden_size": 512, "num_heads": 8, "axes_dim": [16, 24, 24]},
+    ),
+}
+"""Transformers with fewer layers than the real ones: what a person reads, and the sizes of the network.
+
+A step of so wide a network takes as long per layer as that of the real one, and fits beside its variants on one GPU.
+The narrower one is for processors.
+"""
+
+
 class Models:
-    """The MODELs of a layout by dtype, with the same random weights."""
+    """The MODELs of a layout by dtype, with the same random weights; of a transformer, ``width`` below 320 is tiny."""
 
     def __init__(self, layout: str, width: int, on_gpu: bool) -> None:
+        bootstrap(cpu=not on_gpu)
         self.layout = layout
-        self._make: Callable[[torch.dtype], Any] = _tiny
+        self._make: Callable[..., Any] = partial(checkpoints.tiny_sd15, width=32, context=48)
         if layout in WIDE:
-            self._make = partial(transformer, layout, cpu=not on_gpu, narrow=width < 320)
+            sizes = WIDE[layout][1] if width >= 320 else {}
+            self._make = partial(transformers.build, "flux", device="cuda" if on_gpu else "cpu", **sizes)
         elif layout != "tiny":
-            self._make = partial(unet, layout, width, cpu=not on_gpu)
+            self._make = partial(unet, layout, width)
         self._made: dict[torch.dtype, Any] = {}
 
     def conditioning(self, seed: int) -> Any:
@@ -120,29 +129,5 @@ class Models:
     def of(self, dtype: torch.dtype) -> Any:
         """Return the MODEL with weights of ``dtype``."""
         if dtype not in self._made:
-            self._made[dtype] = self._make(dtype)
+            self._made[dtype] = self._make(dtype=dtype)
         return self._made[dtype]
-
-
-def _tiny(dtype: torch.dtype) -> Any:
-    bootstrap(cpu=not torch.cuda.is_available())
-    return checkpoints.tiny_sd15(width=32, context=48, dtype=dtype)
-
-
-def with_nodes(model: Any, variant: Variant, compiler: str) -> Any:
-    """Return ``model`` with the variant's nodes."""
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-    from comfy_extras.nodes_easycache import EasyCacheNode
-
-    known = {**load_nodes(), "EasyCache": EasyCacheNode}
-    for name, inputs in variant.nodes:
-        defaults = {
-            entry.id: entry.default for entry in known[name].define_schema().inputs if hasattr(entry, "default")
-        }
-        values = {key: value for key, value in (defaults | inputs).items() if value is not None}
-        model = known[name].execute(**{**values, "model": model}).args[0]
-    if variant.core_compile:
-        # What its node does, with a backend that the node does not offer where a rehearsal wants one.
-        model = model.clone()
-        set_torch_compile_wrapper(model=model, backend=compiler)
-    return model

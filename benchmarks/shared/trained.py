@@ -19,14 +19,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from .nodes import Apply
+from .nodes import Apply, node
 from .record import ROOT
 from .roof import Counted
 
 sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "demo/training")]
 import icon_data  # noqa: E402
 from comfy_host import in_process  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -211,8 +210,7 @@ def quantized(blank: Tensor, **settings: Any) -> Apply:
 
     def apply(patcher: Any) -> Any:
         with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
-            node = load_nodes()["PacelineQuantizeInt8"]
-            return node.execute(model=patcher, latent={"samples": blank}, **settings).args[0]
+            return node("PacelineQuantizeInt8", latent={"samples": blank}, **settings)(patcher)
 
     return apply
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from comfy_host.paths import ROOT
+from comfy_host.unets import step_of
 
 
 @pytest.fixture
@@ -35,8 +35,6 @@ def compiled(small):
 
 def test_our_part_of_a_step_enters_few_functions(small, compiled, monkeypatch):
     """A count, not a time: it is the same on a busy machine."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from shared.unets import step_of
 
     def calls(step):
         for _ in range(3):

@@ -36,30 +36,27 @@ def test_operations_are_those_of_projections_and_attention(device):
     assert counted == 2 * (3 * 2 * TOKENS * CHANNELS**2 + 4 * TOKENS**2 * CHANNELS)
 
 
-@pytest.mark.parametrize("memory_while_timed", [False, True])
-def test_the_share_of_the_roof_is_the_baselines_operations_over_each_time(memory_while_timed):
+@pytest.mark.parametrize("long", [False, True])
+def test_the_share_of_the_roof_is_the_baselines_operations_over_each_time(long):
     from shared.measuring import measure
 
     a = torch.randn(128, 128)
     variants = {"whole": lambda: a @ a, "half": lambda: a[:64] @ a}
-    rows = measure(
-        "w", variants, "whole", rounds=2, warmups=0 if memory_while_timed else 1, speed=1e9,
-        memory_while_timed=memory_while_timed,
-    )  # fmt: skip
-    for row in rows:
+    for row in measure("w", variants, "whole", rounds=2, speed=1e9, long=long):
+        assert row.peak_memory_bytes > 0
         assert row.roof_share == pytest.approx(2 * 128**3 / 1e9 / row.seconds_median)
     assert [row.roof_share for row in measure("w", variants, "whole", rounds=1)] == [None, None]
 
 
-def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch):
-    from shared.record import Row, report, table
+def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch, capsys):
+    from shared.record import Row, report
 
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "quantization.py"), "--quick"])
     report([Row("int8", "quality", quality={"psnr": 31.0})], "float32", tmp_path / "x.json")
     content = json.loads((tmp_path / "x.json").read_text())
     assert content["rows"][0]["seconds_median"] is None
     assert content["command"] == "python benchmarks/quantization.py --quick"
-    assert "psnr 31" in table([Row("int8", "quality", quality={"psnr": 31.0})])
+    assert "| variant | psnr |\n|---|---:|\n| **quality** | |\n| int8 | 31 |\n" in capsys.readouterr().out
 
 
 def test_fewer_steps_are_a_line_from_one_number_of_steps_to_the_next():

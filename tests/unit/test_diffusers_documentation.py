@@ -16,7 +16,7 @@ from random_pipelines import save_complete
 
 def test_the_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
     (name,) = re.findall(r'from_pretrained\("([^"]+)"', code)
     save_complete(tmp_path / name)
     monkeypatch.chdir(tmp_path)
@@ -27,20 +27,22 @@ def test_the_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     for title in ("Apply ToMe", "Set Attention Processor", "Fuse QKV"):
         assert re.search(rf"unet: {title}: .*\n    active: ", printed), printed
     assert (tmp_path / "astronaut.png").stat().st_size > 1000
+    assert (tmp_path / "both.png").stat().st_size > 1000
+    assert "x as fast" in printed
     assert not names["report"].lines
 
 
 def test_the_commands_of_the_documentation_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import diffusers_pipelines
+    import stacks
     from shared.measuring import arguments
 
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^    python benchmarks/(diffusers_pipelines\.py .*?)(?: +#.*)?$", text, flags=re.MULTILINE)
-    assert len(commands) == 4
+    commands = re.findall(r"^    python benchmarks/(stacks\.py .*)$", text, flags=re.MULTILINE)
+    assert len(commands) == 2
     for command in commands:
         monkeypatch.setattr(sys, "argv", command.split())
-        arguments("", more=diffusers_pipelines._more)
+        arguments("", more=stacks._more)
 
 
 def test_what_the_documentation_says_is_there_is_there() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from cases import often
+from diffusers_host import networks
 from diffusers_host.pipelines import KNOWN
 from paceline import (
     Attention,
@@ -115,3 +116,16 @@ def test_the_order_of_settings_and_of_calls_does_not_matter() -> None:
     results.append(picture(one_by_one))
     for result in results[1:]:
         assert torch.equal(result, results[0])
+
+
+def test_the_real_architectures_have_their_real_size() -> None:
+    sizes = {
+        "sd15_unet": 859_520_964,
+        "sdxl_unet": 2_567_463_684,
+        "flux_transformer": 11_901_408_320,
+        "sd3_transformer": 2_028_328_000,
+    }
+    with torch.device("meta"):
+        for name, count in sizes.items():
+            network = getattr(networks, name)(networks.REAL_WIDTH)
+            assert sum(parameter.numel() for parameter in network.parameters()) == count, name

@@ -72,11 +72,11 @@ def _base_model(config_class: Any, config: dict[str, Any], dtype: torch.dtype, d
     return model_config.get_model({}, "", device=torch.device(device))
 
 
-def _patcher(base_model: Any, seed: int) -> Any:
+def _patcher(base_model: Any, seed: int, device: str = "cpu") -> Any:
     import comfy.model_management
     import comfy.model_patcher
 
-    fill(base_model.diffusion_model, seed)
+    fill(base_model.diffusion_model, seed, device=device)
     return comfy.model_patcher.CoreModelPatcher(
         base_model.eval(),
         load_device=comfy.model_management.get_torch_device(),

@@ -186,10 +186,10 @@ def lacking() -> set[str]:
     return {name for name, entry in ALL.items() if entry.newer and not (folders / entry.newer).exists()}
 
 
-def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu", **settings: Any) -> Any:
     """Return a MODEL of one of ``TRANSFORMERS`` or ``WITH_SOUND``, with weights in ``dtype`` and other ``settings``.
 
-    Needs ``in_process.bootstrap()``.
+    ``device`` makes the weights. Needs ``in_process.bootstrap()``.
     """
     import comfy.supported_models
 
@@ -202,7 +202,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settin
         if base.diffusion_model.use_adaln_curves:
             table = base.diffusion_model.adaln_t_table
             table.copy_(torch.linspace(-1, 1, table.numel()).view_as(table).sin())
-    return _patcher(base, seed)
+    return _patcher(base, seed, device)
 
 
 def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> Any:

@@ -111,10 +111,9 @@ def _scheduler(name: str, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Known:
-    """A pipeline that can be made; ``size`` is the side of the pictures in pixels that it was made for."""
+    """A pipeline that can be made."""
 
     about: str
-    size: int
     pipeline_class: str
     parts: Callable[[int], dict[str, Any]]
     arguments: Arguments
@@ -122,33 +121,33 @@ class Known:
 
 _SDXL = "StableDiffusionXLPipeline"
 KNOWN = {
-    "sd15": Known("SD 1.5, text to image", 512, "StableDiffusionPipeline", _stable_diffusion, inputs.stable_diffusion),
+    "sd15": Known("SD 1.5, text to image", "StableDiffusionPipeline", _stable_diffusion, inputs.stable_diffusion),
     "sd15-img2img": Known(
-        "SD 1.5, image to image", 512, "StableDiffusionImg2ImgPipeline", _stable_diffusion, inputs.image_to_image,
+        "SD 1.5, image to image", "StableDiffusionImg2ImgPipeline", _stable_diffusion, inputs.image_to_image,
     ),
     "sd15-inpaint": Known(
-        "SD 1.5, inpainting", 512, "StableDiffusionInpaintPipeline", partial(_stable_diffusion, in_channels=9),
+        "SD 1.5, inpainting", "StableDiffusionInpaintPipeline", partial(_stable_diffusion, in_channels=9),
         inputs.inpainting,
     ),
     "sd15-controlnet": Known(
-        "SD 1.5, with a ControlNet", 512, "StableDiffusionControlNetPipeline",
+        "SD 1.5, with a ControlNet", "StableDiffusionControlNetPipeline",
         partial(_stable_diffusion, control=True), inputs.controlnet,
     ),
-    "sdxl": Known("SDXL, text to image", 1024, _SDXL, _sdxl, inputs.sdxl),
-    "ssd1b": Known("SDXL with the layout of SSD-1B", 1024, _SDXL, partial(_sdxl, ssd1b=True), inputs.sdxl),
+    "sdxl": Known("SDXL, text to image", _SDXL, _sdxl, inputs.sdxl),
+    "ssd1b": Known("SDXL with the layout of SSD-1B", _SDXL, partial(_sdxl, ssd1b=True), inputs.sdxl),
     "if-1": Known(
-        "the layout of DeepFloyd IF, stage 1", 64, "IFPipeline", partial(_deepfloyd_if, stage=1), inputs.if_first,
+        "the layout of DeepFloyd IF, stage 1", "IFPipeline", partial(_deepfloyd_if, stage=1), inputs.if_first,
     ),
     "if-2": Known(
-        "the layout of DeepFloyd IF, stage 2", 256, "IFSuperResolutionPipeline", partial(_deepfloyd_if, stage=2),
+        "the layout of DeepFloyd IF, stage 2", "IFSuperResolutionPipeline", partial(_deepfloyd_if, stage=2),
         inputs.if_enlarge,
     ),
     "if-3": Known(
-        "the layout of the upscaler used as DeepFloyd IF's stage 3", 1024, "StableDiffusionUpscalePipeline", _upscaler,
+        "the layout of the upscaler used as DeepFloyd IF's stage 3", "StableDiffusionUpscalePipeline", _upscaler,
         inputs.upscale,
     ),
-    "flux": Known("FLUX.1-dev, text to image", 1024, "FluxPipeline", _flux, inputs.flux),
-    "sd3": Known("SD3 Medium, text to image", 1024, "StableDiffusion3Pipeline", _sd3, inputs.sd3),
+    "flux": Known("FLUX.1-dev, text to image", "FluxPipeline", _flux, inputs.flux),
+    "sd3": Known("SD3 Medium, text to image", "StableDiffusion3Pipeline", _sd3, inputs.sd3),
 }  # fmt: skip
 
 
