@@ -29,6 +29,9 @@ class Schedule(Protocol):
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the schedule: 0 is its start, 1 its end."""
 
+    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
+        """Return the noise levels of two points of the schedule, the lower one first."""
+
 
 class TokenMergingPolicy(Policy):
     """What merging tokens has in common in all kinds of models and all hosts.
@@ -102,25 +105,23 @@ class TokenMergingPolicy(Policy):
         self,
         evaluation: Evaluation | None,
         passes: Hashable,
-        window: tuple[float, float] | None = None,
+        schedule: Schedule,
         refusal: str = "",
         again: bool = False,
     ) -> ResidualCall | None:
         """Return what a call of the network in which tokens are reduced does with differences; None for nothing.
 
-        ``window``: noise levels between which tokens are reduced, the lower one first; None for all. ``refusal``: why
-        the host cannot do it in this call. For the rest see `Residuals.call`.
+        ``refusal``: why the host cannot do it in this call. For the rest see `Residuals.call`.
         """
-        if not self.keeps:
-            return None
+        settings = self.settings
         if evaluation is None or refusal:
             self.residuals.leave_out(refusal or UNTOLD)
             return None
         levels = evaluation.levels
-        if window is not None:
-            levels = [level for level in levels[:-1] if window[0] < level <= window[1]] + [window[0]]
-        part = PARTS[self.settings.residual]
-        return self.residuals.call(evaluation, levels, passes, self.settings.ratio, part, again)
+        if not settings.whole_schedule:
+            last, first = schedule.limits(settings.start_percent, settings.end_percent)
+            levels = [level for level in levels[:-1] if last < level <= first] + [last]
+        return self.residuals.call(evaluation, levels, passes, settings.ratio, PARTS[settings.residual], again)
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
         return ()

@@ -22,6 +22,7 @@ from .settings import TokenMergingSettings
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
+MASKED = "an attention mask over the image was given, and merged tokens have no place in it"
 COARSE = "coarser than the two finest levels: with residual they lose more than they save"
 
 Size = tuple[int, int]
@@ -56,7 +57,7 @@ class CallState:
 
     Attributes:
         step: see :class:`BlockCall`.
-        reductions: what the self-attention of a block was reduced by, by number, for its other layers.
+        reductions: what the self-attention of a block was reduced by, by number, where its other layers ask for it.
         partitions: destinations and sources of all blocks of a level and size, by number.
         residual: what the call does with the differences that reducing makes; None for nothing.
     """
@@ -71,6 +72,14 @@ class CallState:
         """Return the output of a self-attention over all of ``x``, which can be computed both ways."""
         residual = where_kept(self.residual, block, x.shape[1], x.device)
         return reduced() if residual is None else residual.attend(block, whole, reduced)
+
+    def around_layer(self, block: Block, x: Tensor, compute: Callable[[Tensor], Any]) -> Any:
+        """Return the output of another layer for the tokens ``x`` of a block, merged as for its self-attention."""
+        reduction = self.reductions.get(block.number)
+        if reduction is None or not reduction.shrinks_queries:  # counted where that was decided
+            return compute(x)
+        self.activity.use(block.name, reduction.tokens, reduction.kept)
+        return restored_output(reduction, compute(reduction.reduce(x)), self.activity)
 
 
 class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
@@ -146,7 +155,39 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if reduction.kept >= reduction.tokens:
             state.activity.skip(block.name, ALL_KEPT)
             return None
+        if self.other_layers:  # else nobody asks, and it would hold memory
+            state.reductions[block.number] = reduction
         return reduction
+
+    def around_attention(
+        self,
+        block: B,
+        x: Tensor,
+        size: Size,
+        state: CallState,
+        masked: bool,
+        attend: Callable[[Tensor, Tensor | None], Any],
+    ) -> Any:
+        """Return the output of a self-attention over ``x``, with fewer keys or fewer tokens altogether.
+
+        ``attend`` computes it for tokens and their keys, None for the tokens themselves; ``masked``: with a mask.
+        """
+        reduction = self.reduction(block, x, size, state)
+        if reduction is not None and masked:
+            state.activity.fall_back(MASKED)
+            state.reductions.pop(block.number, None)
+            reduction = None
+        if reduction is None or not self.settings.merge_attn:
+            return attend(x, None)
+        state.activity.use(block.name, reduction.tokens, reduction.kept)
+
+        def fewer() -> Any:
+            kept = reduction.reduce(x)
+            if not reduction.shrinks_queries:
+                return attend(x, kept)
+            return restored_output(reduction, attend(kept, None), state.activity)
+
+        return state.attend(block.name, x, lambda: attend(x, None), fewer)
 
     def block_call(
         self, block: B, like: Tensor, count: int, size: Size, state: CallState

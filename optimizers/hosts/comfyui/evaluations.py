@@ -85,16 +85,14 @@ def residual_call(policy: TokenMergingPolicy, call: ModelCall, position: Schedul
     if not policy.keeps:
         return None
     evaluations: Evaluations | None = call.run.get(EVALUATIONS)
-    settings, options = policy.settings, call.transformer_options
-    window = None if settings.whole_schedule else position.limits(settings.start_percent, settings.end_percent)
-    latest, passes, refusal = None, tuple(options.get("uuids", ())), ""
+    latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
     if evaluations is not None and evaluations.latest is not None and passes:
         latest = evaluations.latest
         # A wrapper of another node may cut the latent into tiles and hand over several at once.
         tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
         refusal = WINDOWS if evaluations.windows or tiles else ""
     refusal = _compiled(policy, call) or refusal
-    return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), window, refusal, call.again)
+    return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), position, refusal, call.again)
 
 
 def _compiled(policy: TokenMergingPolicy, call: ModelCall) -> str:

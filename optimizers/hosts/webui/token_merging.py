@@ -10,16 +10,13 @@ from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ...token_merging import TokenMergingSettings
-from ...token_merging.method import Reduction
 from ...token_merging.residual import UNTOLD, WINDOWS, Evaluation, ResidualCall
-from ...token_merging.unet_policy import OTHER_TOKENS, CallState, UNetMergingPolicy, restored_output
+from ...token_merging.unet_policy import OTHER_TOKENS, CallState, UNetMergingPolicy
 from .samplers import CHOOSES, OWN_LOOPS
 from .technique import Sampling, WebUITechnique
 from .unet import WebUIBlock, image_attention, is_unet
 
 HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its own"
-
-_MASK = "an attention mask over the image was given, and merged tokens have no place in it"
 
 
 class WebUITokenMerging(WebUITechnique):
@@ -56,6 +53,7 @@ class WebUITokenMerging(WebUITechnique):
     def before(self, x: Tensor) -> None:
         super().before(x)
         self._active = self.policy.is_active(self._position, self.activity)
+        self._state = CallState(self.activity)
         if not self._active:
             return
         self._latent = (x.shape[-2], x.shape[-1])
@@ -65,7 +63,7 @@ class WebUITokenMerging(WebUITechnique):
         policy, position = self.policy, self._position
         if not policy.keeps:
             return None
-        settings, function, refusal = policy.settings, self._sampling.solver.function, ""
+        function, refusal = self._sampling.solver.function, ""
         if not self._values:
             refusal = CHOOSES.format(name=OWN_LOOPS[function]) if function in OWN_LOOPS else UNTOLD
         elif x.shape[-2:] != position.size[-2:]:
@@ -75,15 +73,7 @@ class WebUITokenMerging(WebUITechnique):
         self._number = position.number
         taking_part = (position.prompts(), self._sampling.model.taking_part(self._units.sigma(position.now())))
         evaluation = Evaluation(self._values, position.number, position.now(), taking_part)
-        window = None if settings.whole_schedule else position.limits(settings.start_percent, settings.end_percent)
-        return policy.residual_call(evaluation, (self._calls, x.shape), window, refusal)
-
-    def _reduction(self, block: WebUIBlock, x: Tensor) -> Reduction | None:
-        state = self._state
-        found = self.policy.reduction(block, x, block.size(self._latent), state)
-        if found is not None and self.policy.other_layers:  # else it would only hold memory
-            state.reductions[block.number] = found
-        return found
+        return policy.residual_call(evaluation, (self._calls, x.shape), position, refusal)
 
     def _self_attention(self, block: WebUIBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
@@ -95,21 +85,13 @@ class WebUITokenMerging(WebUITechnique):
                 if self._active:
                     self.activity.fall_back(OTHER_TOKENS)
                 return forward(x, context, *args, **options)
-            reduction = self._reduction(block, x)
-            if reduction is not None and options.get("mask") is not None:
-                self.activity.fall_back(_MASK)
-                reduction = None
-            if reduction is None or not self.policy.settings.merge_attn:
-                return forward(x, context, **options)
-            self.activity.use(block.name, reduction.tokens, reduction.kept)
+            rest = {name: value for name, value in options.items() if name != "value"}
 
-            def fewer() -> object:
-                keys, rest = reduction.reduce(x), {name: value for name, value in options.items() if name != "value"}
-                if not reduction.shrinks_queries:
-                    return forward(x, keys, **rest)
-                return restored_output(reduction, forward(keys, None, **rest), self.activity)
+            def attend(tokens: Tensor, keys: Tensor | None) -> object:
+                return forward(tokens, keys, **rest)
 
-            return self._state.attend(block.name, x, lambda: forward(x, context, **options), fewer)
+            size, masked = block.size(self._latent), options.get("mask") is not None
+            return self.policy.around_attention(block, x, size, self._state, masked, attend)
 
         return reduced
 
@@ -117,11 +99,7 @@ class WebUITokenMerging(WebUITechnique):
         """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
 
         def merged(x: Tensor, *args: object, **options: object) -> object:
-            reduction = self._state.reductions.get(block.number) if self._active else None
-            if reduction is None or not reduction.shrinks_queries:
-                return forward(x, *args, **options)
-            self.activity.use(block.name, reduction.tokens, reduction.kept)
-            return restored_output(reduction, forward(reduction.reduce(x), *args, **options), self.activity)
+            return self._state.around_layer(block, x, lambda tokens: forward(tokens, *args, **options))
 
         return merged
 

@@ -123,8 +123,6 @@ class ComfyUNetTokenMerging(Scheduled):
             reduction = policy.reduction(block, query, size, state)
         if reduction is None:
             return tokens
-        if policy.other_layers:  # else nobody asks, and it would hold memory
-            state.reductions[block.number] = reduction
         if not policy.settings.merge_attn:
             return tokens
         same = context is query and value is query  # as long as no other patch gives them tokens of their own
@@ -223,11 +221,8 @@ class _FeedForwards:
 
     def _merged(self, forward: Forward, block: AttentionBlock) -> Forward:
         def merged_forward(tokens: Tensor) -> Tensor:
-            reduction = self._state.reductions.get(block.number)
-            if reduction is None or not reduction.shrinks_queries:  # counted where that was decided
-                return forward(tokens)
-            self._state.activity.use(block.name, reduction.tokens, reduction.kept)
-            return reduction.restore(forward(reduction.reduce(tokens)))
+            merged: Tensor = self._state.around_layer(block, tokens, forward)
+            return merged
 
         return merged_forward
 

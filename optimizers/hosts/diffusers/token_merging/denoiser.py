@@ -54,14 +54,12 @@ class PipelineTokenMerging(PipelineTechnique):
         self.policy.residuals.settle()
 
     def _residual_call(self, host: Host, args: Args, kwargs: Kwargs) -> ResidualCall | None:
-        settings, reason = self.policy.settings, refusal(host, self.policy)
+        reason = refusal(host, self.policy)
         unknown: tuple[None, tuple[object, ...]] = (None, ())
         evaluation, passes = unknown if reason else self._evaluations.call(host, self.position, args, kwargs)
         if not self.active:
             return None
-        limits = self.position.limits(settings.start_percent, settings.end_percent)
-        window = None if settings.whole_schedule else limits
-        return self.policy.residual_call(evaluation, passes, window, reason, host.again)
+        return self.policy.residual_call(evaluation, passes, self.position, reason, host.again)
 
     def with_fewer_keys(
         self, name: str, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]

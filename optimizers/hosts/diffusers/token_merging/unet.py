@@ -10,14 +10,12 @@ from torch import Tensor
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging.policy import counted
-from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
+from ....token_merging.unet_policy import CallState, UNetMergingPolicy
 from ..host import Host
 from ..network_calls import tensor_given
 from ..patches import Patches, current
 from ..unet import ModuleBlock, image_attention
 from .denoiser import Forward, PipelineTokenMerging
-
-_MASK = "an attention mask over the image was given, and merged tokens have no place in it"
 
 
 class PipelineUNetTokenMerging(PipelineTokenMerging):
@@ -64,7 +62,6 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
-        policy = self.policy
 
         @functools.wraps(forward)
         def reduced(
@@ -73,27 +70,13 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             attention_mask: Tensor | None = None,
             **options: object,
         ) -> object:
+            def attend(tokens: Tensor, keys: Tensor | None) -> object:
+                return forward(tokens, encoder_hidden_states=keys, attention_mask=attention_mask, **options)
+
             if not self.active or encoder_hidden_states is not None:
-                given = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": attention_mask}
-                return forward(hidden_states, **given, **options)
-            size = block.size(self._latent)
-            reduction = policy.reduction(block, hidden_states, size, self._state)
-            if reduction is not None and attention_mask is not None:
-                self.activity.fall_back(_MASK)
-                reduction = None
-            if reduction is not None and policy.other_layers:  # else nobody asks, and it would hold memory
-                self._state.reductions[block.number] = reduction
-            if reduction is None or not policy.settings.merge_attn:
-                return forward(hidden_states, attention_mask=attention_mask, **options)
-            self.activity.use(block.name, reduction.tokens, reduction.kept)
-
-            def fewer() -> object:
-                keys = reduction.reduce(hidden_states)
-                if not reduction.shrinks_queries:
-                    return forward(hidden_states, encoder_hidden_states=keys, **options)
-                return restored_output(reduction, forward(keys, **options), self.activity)
-
-            return self._state.attend(block.name, hidden_states, lambda: forward(hidden_states, **options), fewer)
+                return attend(hidden_states, encoder_hidden_states)
+            size, masked = block.size(self._latent), attention_mask is not None
+            return self.policy.around_attention(block, hidden_states, size, self._state, masked, attend)
 
         return reduced
 
@@ -102,11 +85,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
         @functools.wraps(forward)
         def merged(hidden_states: Tensor, *args: object, **options: object) -> object:
-            reduction = self._state.reductions.get(block.number) if self.active else None
-            if reduction is None or not reduction.shrinks_queries:
-                return forward(hidden_states, *args, **options)
-            self.activity.use(block.name, reduction.tokens, reduction.kept)
-            return restored_output(reduction, forward(reduction.reduce(hidden_states), *args, **options), self.activity)
+            return self._state.around_layer(block, hidden_states, lambda tokens: forward(tokens, *args, **options))
 
         return merged
 
