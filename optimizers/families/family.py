@@ -109,7 +109,7 @@ class Family:
         traced_in_parts: whether Python around the blocks of ComfyUI's network looks at values, which ends a graph of
             torch.compile: its blocks alone are compiled then.
         protected: for int8: regular expressions of layers that stay in floating point, with the reason; those that many
-            families share are in ``protected.py``.
+            families share are in ``quantization/layers.py``.
         full_precision: for Model Precision: parts of the names, with a dot before, of layers that the network hands
             fp32 in any dtype.
         full_precision_if: further parts, each after the attribute of the network that must be true.

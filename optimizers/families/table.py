@@ -6,8 +6,7 @@ A record comes before others whose packages hold its classes. ComfyUI is that of
 from __future__ import annotations
 
 from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
-from .notes import EVERY_FRAME, NEWER, SELF_ATTENTION
-from .videos import OTHER_WAN, VIDEOS
+from .videos import EVERY_FRAME, OTHER_WAN, SELF_ATTENTION, VIDEOS
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
@@ -17,6 +16,7 @@ _OMNIGEN_ATTENTION = AttentionLayer(
 _OMNIGEN_PROTECTED = ((r"^ref_image_patch_embedder$|_norm\d\.linear$", "it embeds or modulates"),)
 _QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
+_NEWER = "read in ComfyUI 0.38 and not run by the tests of ComfyUI 0.30, which does not have it"
 _NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
 _THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
 _KEPT_REFERENCES = "tokens of reference images all stay"
@@ -93,7 +93,7 @@ FAMILIES: tuple[Family, ...] = (
             before=("ref_latents",),
             segments=True,
             patch=(),
-            note=f"{_KEPT_REFERENCES}; {NEWER}",
+            note=f"{_KEPT_REFERENCES}; {_NEWER}",
         ),
         attention=(AttentionLayer("comfy.ldm.qwen_image21.model.Attention", (_QKV,)),),
         traced_in_parts=True,

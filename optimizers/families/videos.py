@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .family import IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
-from .notes import EVERY_FRAME, SELF_ATTENTION
+
+EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
+SELF_ATTENTION = "self-attention; attention to the text is left alone"
 
 _FULL_PRECISION = ("patch_embedding",)
 _PROTECTED = ((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),)

@@ -1,13 +1,49 @@
-"""The network's outputs in earlier evaluations, and forecasts made of them."""
+"""The network's outputs in earlier evaluations, and forecasts made of them: weights, so that a test of one is free.
+
+Two quantities are in use: the prediction of the picture without noise (``denoised``, D), and that of the noise
+(``noise``, (x - D) / sigma). Positions are numbers of steps; 3.5 lies between the fourth and the fifth noise level.
+With differences of the outputs as derivatives, TaylorSeer's first order (arXiv 2503.06923) and FoCa's predictor with
+its corrector (arXiv 2508.16211) are ``linear``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from .forecasts import FORECASTS, NOISE, Forecast, lagrange
+DENOISED, NOISE = "denoised", "noise"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A polynomial through the last ``points`` evaluations; its error grows with the distance to this power."""
+
+    quantity: str
+    points: int
+
+
+def lagrange(positions: Sequence[float], target: float) -> list[float]:
+    """Return the weights of the polynomial through all points."""
+    weights = []
+    for here in positions:
+        weight = 1.0
+        for other in positions:
+            if other != here:
+                weight *= (target - other) / (here - other)
+        weights.append(weight)
+    return weights
+
+
+FORECASTS = {
+    "hold": Forecast(DENOISED, 1),
+    "hold_noise": Forecast(NOISE, 1),
+    "linear": Forecast(DENOISED, 2),
+    "linear_noise": Forecast(NOISE, 2),
+}
+"""All forecasts by name. ``auto`` chooses by the error that each would have had in the computed steps."""
 
 KEPT = max(forecast.points for forecast in FORECASTS.values())
 """How many evaluations are kept: as many as the widest forecast needs."""
@@ -101,6 +137,47 @@ class History:
     def bytes(self, latents: bool = True) -> int:
         """Return the memory of the kept tensors; ``latents``: whether to count the latents, which passes share."""
         return sum(entry.denoised.nbytes + latents * entry.latent.nbytes for entry in self.evaluations)
+
+
+class Passes:
+    """The histories of all passes of a run, where other code reads single passes: each is forecast by itself.
+
+    A slot is the place of a call for passes among those of an evaluation.
+    """
+
+    def __init__(self) -> None:
+        self._slots: list[list[History | None]] = []
+
+    def can(self, method: str, slot: int, present: Sequence[bool]) -> bool:
+        """Return whether the passes of a call can be forecast: the same ones were computed often enough."""
+        if slot >= len(self._slots):
+            return False
+        histories = self._slots[slot]
+        return [history is not None for history in histories] == list(present) and all(
+            history is None or history.can(FORECASTS[method]) for history in histories
+        )
+
+    def forecast(self, method: str, slot: int, place: Place, latent: Tensor) -> list[Tensor]:
+        """Return the forecast of each pass, in the dtype of ``latent``; zeros for those that are not there."""
+        return [
+            torch.zeros_like(latent) if history is None else history.forecast(method, place, latent).to(latent.dtype)
+            for history in self._slots[slot]
+        ]
+
+    def keep(self, slot: int, place: Place, latent: Tensor, outputs: Sequence[Tensor | None]) -> None:
+        """Keep the outputs of the passes of a call; None for those that are not there. ``latent`` is float32."""
+        while len(self._slots) <= slot:
+            self._slots.append([])
+        histories = self._slots[slot]
+        if [history is not None for history in histories] != [output is not None for output in outputs]:
+            histories[:] = [None if output is None else History() for output in outputs]
+        for history, output in zip(histories, outputs, strict=True):
+            if history is not None and output is not None:
+                history.add(Evaluation(place, latent, output.float().clone()))
+
+    def bytes(self) -> int:
+        """Return the memory of the kept outputs; latents are held elsewhere too."""
+        return sum(history.bytes(latents=False) for slot in self._slots for history in slot if history is not None)
 
 
 def _weights(known: Sequence[Evaluation], place: Place) -> list[float]:

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from .budget import Budget, Distances, ErrorRate
-from .forecasts import FORECASTS
-from .history import Evaluation, History, Place
+from .history import FORECASTS, Evaluation, History, Place
 from .outcome import Outcome
 from .parts import Split, rms, stream_rms, undivided
 from .samplers import calibration_of, sampler_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...core.choices import CHOICES
 from ...core.phrases import phrase
 from ...core.settings import Settings, choice, number
-from .forecasts import FORECASTS
+from .history import FORECASTS
 
 BUDGETS = {name: choice.limit for name, choice in CHOICES.items()}
 """Budgets with a name: how far the picture may move, as a share of what another seed changes."""

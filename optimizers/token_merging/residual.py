@@ -22,8 +22,7 @@ from torch import Tensor
 from ...core.devices import is_compiling, is_out_of_memory
 from .full_steps import FullSteps
 from .method import Reduction
-from .outcome import Outcome
-from .stored import Place, Store, Stored
+from .stored import Place, ResidualCounts, Store, Stored
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
@@ -73,7 +72,7 @@ class Residuals:
 
     def __init__(self, allocating: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self.allocating = allocating
-        self.outcome, self.store = Outcome(), Store()
+        self.counts, self.store = ResidualCounts(), Store()
         self._kept: dict[Hashable, _Kept] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
         self._drifts: list[Tensor] = []
@@ -121,7 +120,7 @@ class Residuals:
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
-        self.outcome.left_out[reason] = None
+        self.counts.left_out[reason] = None
 
     def give_up(self, reason: str) -> None:
         """Drop everything, and keep nothing more in this run."""
@@ -144,12 +143,12 @@ class Residuals:
         call = self._open.pop(get_ident(), None)
         if call is None:
             return
-        self.outcome.small.update(call.small)
+        self.counts.small.update(call.small)
         if not call.visits:
             return
-        self.outcome.full += call.full
-        self.outcome.added += not call.full
-        if call.missed and not self._given_up and not self.outcome.left_out:
+        self.counts.full += call.full
+        self.counts.added += not call.full
+        if call.missed and not self._given_up and not self.counts.left_out:
             self.leave_out(NEVER_MEASURED)  # where all was dropped, the reason is known
         made, call.made = call.made, {}
         for place in () if call.last else tuple(made):
@@ -188,12 +187,12 @@ class Residuals:
         """Return what the run came to, in words."""
         self.settle()
         self._read()
-        return self.outcome.lines(self.store)
+        return self.counts.lines(self.store)
 
     def _read(self) -> None:
         # Devices are waited for here, once, and not in the steps. Of an evaluation that is made again they may be NaN.
         found = (float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts))
-        self.outcome.drifts += filter(math.isfinite, found)
+        self.counts.drifts += filter(math.isfinite, found)
         self._drifts.clear()
 
     def _full_steps(self, levels: Sequence[float], share: float) -> FullSteps:

@@ -9,7 +9,7 @@ from math import isqrt
 from ...core.choices import CHOICES
 from ...core.phrases import Phrase, phrase
 from ...optimizers.step_reuse.samplers import FEWEST_STEPS
-from ...optimizers.token_merging.automatic import minimum_tokens
+from ...optimizers.token_merging.methods import minimum_tokens
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.expectation.expect import Range, prior
 from ...workbench.recipe import Step

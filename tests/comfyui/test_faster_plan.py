@@ -167,7 +167,7 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
-    from paceline.optimizers.token_merging.automatic import Automatic
+    from paceline.optimizers.token_merging.methods import Automatic
     from paceline.server.built_in_presets import Machine
     from paceline.server.faster import plan as server
 

@@ -23,7 +23,7 @@ def with_residual(studio, model=None, **settings):
 
 
 def outcome(model):
-    return policy(model).residuals.outcome
+    return policy(model).residuals.counts
 
 
 def policy(model):

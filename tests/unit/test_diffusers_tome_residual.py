@@ -44,7 +44,7 @@ def test_it_is_much_closer_and_nothing_stays(name: str, settings: Any) -> None:
             pictures.append(picture(pipeline, steps=STEPS))
             text, kept = said(pipeline), residuals(pipeline)
     assert distance(pictures[1], plain) < distance(pictures[0], plain) / 2
-    full, added = kept.outcome.full, kept.outcome.added
+    full, added = kept.counts.full, kept.counts.added
     assert full in (2, 3) and added >= 5 and kept.store.most > 0
     assert f"residual: {full} of {full + added} model calls computed attention both ways" in text
     assert "from one full step to the next the difference changed by" in text and "left out" not in text
@@ -89,7 +89,7 @@ def test_other_prompts_are_measured_anew() -> None:
     found = []
     for more in ({}, options):
         picture(pipeline, steps=STEPS, **more)
-        found.append(residuals(pipeline).outcome.full)
+        found.append(residuals(pipeline).counts.full)
     assert found == [3, 4]
 
 
@@ -101,7 +101,7 @@ def test_two_passes_in_two_calls_each_have_their_own() -> None:
     plain = picture(pipeline, **options)
     optimize(pipeline.pipe, TokenMerging(**FEWER), ReuseSteps(budget=0.0))
     assert distance(picture(pipeline, **options), plain) < 0.05
-    outcome = residuals(pipeline).outcome
+    outcome = residuals(pipeline).counts
     assert (outcome.full, outcome.added) == (6, 10) and not outcome.left_out
 
 

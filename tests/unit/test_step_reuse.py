@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers.hosts.comfyui.step_reuse_run import ReuseRun
-from paceline.optimizers.step_reuse.forecasts import FORECASTS, lagrange
-from paceline.optimizers.step_reuse.history import Evaluation, History, Place
-from paceline.optimizers.step_reuse.passes import Passes
+from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, Place, lagrange
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.samplers import SAMPLERS
 from paceline.optimizers.step_reuse.settings import StepReuseSettings

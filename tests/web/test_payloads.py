@@ -141,7 +141,7 @@ def loaded() -> None:
 def profiled() -> dict[str, Any]:
     """Return what the page is shown of a profile."""
     from paceline.nodes.profile import shown_profile
-    from paceline.optimizers.hosts.comfyui.weight_moves import WeightMoves
+    from paceline.optimizers.hosts.comfyui.weights import WeightMoves
     from paceline.server.remedies import Remedy
     from paceline.workbench.comfyui.profiling import Profile
     from paceline.workbench.recipe import Step

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.errors import WrongObject, kind_of
-from .guarding import Guarding
+from ....core.guard import Guard, Spoiled
+from .newer import kept_memory
 from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
-from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
+from .stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, Stack
 from .weights import RunLoads
 
 _GUIDER = "paceline_guider"
@@ -65,6 +68,35 @@ class ModelTarget:
             for event, callback in callbacks.items():
                 clone.add_callback_with_key(event, KEY, callback)
         return clone
+
+
+class Guarding:
+    """Guards the sampling runs of a MODEL with these techniques; ``Stack.apply_model`` watches each evaluation."""
+
+    def __init__(self, techniques: Sequence[AnyTechnique]) -> None:
+        self._watched = [technique for technique in techniques if technique.policy.approximation]
+
+    def __bool__(self) -> bool:
+        return bool(self._watched)
+
+    def sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+        """Run a sampler, again where an evaluation was spoiled (ComfyUI's SAMPLER_SAMPLE wrapper, our outermost)."""
+        kept = args[2]["model_options"].setdefault("transformer_options", {}).setdefault(RUN, {})
+        what = tuple(technique.policy.approximation for technique in self._watched)
+        guard = kept[GUARD] = Guard(what, kept_memory, can_begin_again=True)
+        try:
+            while True:
+                try:
+                    result = executor(*args, **kwargs)
+                    guard.settle()
+                    return result
+                except Spoiled:
+                    guard.begin_again()
+        finally:
+            del kept[GUARD]
+            if guard.faults:
+                for technique in self._watched:
+                    technique.runs.add(Activity(faults=dict(guard.faults)))
 
 
 def first_of(patcher: Patcher) -> Patcher:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -23,7 +23,6 @@ from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Function
 from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
-from .call_shapes import shapes_of
 from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce
 from .runs import RunLog
@@ -212,7 +211,7 @@ class Stack:
     ) -> Any:
         arguments = list(args)
         options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
-        call = ModelCall(executor.class_obj, arguments[1], options, shapes_of(arguments, kwargs), techniques)
+        call = ModelCall(executor.class_obj, arguments[1], options, _shapes_of(arguments, kwargs), techniques)
         call.evaluation, call.again = evaluation, again
         exactly = evaluation is not None and evaluation.known.exact
         if evaluation is not None and len(arguments) > 4 and arguments[4]:
@@ -266,3 +265,25 @@ class Stack:
 def _report(techniques: list[AnyTechnique]) -> None:
     for report in dict.fromkeys(technique.report for technique in techniques):
         report()
+
+
+def _shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return sizes of the arguments of ``BaseModel.apply_model`` by name, see ``ModelCall.shapes``."""
+    named = [*zip(("x", "t", "c_concat", "c_crossattn"), args, strict=False), *kwargs.items()]
+    shapes = {place: size for name, value in named for place, size in _sizes(name, value)}
+    streams = kwargs.get("latent_shapes") or ()
+    if len(streams) > 1:  # packed; the network gets them one by one
+        for index, stream in enumerate(streams):
+            shapes[f"x[{index}]" if index else "x"] = (args[0].shape[0], *stream[1:])
+    return shapes
+
+
+def _sizes(name: str, value: object) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if hasattr(value, "shape"):
+        yield name, tuple(value.shape)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _sizes(f"{name}[{index}]", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _sizes(f"{name}.{key}", item)

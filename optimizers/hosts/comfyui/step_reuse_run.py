@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...step_reuse.passes import Passes
+from ...step_reuse.history import Passes
 from ...step_reuse.rule import Action, Rule
 from .evaluations import taking_part
 

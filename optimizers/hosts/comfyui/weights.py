@@ -1,9 +1,10 @@
-"""Watches how ComfyUI loads a MODEL's weights before its runs."""
+"""What moving a MODEL's weights costs its runs, why they are moved again, and what helps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,13 +14,79 @@ from ....core.technique import COMPILATION, find
 from .protocols import Executor, ModelPatcher
 from .reporting import send
 from .stack import KEY, AnyTechnique
-from .weight_moves import SECOND_COPY, WeightMoves
 
 LOADING_EVENT = "paceline.loading"
 """Websocket event: a run has loaded weights for so many seconds. The page makes it a part of its own."""
 
-_LEAST_SECONDS = 0.1
 _WATCH = "paceline_weights"
+
+GIB = 2**30
+
+SECOND_COPY = (
+    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
+    "--disable-dynamic-vram)"
+)
+"""Said of everything that was loaded once more to be compiled."""
+
+_LEAST_SECONDS, _LEAST_SHARE = 0.1, 0.02
+"""Shorter times, and smaller shares of a run, are not worth a sentence."""
+
+_LEAST_MISSING = 0.05
+"""Share of the weights: a network may have some that a run does not use, which dynamic VRAM leaves where they are."""
+
+_SMALLER = "Quantize int8, or a file in fewer bits, makes the model smaller"
+
+
+@dataclass(frozen=True)
+class WeightMoves:
+    """The weights of a model in two runs, one after the other.
+
+    Attributes:
+        first, again: seconds before the first step in the first run, and in the second.
+        resident, total: bytes on the device at the end of the runs, and of all weights.
+        dynamic: whether the host moves single weights as they are needed.
+        others: the models that were on the device in its place before the second run.
+        second_copy: whether the network is a second copy, made to be compiled.
+    """
+
+    first: float
+    again: float
+    resident: int
+    total: int
+    dynamic: bool = False
+    others: tuple[str, ...] = ()
+    second_copy: bool = False
+
+    def lines(self, run_seconds: float) -> Iterator[str]:
+        """Yield what is worth saying beside a run of so many seconds."""
+        if self._matters(self.first, run_seconds):
+            yield f"loading weights before the first step took {self.first:.3g} s of {run_seconds:.3g} s"
+        if self._matters(self.again, run_seconds):
+            yield f"the next run loaded weights again, for {self.again:.3g} s: {self.why()}"
+        missing = self.total - self.resident
+        if missing > _LEAST_MISSING * self.total:
+            how = "dynamic VRAM moves them" if self.dynamic else "they are moved"
+            yield (
+                f"{missing / GIB:.3g} of {self.total / GIB:.3g} GiB of weights do not fit on the device, "
+                f"and {how} again in each step: {_SMALLER}"
+            )
+
+    def why(self) -> str:
+        """Return why they are loaded again, and what helps."""
+        if self.second_copy:
+            return (
+                "Compile UNet has made a second copy of them, and both do not fit. Start ComfyUI with "
+                "--disable-dynamic-vram, or take Compile UNet off"
+            )
+        if self.others:
+            return f"{', '.join(self.others)} took their place on the device. {_SMALLER}, so that both fit"
+        if self.total - self.resident > _LEAST_MISSING * self.total:
+            return f"they do not fit on the device. {_SMALLER}"
+        return "ComfyUI does not tell why"
+
+    @staticmethod
+    def _matters(seconds: float, run_seconds: float) -> bool:
+        return seconds >= max(_LEAST_SECONDS, _LEAST_SHARE * run_seconds)
 
 
 class RunLoads:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ....core.calls import Args, Kwargs
-from ...step_reuse.passes import Passes
+from ...step_reuse.history import Passes
 from ...step_reuse.rule import Action, Rule
 from .models import Halves, WebUIModel
 from .protocols import Denoiser, Processing

@@ -39,7 +39,7 @@ def test_it_is_the_difference_of_the_last_full_step(studio, zoo, name):
     assert close(found, sample(name, with_override(zoo(name), by_hand(name)), steps=8))
     assert not close(found, sample(name, studio.tome(zoo(name), **HALVES), steps=8))
     (technique,) = model.get_attachment("paceline").techniques
-    outcome = technique.policy.residuals.outcome
+    outcome = technique.policy.residuals.counts
     assert (outcome.full, outcome.added) == (3, 5) and not outcome.left_out and outcome.drifts
 
 

@@ -9,8 +9,8 @@ from ....compilation.settings import CompileSettings
 from .. import protocols
 from ..controlnet import moved_to, require_controlnet
 from ..weight_clone import second_module
-from ..weight_moves import SECOND_COPY
 from ..weight_swap import unload
+from ..weights import SECOND_COPY
 from .methods import CompileMethods
 
 

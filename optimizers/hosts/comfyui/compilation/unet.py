@@ -32,9 +32,8 @@ from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..protocols import BaseModel, ModelPatcher
 from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall
-from ..weight_moves import SECOND_COPY
+from ..weights import SECOND_COPY
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
-from .parts import with_parts_as_numbers, with_parts_as_text
 from .refusals import FOREIGN_COMPILE, refusal, without_dynamic_vram
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
@@ -44,6 +43,9 @@ _BLOCKS_ONLY = "its blocks alone, because torch.compile cannot trace ComfyUI's n
 # Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
 # compiled code without these; only patches read them.
 _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
+
+_PARTS = "cond_or_uncond"
+"""The option that says which part of the prompt each part of the batch is of."""
 
 
 def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
@@ -154,7 +156,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         how = self.policy.how
         if self.by_blocks:
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
-        forward = with_parts_as_numbers(getattr(network, _forward(network)))
+        forward = _with_parts_as_numbers(getattr(network, _forward(network)))
         function = self._compiler.function(forward, network, how, self.title, text=2, guard_weights=True)
         return CompiledNetwork(function)
 
@@ -166,7 +168,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
                 yield block, BLOCK_CALL, function
         else:
             ordered = partial(first_channels_last, compiled) if self.policy.how.channels_last else compiled
-            yield network, _forward(network), with_parts_as_text(ordered)
+            yield network, _forward(network), _with_parts_as_text(ordered)
 
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
         from comfy.patcher_extension import WrappersMP
@@ -197,6 +199,38 @@ def _some_places(network: torch.nn.Module) -> list[int]:
 
 def _forward(network: torch.nn.Module) -> str:
     return "_forward" if hasattr(network, "_forward") else "forward"
+
+
+def _with_parts_as_text(function: Function) -> Function:
+    """Return a function that hands on the parts of the batch as a text, which compiled code takes as it is.
+
+    torch takes numbers that have changed before as unknown: patches that look for the negative prompt would not see it.
+    """
+
+    def written(value: object) -> object:
+        if isinstance(value, dict) and isinstance(value.get(_PARTS), list):
+            return {**value, _PARTS: " ".join(map(str, value[_PARTS]))}
+        return value
+
+    def call(*args: object, **kwargs: object) -> object:
+        return function(*map(written, args), **{name: written(value) for name, value in kwargs.items()})
+
+    return call
+
+
+def _with_parts_as_numbers(function: Function) -> Function:
+    """Return a function that is compiled with `_with_parts_as_text` around it."""
+
+    def read(value: object) -> object:
+        if type(value) is dict and isinstance(value.get(_PARTS), str):
+            value = value.copy()
+            value[_PARTS] = [int(part) for part in value[_PARTS].split()]
+        return value
+
+    def call(*args: object, **kwargs: object) -> object:
+        return function(*[read(value) for value in args], **{name: read(value) for name, value in kwargs.items()})
+
+    return call
 
 
 @contextmanager

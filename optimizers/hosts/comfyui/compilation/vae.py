@@ -7,7 +7,7 @@ from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
 from ..protocols import VAE
 from ..vae import describe_vae, moved_to, require_vae
-from ..weight_moves import SECOND_COPY
+from ..weights import SECOND_COPY
 from .methods import CompileMethods
 from .refusals import without_dynamic_vram
 
