@@ -7,7 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
-from ..optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet, compilable
+from ..optimizers.hosts.comfyui.compilation.controlnet import compile_controlnet
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.protocols import ControlNet
 from .common import Made
@@ -37,6 +37,5 @@ class PacelineCompileControlNet(CompileNode):
     @classmethod
     def technique(cls, control_net: ControlNet, **settings: Any) -> Made:
         how = network_settings(**settings)
-        control_net, notes = compilable(control_net)
-        technique = CompileControlNet(control_net, how, node_compiler(), notes)
+        control_net, technique = compile_controlnet(control_net, how, node_compiler())
         return ControlNetTarget(control_net), technique

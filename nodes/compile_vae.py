@@ -7,7 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
-from ..optimizers.hosts.comfyui.compilation.vae import CompileVAE, compilable
+from ..optimizers.hosts.comfyui.compilation.vae import compile_vae
 from ..optimizers.hosts.comfyui.protocols import VAE
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .common import Made
@@ -48,6 +48,5 @@ class PacelineCompileVAE(CompileNode):
     @classmethod
     def technique(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> Made:
         how = network_settings(**settings)
-        vae, notes = compilable(vae)
-        technique = CompileVAE(vae, how, node_compiler(), compile_encoder, compile_decoder, notes)
+        vae, technique = compile_vae(vae, how, node_compiler(), compile_encoder, compile_decoder)
         return VAETarget(vae), technique

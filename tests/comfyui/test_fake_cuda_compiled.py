@@ -13,9 +13,9 @@ from compiled_models import state
 from paceline.core.technique import attach
 from paceline.optimizers.compilation.compiler import Compiler
 from paceline.optimizers.compilation.settings import NetworkSettings
-from paceline.optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet
+from paceline.optimizers.hosts.comfyui.compilation.controlnet import compile_controlnet
 from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
-from paceline.optimizers.hosts.comfyui.compilation.vae import CompileVAE
+from paceline.optimizers.hosts.comfyui.compilation.vae import compile_vae
 from paceline.optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from paceline.optimizers.hosts.comfyui.method_proxy import stack_on
 from paceline.optimizers.hosts.comfyui.model import ModelTarget
@@ -69,7 +69,7 @@ def test_a_compiled_stack_is_one_graph_and_does_not_wait_for_the_gpu(studio, cal
 @pytest.mark.thorough
 def test_a_compiled_controlnet_does_not_wait_for_the_gpu(studio, call):
     control = checkpoints.smallest_controlnet()
-    control = attach(ControlNetTarget(control), CompileControlNet(control, HOW, Compiler()))
+    control = attach(ControlNetTarget(control), compile_controlnet(control, HOW, Compiler())[1])
     mode, model = fake_cuda.fake_cuda(), checkpoints.smallest_unet()
     fake_cuda.move_network(control.control_model, mode)
     fake_cuda.move_network(model.model, mode)
@@ -93,7 +93,7 @@ def test_a_compiled_controlnet_does_not_wait_for_the_gpu(studio, call):
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_a_compiled_vae_does_not_wait_for_the_gpu(studio, dtype):
     vae = studio.run("PacelineVAEPrecision", vae=vaes.kl(), dtype=dtype, channels_last=True)
-    vae = attach(VAETarget(vae), CompileVAE(vae, HOW, Compiler(), encoder=False, decoder=True, notes=()))
+    vae = attach(VAETarget(vae), compile_vae(vae, HOW, Compiler(), encoder=False, decoder=True)[1])
     with on_fake_cuda(vae) as network:
         decoded(network, {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype])
     compiled = [found for technique in stack_on(vae).techniques for found in getattr(technique.policy, "used", ())]

@@ -18,7 +18,7 @@ from ...attention.backend import Inputs
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
 from ...attention.quickest import OWN
 from ...families import find_family
-from .attention_chain import Attend, add_layer
+from .attention_chain import Attend, Layer, add_layer
 from .attention_owner import SLOT, start_option
 from .model import describe_model, inference_dtype, is_unet
 from .newer import checkpoint_attention_overrides, layers_with_a_preference
@@ -82,7 +82,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             same_by_itself = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name=name)
             activity.skip(HOST_DOES_IT, same_by_itself if quickest is None else SAME_AND_QUICKEST)
             return
-        add_layer(call.transformer_options, self._layer, activity, self._boxed_layer)
+        add_layer(call.transformer_options, Layer(self._layer, self._boxed_layer, activity))
         if quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -23,64 +23,51 @@ Attend = Callable[..., Tensor]
 """Takes the arguments of ``optimized_attention``; an override has the inner function as a first argument."""
 
 
-class AttentionChain:
-    """The layers of one model call, innermost first, and the activities to tell if they are not reached.
+class Layer(NamedTuple):
+    """What one technique does to the attention of a model call.
 
-    ``boxed``: for each layer, what it does with q, k and v in containers, see ``_run_containers``.
+    Attributes:
+        attend: computes a call, given the next function inside; the same object in every call of a technique.
+        boxed: does the same with q, k and v in ComfyUI's containers, and hands containers on; None if it cannot.
+        activity: is told each time another pack's override does not let a call through to us.
+        not_reached: is called then.
     """
+
+    attend: Attend
+    boxed: Attend | None = None
+    activity: Activity | None = None
+    not_reached: Callable[[], None] | None = None
+
+
+class AttentionChain:
+    """The layers of one model call, innermost first."""
 
     def __init__(self, foreign: Attend | None) -> None:
         self.foreign = foreign
-        self.layers: list[Attend] = []
-        self.boxed: list[Attend | None] = []
-        self.activities: list[Activity] = []
-        self.not_reached: list[Callable[[], None]] = []
+        self.layers: list[Layer] = []
         self._taken = 0
 
     def missed(self) -> None:
         self._taken += 1
-        for forget in self.not_reached:
-            forget()
         owner = owner_of(self.foreign)
-        for activity in self.activities:
+        for layer in self.layers:
+            if layer.not_reached is not None:
+                layer.not_reached()
+            if layer.activity is None:
+                continue
             if owner == SPARSE:  # the user has asked for it, and it passes the other calls on to us
-                activity.skip(f"call {self._taken}", f"{owner} computed them")
+                layer.activity.skip(f"call {self._taken}", f"{owner} computed them")
             else:
-                activity.fall_back(f"{owner} computed the call itself")
+                layer.activity.fall_back(f"{owner} computed the call itself")
 
 
-def add_layer(
-    transformer_options: Options,
-    layer: Attend,
-    activity: Activity | None,
-    boxed: Attend | None = None,
-    not_reached: Callable[[], None] | None = None,
-) -> None:
-    """Put ``layer``, the same object in every call of a technique, around those that are in the chain already.
-
-    ``activity`` is told, and ``not_reached`` called, each time another pack's override does not let a call through to
-    us. ``boxed`` does the same
-    as ``layer`` with q, k and v in ComfyUI's containers, and hands containers on.
-    """
+def add_layer(transformer_options: Options, layer: Layer, innermost: bool = False) -> None:
+    """Put ``layer`` around those that are in the chain already; ``innermost``: in the place of ComfyUI's function."""
     chain = transformer_options.get(_CHAIN)
     if chain is None:
         chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
         transformer_options[SLOT] = _run
-    chain.layers.append(layer)
-    chain.boxed.append(boxed)
-    if activity is not None:
-        chain.activities.append(activity)
-    if not_reached is not None:
-        chain.not_reached.append(not_reached)
-
-
-def add_innermost(transformer_options: Options, layer: Attend, boxed: Attend | None = None) -> None:
-    """Put ``layer`` inside of all others, in the place of ComfyUI's own function; no activity is told."""
-    if transformer_options.get(_CHAIN) is None:
-        add_layer(transformer_options, layer, None, boxed)
-    else:
-        transformer_options[_CHAIN].layers.insert(0, layer)
-        transformer_options[_CHAIN].boxed.insert(0, boxed)
+    chain.layers.insert(0 if innermost else len(chain.layers), layer)
 
 
 @cache
@@ -99,8 +86,8 @@ def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:
     chain: AttentionChain = options[_CHAIN]
     inside = func
     for layer in chain.layers[:-1]:
-        inside = partial(layer, inside)
-    outermost = chain.layers[-1]
+        inside = partial(layer.attend, inside)
+    outermost = chain.layers[-1].attend
     if chain.foreign is None:
         return outermost(inside, *args, **kwargs)
     reached = False
@@ -132,11 +119,11 @@ def _run_containers(*args: Any, **kwargs: Options) -> Tensor:
         result: Tensor = takes_containers(*args, **kwargs)
         chain.missed()
         return result
-    boxed = [layer for layer in chain.boxed if layer is not None]
+    boxed = [layer.boxed for layer in chain.layers if layer.boxed is not None]
     if chain.foreign is None and len(boxed) == len(chain.layers):
         inside: Attend = _from_containers
-        for layer in boxed:
-            inside = partial(layer, inside)
+        for attend in boxed:
+            inside = partial(attend, inside)
         return inside(*args, **kwargs)
     q, k, v = (container.take() for container in args[:3])
     return _run(attention.optimized_attention.__wrapped__, q, k, v, *args[3:], **kwargs)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.shadow import Shadows
-from ..attention_chain import Attend, add_innermost
+from ..attention_chain import Attend, Layer, add_layer
 from ..protocols import Options
 
 _OPERATORS = (
@@ -148,7 +148,7 @@ def _names_in(function: object) -> tuple[str, ...]:
 def in_options(options: Options) -> None:
     """Let the attention of a model call be an operator, innermost of what is done to it."""
     if not traceable():
-        add_innermost(options, _as_operator)
+        add_layer(options, Layer(_as_operator), innermost=True)
 
 
 def in_layers(network: Module, shadows: Shadows) -> None:

@@ -33,18 +33,26 @@ _REFUSED = {
 _BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
 
 
-def compilable(vae: VAE) -> tuple[VAE, tuple[str, ...]]:
-    """Return a VAE that can be compiled, ``vae`` itself if possible, and in sentences what was done for that.
+def compile_vae(
+    vae: VAE, how: CompileSettings, compiler: Compiler, encoder: bool, decoder: bool
+) -> tuple[VAE, CompileMethods]:
+    """Return a VAE that can be compiled, ``vae`` itself if possible, and the technique for it.
 
-    Raises `UnsupportedModel` if it cannot be compiled, or cannot be loaded without dynamic VRAM.
+    Raises `InvalidSetting` if neither encoding nor decoding is to be compiled, `UnsupportedModel` if it cannot be
+    compiled, or cannot be loaded without dynamic VRAM.
     """
-    require_compilable(vae)
-    if not vae.patcher.is_dynamic():
-        return vae, ()
-    return moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
+    if not encoder and not decoder:
+        raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
+    _require_compilable(vae)
+    notes: tuple[str, ...] = ()
+    if vae.patcher.is_dynamic():
+        vae, notes = moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
+    methods = ("decode",) * decoder + ("encode",) * encoder
+    parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
+    return vae, CompileMethods("Compile VAE", how, methods, compiler, notes, parts)
 
 
-def require_compilable(vae: VAE) -> None:
+def _require_compilable(vae: VAE) -> None:
     """Raise `UnsupportedModel` unless torch.compile can do something for the VAE's network."""
     require_vae(vae)
     network = vae.first_stage_model
@@ -55,20 +63,3 @@ def require_compilable(vae: VAE) -> None:
         reason = _TILES
     if reason is not None:
         raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")
-
-
-class CompileVAE(CompileMethods):
-    """Compile VAE on one VAE, which is read for its class only.
-
-    Raises `InvalidSetting` if neither encoding nor decoding is to be compiled, `UnsupportedModel` if it cannot be.
-    """
-
-    def __init__(
-        self, vae: VAE, how: CompileSettings, compiler: Compiler, encoder: bool, decoder: bool, notes: tuple[str, ...]
-    ) -> None:
-        if not encoder and not decoder:
-            raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
-        require_compilable(vae)
-        methods = ("decode",) * decoder + ("encode",) * encoder
-        parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
-        super().__init__("Compile VAE", how, methods, compiler, notes, parts)

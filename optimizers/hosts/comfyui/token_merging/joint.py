@@ -23,7 +23,7 @@ from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
 from ....token_merging.residual import ResidualCall, where_kept
-from ..attention_chain import Attend, add_innermost, add_layer, calling
+from ..attention_chain import Attend, Layer, add_layer, calling
 from ..evaluations import evaluation_wrappers, residual_call
 from ..model import describe_model
 from ..newer import checkpoint_attention_overrides, kept_memory, preferred_everywhere
@@ -96,10 +96,11 @@ class ComfyJointTokenMerging(Scheduled):
         if residual is not None:
             call.cleanup.callback(self.policy.residuals.settle)
         # To compute a call both ways, what its containers hold must outlive the first.
-        add_layer(call.transformer_options, self._layer, activity, self._boxed_layer if residual is None else None)
+        boxed = self._boxed_layer if residual is None else None
+        add_layer(call.transformer_options, Layer(self._layer, boxed, activity))
         if self._preferred is not None:  # ComfyUI itself leaves it out wherever there is an override
-            layer = calling(self._preferred)
-            add_innermost(call.transformer_options, layer, layer)
+            preferred = calling(self._preferred)
+            add_layer(call.transformer_options, Layer(preferred, preferred), innermost=True)
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
         return (*super().wrappers(), *(evaluation_wrappers() if self.policy.keeps else ()))

@@ -16,7 +16,7 @@ from .....core.shadow import Shadows
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.residual import where_kept
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
-from ..attention_chain import Attend, add_layer
+from ..attention_chain import Attend, Layer, add_layer
 from ..evaluations import evaluation_wrappers, residual_call
 from ..model import describe_model
 from ..newer import kept_memory
@@ -91,7 +91,7 @@ class ComfyUNetTokenMerging(Scheduled):
         options[STATE] = state
         state.residual = residual_call(policy, call, position)
         if state.residual is not None:
-            add_layer(options, self._layer, None, not_reached=state.forget_next)
+            add_layer(options, Layer(self._layer, not_reached=state.forget_next))
             call.cleanup.callback(policy.residuals.settle)
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
