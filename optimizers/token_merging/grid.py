@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.errors import require_integer
 from .counter_random import choices
 
 LARGEST_STRIDE = 64
@@ -56,16 +55,13 @@ def partition_tokens(
     Rows and columns that no full cell covers hold sources only. Cells are ``sx`` columns by ``sy`` rows. ``offsets``:
     int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its cell,
     ``row * sx + column``, by default the top-left token; see `random_offsets`. With a leading axis for several blocks,
-    the partition has it too. Raises `InvalidSetting` if a size is not a positive integer, or there is not one offset
-    per cell.
+    the partition has it too.
     """
-    check_grid(height, width, sx, sy)
     rows, columns = height // sy, width // sx
     cell_row = torch.arange(rows, device=device) * sy
     cell_column = torch.arange(columns, device=device) * sx
     destinations = (cell_row[:, None] * width + cell_column).reshape(rows * columns)
     if offsets is not None:
-        require_integer("number of offsets", offsets.shape[-1], rows * columns, rows * columns)
         offset_row = torch.div(offsets, sx, rounding_mode="floor")
         destinations = destinations + offset_row * width + (offsets - offset_row * sx)
     tokens = height * width
@@ -89,18 +85,7 @@ def random_offsets(
     """Choose each cell's destination at random, as a pure function of the arguments, for `partition_tokens`.
 
     Returns int64 ``[(height // sy) * (width // sx)]``, for several blocks ``[blocks, ...]``, in ``[0, sx * sy)``; seed,
-    step, block and device as in `choices`. Raises `InvalidSetting` if a size is not a positive integer.
+    step, block and device as in `choices`.
     """
-    check_grid(height, width, sx, sy)
     cells = (height // sy) * (width // sx)
     return choices(cells, sx * sy, seed=seed, step=step, block=block, device=device)
-
-
-def check_grid(height: int, width: int, sx: int, sy: int) -> None:
-    """Raise InvalidSetting unless the image and its cells have positive whole sizes."""
-    for name, value in (("height", height), ("width", width)):
-        # A symbolic size while `torch.compile` traces dynamic shapes is no `int`.
-        if not isinstance(value, torch.SymInt):
-            require_integer(name, value, 1, 2**31)
-    require_integer("sx", sx, 1, LARGEST_STRIDE)
-    require_integer("sy", sy, 1, LARGEST_STRIDE)

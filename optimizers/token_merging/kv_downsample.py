@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.errors import InvalidSetting, require_number
+from ...core.errors import InvalidSetting
 from ...core.phrases import translatable
 from .method import BlockCall, Reduction
 
@@ -73,7 +73,7 @@ class KVDownsampling(Reduction):
     def reduce(self, x: Tensor) -> Tensor:
         """Leave out rows and columns of keys and values; ``x`` itself if nothing is left out.
 
-        Raises `InvalidSetting` if ``x`` has another number of tokens, or the ratio is out of range.
+        Raises `InvalidSetting` if ``x`` has another number of tokens.
         """
         if x.shape[1] != self.tokens:
             raise InvalidSetting(f"There are {x.shape[1]} tokens, but {self.height} x {self.width} places.")
@@ -107,7 +107,6 @@ def downsampled_side(side: int, ratio: float) -> int:
 
 
 def _evenly(side: int, ratio: float) -> int:
-    require_number("ratio", ratio, 0.0, 1.0)
     return max(1, round(side * math.sqrt(1.0 - ratio)))
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.devices import is_compiling
-from ...core.errors import InvalidSetting, require_number
+from ...core.errors import InvalidSetting
 from .grid import Partition
 
 CPU_SCORES = 2**20
@@ -66,11 +66,7 @@ class Matching(NamedTuple):
 
 
 def merge_count(tokens: int, sources: int, ratio: float) -> int:
-    """Return how many tokens are merged away: ``ratio`` of all, but never more than there are sources.
-
-    Raises `InvalidSetting` if ``ratio`` is not a number from 0 to 1.
-    """
-    require_number("ratio", ratio, 0.0, 1.0)
+    """Return how many tokens are merged away: ``ratio`` of all, but never more than there are sources."""
     # Without a destination there is nothing to merge into.
     return 0 if sources >= tokens else min(sources, int(tokens * ratio))
 
@@ -81,20 +77,10 @@ def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
 
     ``metric``: ``[batch, tokens, channels]``, floating point, compared by the cosine of the channels. An all-zero token
     is equally unlike every other; with NaN the matching is still valid. ``ratio``: share of the tokens to merge away, 0
-    to 1. Raises `InvalidSetting` if ``metric`` has another shape or type, or ``ratio`` is out of range.
+    to 1.
     """
     destinations, sources = partition
-    if metric.dim() != 3 or not metric.is_floating_point():
-        raise InvalidSetting(
-            f"The tokens to match have shape {list(metric.shape)} and type {metric.dtype}.",
-            "They must be floating point, [batch, tokens, channels].",
-        )
     batch, tokens, _ = metric.shape
-    if destinations.shape[0] + sources.shape[0] != tokens:
-        raise InvalidSetting(
-            f"There are {tokens} tokens, but the partition is of {destinations.shape[0] + sources.shape[0]} tokens.",
-            "It must be made for the same height and width.",
-        )
     merged_count = merge_count(tokens, sources.shape[0], ratio)
     if merged_count == 0:
         return _identity(batch, tokens, metric.device)

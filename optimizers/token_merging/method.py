@@ -97,7 +97,7 @@ class Reduction(Method):
     @classmethod
     @abstractmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Reduction:
-        """Decide how tokens ``[batch, height * width, channels]`` are reduced; `InvalidSetting` if sizes do not fit."""
+        """Decide how tokens ``[batch, height * width, channels]`` are reduced."""
 
     @classmethod
     def prepare(cls, call: BlockCall, device: torch.device) -> Reduction | None:

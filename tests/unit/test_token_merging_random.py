@@ -10,7 +10,6 @@ import torch
 from cases import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging.counter_random import choices
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
 
@@ -100,19 +99,3 @@ def test_one_destination_per_full_cell(height, width, sx, sy, seed, top_left):
     assert list(zip((row // sy).tolist(), (column // sx).tolist(), strict=True)) == cells
     if top_left:
         assert not (row % sy).any() and not (column % sx).any()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"height": 0}, {"width": -1}, {"height": 2.0}, {"width": True}, {"sx": 0}, {"sy": 65}, {"sx": "2"}]
-)
-def test_bad_sizes_are_refused_in_words(wrong):
-    sizes = {"height": 8, "width": 8, "sx": 2, "sy": 2, **wrong}
-    with pytest.raises(InvalidSetting, match=f"^{next(iter(wrong))} is"):
-        partition_tokens(**sizes)
-    with pytest.raises(InvalidSetting, match=f"^{next(iter(wrong))} is"):
-        random_offsets(**sizes)
-
-
-def test_offsets_of_another_size_are_refused():
-    with pytest.raises(InvalidSetting, match="number of offsets is 9"):
-        partition_tokens(8, 8, offsets=random_offsets(6, 6))
