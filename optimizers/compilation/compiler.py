@@ -17,7 +17,6 @@ from .compiled import CompiledFunction
 from .progress import Observer
 from .settings import CompileSettings
 from .sizes import Sizes
-from .weights import WeightGuards
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
@@ -52,7 +51,7 @@ class Compiler:
         cache: Callable[[], CacheFolder | None] = lambda: None,
         observer: Callable[[str | None], Observer | None] = lambda node_id: None,
     ) -> None:
-        self._cache, self.observer = cache, observer
+        self.cache, self.observer = cache, observer
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
@@ -65,30 +64,6 @@ class Compiler:
         if key not in made:
             made[key] = make()
         return made[key]
-
-    def function(
-        self,
-        function: Function,
-        network: torch.nn.Module,
-        settings: CompileSettings,
-        name: str,
-        *,
-        text: int | None = None,
-        guard_weights: bool = False,
-    ) -> CompiledFunction:
-        """Return a function of a network, compiled.
-
-        ``guard_weights``: whether the function holds the network, whose weights are then guarded as a whole. ``text``
-        as in ``Sizes``.
-        """
-        return CompiledFunction(
-            function,
-            settings,
-            name=name,
-            cache=self._cache(),
-            weights=WeightGuards(network) if guard_weights else None,
-            sizes=Sizes(text),
-        )
 
 
 class CompiledBlocks(CompiledNetwork):
@@ -107,7 +82,9 @@ class CompiledBlocks(CompiledNetwork):
     ) -> None:
         self._alike = alike
         self._by_class = {
-            kind: compiler.function(_call_block, network, settings, f"{name}: {kind.__name__}")
+            kind: CompiledFunction(
+                _call_block, settings, name=f"{name}: {kind.__name__}", cache=compiler.cache(), sizes=Sizes()
+            )
             for kind in dict.fromkeys(map(type, repeated_blocks(network)))
         }
         super().__init__(*self._by_class.values())

@@ -19,15 +19,16 @@ def compiled(small):
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
     class Nothing(Compiler):
-        def function(self, *args, **options):
-            made = super().function(*args, **options)
+        def once(self, owner, key, make):
+            network = super().once(owner, key, make)
+            (made,) = network.functions
 
             def nothing(key, latent, *rest, **more):
                 made._backend.runs += 1
                 return latent
 
-            made._compiled = nothing
-            return made
+            made._compiled = made._compiled or nothing
+            return network
 
     how = NetworkSettings(backend="eager")
     return attach(ModelTarget(small.model), CompileUNet(small.model, how, Nothing()))

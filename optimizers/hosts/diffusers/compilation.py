@@ -7,9 +7,11 @@ from functools import partial
 
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
+from ...compilation.compiled import CompiledFunction
 from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ...compilation.policy import CompilePolicy
 from ...compilation.settings import CompileSettings
+from ...compilation.sizes import Sizes
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .host import Host, PipelineTechnique
 from .patches import Patches, to_channels_last
@@ -40,18 +42,18 @@ class ComponentCompilation(PipelineTechnique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def attach(self, host: Host, patches: Patches) -> None:
-        component, compiler, how = host.component, Compiler(), self.settings
+        component, how = host.component, self.settings
         if how.channels_last:
             to_channels_last(component.part, patches)
         if getattr(how, "regional", False) and component.role != VAE:
             self.policy = CompilePolicy(self.title, how, self._blocks(component))
-            blocks = CompiledBlocks(component.part, how, component.name, compiler)
+            blocks = CompiledBlocks(component.part, how, component.name, Compiler())
             self.policy.use(blocks)
             for block, function in blocks.places(component.part):
                 patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
-            whole = CompiledNetwork(compiler.function(host.inner, component.part, how, self.policy.what))
+            whole = CompiledNetwork(CompiledFunction(host.inner, how, name=self.policy.what, sizes=Sizes()))
             self.policy.use(whole)
             host.inner = partial(self._run, whole, whole)
 

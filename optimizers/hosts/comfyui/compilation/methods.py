@@ -12,9 +12,11 @@ from .....core.activity import Activity
 from .....core.calls import Args, Function, Kwargs
 from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
+from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import CompiledNetwork, Compiler
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
+from ....compilation.sizes import Sizes
 from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .host_attention import BREAK_REMEDIES, in_modules
 from .refusals import refusal
@@ -89,8 +91,8 @@ class CompileMethods(NetworkTechnique):
         how = self.policy.how
 
         def make() -> CompiledNetwork:
-            function = getattr(type(network), method)  # not bound: it must not hold the network
-            return CompiledNetwork(self._compiler.function(function, network, how, self.title))
+            function, cache = getattr(type(network), method), self._compiler.cache()  # not bound to the network
+            return CompiledNetwork(CompiledFunction(function, how, name=self.title, cache=cache, sizes=Sizes()))
 
         compiled = self._compiler.once(network, (method, how), make)
         self.policy.use(compiled, self._compiler.observer(self.node_id))

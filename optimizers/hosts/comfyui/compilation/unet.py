@@ -16,6 +16,7 @@ from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
+from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import (
     BLOCK_CALL,
     CompiledBlocks,
@@ -26,6 +27,8 @@ from ....compilation.compiler import (
 )
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import NetworkSettings
+from ....compilation.sizes import Sizes
+from ....compilation.weights import WeightGuards
 from ....families import find_family
 from ..attention_owner import SLOT
 from ..model import describe_model, require_model
@@ -157,8 +160,10 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if self.by_blocks:
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = _with_parts_as_numbers(getattr(network, _forward(network)))
-        function = self._compiler.function(forward, network, how, self.title, text=2, guard_weights=True)
-        return CompiledNetwork(function)
+        cache, weights = self._compiler.cache(), WeightGuards(network)
+        return CompiledNetwork(
+            CompiledFunction(forward, how, name=self.title, cache=cache, weights=weights, sizes=Sizes(text=2))
+        )
 
     def _places(
         self, compiled: CompiledNetwork, network: torch.nn.Module
