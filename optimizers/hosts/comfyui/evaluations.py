@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from itertools import count
 from typing import Any
 
@@ -14,7 +14,7 @@ from ...token_merging.policy import TokenMergingPolicy
 from ...token_merging.residual import COMPILED, WINDOWS, Evaluation, ResidualCall
 from .compilation.refusals import FOREIGN_COMPILE
 from .protocols import Executor, Options
-from .schedule import STEPS, SamplingSteps, SchedulePosition
+from .schedule import STEPS, SamplingSteps, SchedulePosition, noise_level
 from .stack import RUN, ModelCall
 
 EVALUATIONS = "evaluations"
@@ -34,48 +34,39 @@ class Evaluations:
     Attributes:
         latest: the one that is made; None before the first.
         batch: pictures of the whole latent.
+        steps: of the run.
         windows: whether the network sees the frames in windows, which move under the same conditionings.
     """
 
-    def __init__(self, sigmas: Tensor, windows: bool) -> None:
+    def __init__(self, steps: SamplingSteps, windows: bool) -> None:
         self.latest: Evaluation | None = None
         self.batch = 0
-        self.windows = windows
-        self._sigmas, self._first = sigmas, next(_numbers)
-        self._levels: Sequence[float] | None = None
+        self.steps, self.windows = steps, windows
+        self._first = next(_numbers)
 
     def begin(self, sigma: float, batch: int, active: Hashable, whole: bool | None) -> None:
         self.batch = batch
-        if self._levels is None:
-            self._levels = self._sigmas.tolist()
         # A sampler that begins again, because its steps were spoiled, must find nothing of them.
-        self.latest = Evaluation(self._levels, next(_numbers), sigma, (self._first, active), whole=whole)
+        self.latest = Evaluation(self.steps.sigmas, next(_numbers), sigma, (self._first, active), whole=whole)
 
 
 def evaluation_wrappers() -> tuple[tuple[str, Function], ...]:
-    """Return ComfyUI's events that tell of runs and predictions, with their wrappers."""
+    """Return ComfyUI's event that tells of predictions, with its wrapper."""
     from comfy.patcher_extension import WrappersMP
 
-    return (WrappersMP.SAMPLER_SAMPLE, _sampler_sample), (WrappersMP.PREDICT_NOISE, _predict_noise)
-
-
-def _sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
-    """Begin a run (ComfyUI's SAMPLER_SAMPLE wrapper)."""
-    options = args[2]["model_options"]
-    evaluations = Evaluations(args[1], "context_handler" in options)
-    options["transformer_options"].setdefault(RUN, {})[EVALUATIONS] = evaluations
-    return executor(*args, **kwargs)
+    return ((WrappersMP.PREDICT_NOISE, _predict_noise),)
 
 
 def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
     """Begin a prediction (ComfyUI's PREDICT_NOISE wrapper)."""
     options: Options = args[0] if args else kwargs.get("model_options", {})
     run = options.get("transformer_options", {}).get(RUN, {})
-    evaluations: Evaluations | None = run.get(EVALUATIONS)
-    if evaluations is not None:
-        steps: SamplingSteps | None = run.get(STEPS)
-        sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
-        conds = getattr(executor.class_obj, "conds", {})
+    steps: SamplingSteps | None = run.get(STEPS)
+    if steps is not None:
+        evaluations: Evaluations | None = run.get(EVALUATIONS)
+        if evaluations is None or evaluations.steps is not steps:
+            evaluations = run[EVALUATIONS] = Evaluations(steps, "context_handler" in options)
+        sigma, conds = noise_level(run, timestep), getattr(executor.class_obj, "conds", {})
         evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)), run.get(WHOLE))
     return executor(x, timestep, *args, **kwargs)
 

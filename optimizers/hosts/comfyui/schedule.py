@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ STEPS = "sampling_steps"
 class SamplingSteps:
     """Noise levels of a sampling run, known without asking the GPU in each step, which would wait for it.
 
-    ``done``: steps the sampler has reported. ``limits``: noise levels, by model and percentage of the schedule.
+    ``done``: steps the sampler has reported; 0 also where it cannot be followed. ``limits``: noise levels, by model and
+    percentage of the schedule.
     """
 
     def __init__(self, sigmas: torch.Tensor) -> None:
@@ -34,13 +36,16 @@ class SamplingSteps:
             self._read = self._sigmas.tolist()
         return self._read
 
-    def sigma(self, given: torch.Tensor) -> float:
-        """Return the noise level of a model call that was given it as ``[batch]``.
 
-        In the first step it is read: nothing else is at work then, and some samplers move the first noise level.
-        """
-        known = self.sigmas
-        return known[self.done] if 0 < self.done < len(known) else float(given.flatten()[0])
+def noise_level(run: Mapping[str, Any], given: torch.Tensor) -> float:
+    """Return the noise level of a call in a run that was given it as ``[batch]``.
+
+    In the first step it is read, with the schedule: nothing else is at work then, and some samplers move the first
+    noise level.
+    """
+    steps: SamplingSteps | None = run.get(STEPS)
+    known = [] if steps is None else steps.sigmas
+    return known[steps.done] if steps is not None and 0 < steps.done < len(known) else float(given.flatten()[0])
 
 
 class Scheduled(ComfyTechnique[ModelCall]):
@@ -53,18 +58,17 @@ class Scheduled(ComfyTechnique[ModelCall]):
 
 
 def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
-    """Count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper)."""
-    if len(args) < 4 or not _can_be_followed(executor.class_obj, args[2]["model_options"]):
+    """Begin a run, and count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper)."""
+    steps, callback, options = SamplingSteps(args[1]), args[3], args[2]["model_options"]
+    options["transformer_options"].setdefault(RUN, {})[STEPS] = steps  # the run's own copy
+    if not _can_be_followed(executor.class_obj, options):
         return executor(*args, **kwargs)
-    steps, callback = SamplingSteps(args[1]), args[3]
 
     def count(step: int, *rest: object) -> None:
         steps.done = step + 1
         if callback is not None:
             callback(step, *rest)
 
-    options = args[2]["model_options"]["transformer_options"]  # the run's own copy
-    options.setdefault(RUN, {})[STEPS] = steps
     return executor(*args[:3], count, *args[4:], **kwargs)
 
 
@@ -111,9 +115,7 @@ class SchedulePosition:
         By the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
         """
         last, first = self.limits(start_percent, end_percent)
-        given = self._call.sigmas
-        sigma = float(given.flatten()[0]) if self._steps is None else self._steps.sigma(given)
-        return last < sigma <= first
+        return last < noise_level(self._call.run, self._call.sigmas) <= first
 
     def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
         """Return the noise levels of two points of the schedule, the lower one first."""

@@ -22,7 +22,7 @@ from ...step_reuse.settings import StepReuseSettings
 from .latent_parts import shapes_in, split_for
 from .model import is_unet, require_model, stack_of
 from .protocols import Executor, ModelPatcher, Options
-from .schedule import STEPS, SamplingSteps, Scheduled
+from .schedule import Scheduled, noise_level
 from .stack import RUN, ModelCall
 from .step_reuse_run import ReuseRun
 
@@ -96,9 +96,7 @@ class ComfyStepReuse(Scheduled):
         run: ReuseRun | None = kept.get(STEP_REUSE)
         if run is None:
             return executor(x, timestep, *args, **kwargs)
-        steps: SamplingSteps | None = kept.get(STEPS)
-        sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
-        guider = executor.class_obj
+        guider, sigma = executor.class_obj, noise_level(kept, timestep)
         guidance = guidance_of(guider, options)
         if run.rule.reuses_guidance and guidance is None and _looks_at_passes(options):
             run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, uses it")
