@@ -58,16 +58,6 @@ class WebUISolver:
             return [float(sigma) for sigma in sigmas.tolist()]
         return [float(step) for step in reversed(timesteps.tolist())] if isinstance(timesteps, Tensor) else []
 
-    def levels(self, alphas: Tensor | None) -> list[float]:
-        """Return the noise levels from high to low, the last included; none where the function chooses them itself.
-
-        ``alphas``: the products that timesteps stand for.
-        """
-        values = self.values()
-        if isinstance(self.given.get("sigmas"), Tensor):
-            return values
-        return [] if alphas is None else [_sigma(alphas, int(step)) for step in values]
-
 
 class Units:
     """Inputs and outputs of the model that a sampler calls: noise levels in, pictures without noise out."""
@@ -96,7 +86,8 @@ class Timesteps(Units):
         self._alphas = alphas
 
     def sigma(self, value: float) -> float:
-        return _sigma(self._alphas, int(value))
+        alpha = self._alpha(value)
+        return math.sqrt((1.0 - alpha) / alpha)
 
     def latent(self, x: Tensor, value: float) -> Tensor:
         return x.float() / math.sqrt(self._alpha(value))
@@ -109,11 +100,6 @@ class Timesteps(Units):
 
     def _alpha(self, value: float) -> float:
         return float(self._alphas[int(value)])
-
-
-def _sigma(alphas: Tensor, step: int) -> float:
-    alpha = float(alphas[step])
-    return math.sqrt((1.0 - alpha) / alpha)
 
 
 class Position:

@@ -38,14 +38,15 @@ class WebUIStepReuse(WebUITechnique):
 
     def began(self) -> None:
         super().began()
-        model, solver = self._sampling.model, self._sampling.solver
-        levels, refusals = solver.levels(self._sampling.alphas), list(_refusals(model, solver))
+        model, solver, units = self._sampling.model, self._sampling.solver, self._sampling.units
+        timesteps = units if isinstance(units, Timesteps) else None
+        known = timesteps is not None or not solver.timesteps
+        levels = [units.sigma(value) for value in solver.values()] if known else []
+        refusals = list(_refusals(model, solver))
         if len(levels) < 2 and solver.function not in OWN_LOOPS:
             refusals.append(f"the noise levels of the sampler {solver.function} are not known")
         rule = self.policy.rule_for(levels, solver.name, is_unet(model.network), refusals)
         if rule is not None:
-            units = self._sampling.units
-            timesteps = units if isinstance(units, Timesteps) else None
             self._run = WebUIReuseRun(rule, self._sampling.p, model, timesteps)
 
     def ended(self) -> None:

@@ -35,16 +35,10 @@ class Sampling:
     device: torch.device
 
     @property
-    def alphas(self) -> Tensor | None:
-        """The products that timesteps stand for."""
-        table = getattr(self.p.sd_model, "alphas_cumprod", None)
-        return table.float().cpu() if isinstance(table, Tensor) else None
-
-    @property
     def units(self) -> Units:
         """In which the denoiser is asked."""
-        alphas = self.alphas if self.solver.timesteps else None
-        return Units() if alphas is None else Timesteps(alphas)
+        alphas = getattr(self.p.sd_model, "alphas_cumprod", None) if self.solver.timesteps else None
+        return Timesteps(alphas.float().cpu()) if isinstance(alphas, Tensor) else Units()
 
 
 @dataclass(frozen=True)
