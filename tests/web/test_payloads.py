@@ -129,13 +129,13 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
 
 def loaded() -> None:
     """Tell the page of weights that took a while to load."""
-    from paceline.optimizers.hosts.comfyui.weights import RunLoads
+    from paceline.optimizers.hosts.comfyui.weights import prepare_sampling
 
     technique = SimpleNamespace(node_id="7", kind="attention", runs=SimpleNamespace(latest=object()))
     patcher = SimpleNamespace(
         model=None, load_device=None, model_size=lambda: 1, loaded_size=lambda: 1, is_dynamic=lambda: False
     )
-    RunLoads([technique]).prepare_sampling(lambda patcher: time.sleep(0.11), patcher)
+    prepare_sampling([technique], lambda patcher: time.sleep(0.11), patcher)
 
 
 def profiled() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,7 @@ from ....core.guard import Guard, Spoiled
 from .newer import kept_memory
 from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
 from .stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, Stack
-from .weights import RunLoads
+from .weights import prepare_sampling
 
 _GUIDER = "paceline_guider"
 
@@ -40,15 +41,15 @@ class ModelTarget:
         patcher = self.patcher
         for technique in (*self.techniques, *techniques):
             patcher = technique.model_for(patcher, techniques)
-        clone, stack, guarding = patcher.clone(), Stack(techniques), Guarding(techniques)
-        loads = RunLoads(techniques)
+        clone, stack = patcher.clone(), Stack(techniques)
+        watched = [technique for technique in techniques if technique.policy.approximation]
         clone.parent = first_of(patcher)
         wrappers: list[tuple[str, Function]] = [
             (WrappersMP.OUTER_SAMPLE, outer_sample),
-            (WrappersMP.PREPARE_SAMPLING, loads.prepare_sampling),
+            (WrappersMP.PREPARE_SAMPLING, partial(prepare_sampling, techniques)),
             (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
             (WrappersMP.APPLY_MODEL, stack.apply_model),
-            *([(WrappersMP.SAMPLER_SAMPLE, guarding.sampler_sample)] if guarding else []),
+            *([(WrappersMP.SAMPLER_SAMPLE, partial(guarded_sample, watched))] if watched else []),
             *(pair for technique in techniques for pair in technique.wrappers()),
         ]
         callbacks: dict[str, Function] = {
@@ -70,33 +71,27 @@ class ModelTarget:
         return clone
 
 
-class Guarding:
-    """Guards the sampling runs of a MODEL with these techniques; ``Stack.apply_model`` watches each evaluation."""
+def guarded_sample(watched: Sequence[AnyTechnique], executor: Executor, *args: Any, **kwargs: Any) -> Any:
+    """Run a sampler, again where an evaluation was spoiled (ComfyUI's SAMPLER_SAMPLE wrapper, the outermost of ours).
 
-    def __init__(self, techniques: Sequence[AnyTechnique]) -> None:
-        self._watched = [technique for technique in techniques if technique.policy.approximation]
-
-    def __bool__(self) -> bool:
-        return bool(self._watched)
-
-    def sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
-        """Run a sampler, again where an evaluation was spoiled (ComfyUI's SAMPLER_SAMPLE wrapper, our outermost)."""
-        kept = args[2]["model_options"].setdefault("transformer_options", {}).setdefault(RUN, {})
-        what = tuple(technique.policy.approximation for technique in self._watched)
-        guard = kept[GUARD] = Guard(what, kept_memory, can_begin_again=True)
-        try:
-            while True:
-                try:
-                    result = executor(*args, **kwargs)
-                    guard.settle()
-                    return result
-                except Spoiled:
-                    guard.begin_again()
-        finally:
-            del kept[GUARD]
-            if guard.faults:
-                for technique in self._watched:
-                    technique.runs.add(Activity(faults=dict(guard.faults)))
+    ``watched``: the techniques that approximate; ``Stack.apply_model`` watches each evaluation.
+    """
+    kept = args[2]["model_options"].setdefault("transformer_options", {}).setdefault(RUN, {})
+    what = tuple(technique.policy.approximation for technique in watched)
+    guard = kept[GUARD] = Guard(what, kept_memory, can_begin_again=True)
+    try:
+        while True:
+            try:
+                result = executor(*args, **kwargs)
+                guard.settle()
+                return result
+            except Spoiled:
+                guard.begin_again()
+    finally:
+        del kept[GUARD]
+        if guard.faults:
+            for technique in watched:
+                technique.runs.add(Activity(faults=dict(guard.faults)))
 
 
 def first_of(patcher: Patcher) -> Patcher:

@@ -89,24 +89,20 @@ class WeightMoves:
         return seconds >= max(_LEAST_SECONDS, _LEAST_SHARE * run_seconds)
 
 
-class RunLoads:
-    """Tells the page how long each run of a MODEL with these techniques loads weights, and why again."""
-
-    def __init__(self, techniques: Sequence[AnyTechnique]) -> None:
-        self._techniques = techniques
-
-    def prepare_sampling(self, executor: Executor, patcher: ModelPatcher, *args: Any, **kwargs: Any) -> Any:
-        """Load what a run needs (ComfyUI's PREPARE_SAMPLING wrapper)."""
-        others, started = in_place_of(patcher), time.perf_counter()
-        result = executor(patcher, *args, **kwargs)
-        seconds = time.perf_counter() - started
-        node = next((technique.node_id for technique in self._techniques if technique.node_id is not None), None)
-        if seconds >= _LEAST_SECONDS and node is not None:
-            ran_before = any(technique.runs.latest is not None for technique in self._techniques)
-            moves = weight_moves(patcher, self._techniques, 0.0, seconds, others, streams=True)
-            why = f"loading weights again took {seconds:.3g} s: {moves.why()}" if ran_before else ""
-            send(LOADING_EVENT, node, {"seconds": seconds, "why": why})
-        return result
+def prepare_sampling(
+    techniques: Sequence[AnyTechnique], executor: Executor, patcher: ModelPatcher, *args: Any, **kwargs: Any
+) -> Any:
+    """Load what a run needs, and tell the page how long that took and why (ComfyUI's PREPARE_SAMPLING wrapper)."""
+    others, started = in_place_of(patcher), time.perf_counter()
+    result = executor(patcher, *args, **kwargs)
+    seconds = time.perf_counter() - started
+    node = next((technique.node_id for technique in techniques if technique.node_id is not None), None)
+    if seconds >= _LEAST_SECONDS and node is not None:
+        ran_before = any(technique.runs.latest is not None for technique in techniques)
+        moves = weight_moves(patcher, techniques, 0.0, seconds, others, streams=True)
+        why = f"loading weights again took {seconds:.3g} s: {moves.why()}" if ran_before else ""
+        send(LOADING_EVENT, node, {"seconds": seconds, "why": why})
+    return result
 
 
 class WeightWatch:
