@@ -6,7 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.precision.vae import with_precision
+from ..optimizers.hosts.comfyui.precision import with_precision
 from ..optimizers.hosts.comfyui.protocols import VAE
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from paceline.optimizers.token_merging.grid import positions
-from paceline.optimizers.token_merging.matching import Matching
+from paceline.optimizers.token_merging.merging import Matching
 from torch import Tensor
 
 

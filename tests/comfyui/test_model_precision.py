@@ -85,8 +85,7 @@ def test_weights_that_dynamic_vram_left_in_the_files_dtype_are_brought_in_the_ne
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_dynamic_vram_does_to_channels_last_is_said(studio, vae, dynamic):
-    from paceline.optimizers.hosts.comfyui.precision.model import model_precision
-    from paceline.optimizers.hosts.comfyui.precision.vae import with_precision
+    from paceline.optimizers.hosts.comfyui.precision import model_precision, with_precision
     from paceline.optimizers.precision.settings import PrecisionSettings
 
     settings, model, other = PrecisionSettings("bf16", channels_last=True), studio.model.clone(), copy.copy(vae)

@@ -46,7 +46,7 @@ def layers_of(model, unet):
     from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers, observe
     from paceline.optimizers.hosts.diffusers.components import DENOISER, Component
     from paceline.optimizers.hosts.diffusers.host import Host
-    from paceline.optimizers.hosts.diffusers.quantization.layers import products_of
+    from paceline.optimizers.hosts.diffusers.quantization.technique import products_of
 
     comfy = linear_layers(model, observe(model, None, None).tokens)
     products = products_of(Host(Component("unet", DENOISER, unet), unet, ()))

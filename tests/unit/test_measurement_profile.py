@@ -8,7 +8,7 @@ from types import CodeType, FunctionType
 
 import pytest
 import torch
-from paceline.optimizers.token_merging import matching
+from paceline.optimizers.token_merging import merging
 from paceline.workbench.measurement.profile import SLICES, Operation, operations_of, slices_of
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
@@ -58,7 +58,7 @@ def test_attention_without_a_fused_operator_is_attention():
 
 
 def test_our_own_work_is_told_from_the_networks():
-    source = matching.__file__
+    source = merging.__file__
     # Run as if it stood in the file, as a frame is known by its file.
     compiled = compile("lambda x: (x * 2).cumsum(0).sort().values", source, "eval")
     work = FunctionType(next(part for part in compiled.co_consts if isinstance(part, CodeType)), {})
@@ -84,7 +84,7 @@ def test_what_names_a_span_of_kernels_is_no_kernel():
 
 
 def test_on_a_device_its_kernels_count_and_not_the_processors_time():
-    frame = "custom_nodes/ComfyUI-Paceline/optimizers/token_merging/matching.py(12): match"
+    frame = "custom_nodes/ComfyUI-Paceline/optimizers/token_merging/merging.py(12): match"
     operations = [
         Operation("aten::addmm", 0.9, ("aten::linear",), (("ampere_bf16_gemm", 0.03),)),
         Operation("aten::mul", 0.9, (), (("vectorized_elementwise_kernel", 0.01),)),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.optimizers.hosts.comfyui.step_reuse_run import ReuseRun
+from paceline.optimizers.hosts.comfyui.step_reuse import ReuseRun
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, Place, lagrange
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.samplers import SAMPLERS

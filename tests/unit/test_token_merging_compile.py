@@ -7,7 +7,7 @@ import torch
 from cases import often
 from matchings import random_tokens, token_of_slot
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
-from paceline.optimizers.token_merging.matching import match, merge, unmerge
+from paceline.optimizers.token_merging.merging import match, merge, unmerge
 from torch._dynamo import testing
 
 

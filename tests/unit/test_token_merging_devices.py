@@ -6,9 +6,9 @@ import pytest
 import torch
 from comfy_host import fake_cuda
 from matchings import merged_tokens, random_tokens
-from paceline.optimizers.token_merging import matching as implementation
+from paceline.optimizers.token_merging import merging as implementation
 from paceline.optimizers.token_merging.grid import partition_tokens
-from paceline.optimizers.token_merging.matching import match, merge, unmerge
+from paceline.optimizers.token_merging.merging import match, merge, unmerge
 from torch.utils._python_dispatch import TorchDispatchMode
 
 

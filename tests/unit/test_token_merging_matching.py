@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matchings import merged_tokens, random_tokens, slot_of_token, token_of_slot
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.token_merging import matching as implementation
+from paceline.optimizers.token_merging import merging as implementation
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
-from paceline.optimizers.token_merging.matching import match, merge, unmerge
+from paceline.optimizers.token_merging.merging import match, merge, unmerge
 
 SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 4), st.integers(1, 4))
 RATIOS = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import package
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
-from paceline.optimizers.token_merging.matching import match, merge, unmerge
+from paceline.optimizers.token_merging.merging import match, merge, unmerge
 
 tomesd_merge = package("tomesd.merge")
 

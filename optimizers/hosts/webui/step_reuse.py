@@ -5,25 +5,140 @@ So guidance, prompts joined by AND, masks, previews and the callbacks of other e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
 
+import torch
 from torch import Tensor
 
-from ....core.calls import Kwargs
+from ....core.calls import Args, Kwargs
 from ....core.shadow import Shadows
+from ...step_reuse.history import Passes
 from ...step_reuse.policy import StepReusePolicy
+from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
-from .models import WebUIModel
-from .protocols import Denoiser
-from .samplers import CHOOSES, OWN_LOOPS, Timesteps, WebUISolver
-from .step_reuse_run import WebUIReuseRun
+from .models import Halves, WebUIModel
+from .protocols import Denoiser, Processing
+from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
 from .technique import Compute, Sampling, WebUITechnique
 from .unet import is_unet
 
 UNASKED = "the sampler asked for no evaluation"
 OTHER_WORDS = ("cache", "spectrum")
 """Parts of the names of functions that other extensions put in the place of a network's, to leave out steps too."""
+
+
+@dataclass
+class DenoiserCall:
+    """One evaluation of the denoiser.
+
+    Attributes:
+        value: the noise level or timestep that the sampler asked for.
+        shape: of the latents.
+        joined: whether an image has several prompts, joined by AND.
+        before: shapes in the calls for passes of the evaluation before; empty where nothing of it can be used.
+        shapes: those in the calls for passes of this evaluation so far.
+    """
+
+    value: float = 0.0
+    shape: torch.Size = field(default_factory=torch.Size)
+    joined: bool = False
+    before: list[torch.Size] = field(default_factory=list)
+    shapes: list[torch.Size] = field(default_factory=list)
+
+
+class WebUIReuseRun:
+    """Forecasts passes by ``rule``, with ``model``; ``timesteps``: where the sampler counts in them."""
+
+    def __init__(self, rule: Rule, p: Processing, model: WebUIModel, timesteps: Timesteps | None) -> None:
+        self.rule, self.model, self._p = rule, model, p
+        self._guided_units = timesteps or Units()
+        self._pass_units = Units() if timesteps is None or not model.gives_noise else timesteps
+        self._now, self._passes = DenoiserCall(), Passes()
+        self._active: Hashable = None
+        self._in_pairs = False
+
+    def move_to(self, model: WebUIModel) -> None:
+        """Go on with another network."""
+        self.model = model
+        self._forget()
+
+    def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
+        """Return the guided prediction of ``compute``, decided about beforehand and corrected afterwards."""
+        rule, units, value = self.rule, self._guided_units, float(sigma.flatten()[0])
+        joined = any(len(image) > 1 for image in getattr(options.get("cond"), "batch", ()))
+        self._now = now = DenoiserCall(value, x.shape, joined, before=self._now.shapes)
+        level = units.sigma(value)
+        active = (tuple(prompts_at(options, denoiser.step)), self.model.taking_part(level))
+        if active != self._active:
+            self._forget()
+            self._active = active
+        guidance = None
+        if self._in_pairs and not denoiser.need_last_noise_uncond and not self.model.passes_are_used():
+            guidance = self.model.guidance(self._p, float(cast(float, options.get("cond_scale", 1.0))))
+        rule.begin(rule.place_of(level), guidance)
+        latent = units.latent(x, value)  # before: solvers may change theirs in place
+        output = compute()
+        if now.before and now.before != now.shapes and rule.action is not Action.FORECAST:
+            rule.forget()  # the host began or ceased to leave out the negative pass, for example
+        if output.shape != x.shape:
+            return output
+        guided = units.denoised(x, output, value)
+        given = rule.end(latent, guided, held=self._passes.bytes())
+        return output if given is guided else units.output(x, given, value).to(output.dtype)
+
+    def passes(self, compute: Compute, x: Tensor, args: Args, options: Kwargs) -> Tensor:
+        """Return the passes of the call ``compute(x, *args, **options)``: computed, in part, or forecast."""
+        rule, units, now, slot = self.rule, self._pass_units, self._now, len(self._now.shapes)
+        latent, halves = units.latent(x, now.value), self._halves(x, options)
+        if rule.action is Action.FORECAST:
+            if self.forecasts(x):
+                now.shapes.append(x.shape)
+                denoised = self._passes.forecast(rule.method, slot, rule.place, latent)[0]
+                return units.output(x, denoised, now.value).to(x.dtype)
+            if slot == 0:
+                self._forget()
+        if rule.action is Action.SKIP_NEGATIVE and slot == 0 and halves is not None:
+            fewer, told = self.model.only(halves[0], (x, *args), options)
+            output = self._with_negative(compute(*fewer, **told), x, halves)
+        else:
+            output = compute(x, *args, **options)
+        denoised = units.denoised(x, output, now.value)
+        self._passes.keep(slot, rule.place, latent, [denoised])
+        now.shapes.append(x.shape)
+        self._in_pairs = slot == 0 and halves is not None
+        if halves is not None:
+            rule.compare(denoised[halves[0]], denoised[halves[1]] if slot == 0 else None)
+        return output
+
+    def forecasts(self, x: Tensor) -> bool:
+        """Return whether the next call for passes, with latents ``x``, is forecast."""
+        rule, slot = self.rule, len(self._now.shapes)
+        if rule.action is not Action.FORECAST or self._now.before[slot : slot + 1] != [x.shape]:
+            return False
+        return self._passes.can(rule.method, slot, [True])
+
+    def _halves(self, x: Tensor, options: Kwargs) -> Halves | None:
+        """Return where the passes are in a call for the two of them, of whole pictures and prompts without AND."""
+        if self._now.joined or x.shape[1:] != self._now.shape[1:]:
+            return None
+        return self.model.halves(len(x), self._now.shape[0], options)
+
+    def _with_negative(self, positive: Tensor, x: Tensor, halves: Halves) -> Tensor:
+        """Return both passes, the negative one by its last difference from the positive one."""
+        positive_rows, negative_rows = halves
+        units, value = self._pass_units, self._now.value
+        negative = self.rule.negative_from(units.denoised(x[positive_rows], positive, value))
+        output = positive.new_empty((len(x), *positive.shape[1:]))
+        output[positive_rows] = positive
+        output[negative_rows] = units.output(x[negative_rows], negative, value).to(positive.dtype)
+        return output
+
+    def _forget(self) -> None:
+        self.rule.forget()
+        self._passes, self._in_pairs = Passes(), False
+        self._now.before = []
 
 
 class WebUIStepReuse(WebUITechnique):

@@ -1,4 +1,4 @@
-"""Model Precision on one MODEL."""
+"""Model Precision on one MODEL, and VAE Precision: a VAE in another dtype, beside the one that is there."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
-from .....core.activity import Activity
-from .....core.errors import UnsupportedModel
-from .....core.memory_format import first_channels_last
-from .....core.shadow import Shadows
-from ....families import find_family
-from ....precision.arithmetic import arithmetic
-from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
-from ....precision.settings import PrecisionSettings
-from ..model import describe_model, inference_dtype, is_unet, require_model
-from ..protocols import BaseModel, ModelPatcher
-from ..stack import KEY, ModelCall
-from ..weight_clone import WeightPlan, stage_in
-from ..weight_swap import WeightTechnique, original
+from ....core.activity import Activity
+from ....core.errors import UnsupportedModel
+from ....core.memory_format import first_channels_last
+from ....core.shadow import Shadows
+from ...families import find_family
+from ...precision.arithmetic import arithmetic
+from ...precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
+from ...precision.settings import PrecisionSettings
+from .method_proxy import NetworkCall, NetworkTechnique
+from .model import describe_model, inference_dtype, is_unet, require_model
+from .protocols import VAE, BaseModel, ModelPatcher, NetworkPatcher
+from .stack import KEY, ModelCall
+from .vae import at_home, describe_vae, moved_to, require_vae
+from .weight_clone import WeightPlan, second_module, stage_in
+from .weight_swap import WeightTechnique, original
 
 _NETWORK = "diffusion_model."
 
@@ -115,3 +118,60 @@ def _kept(network: torch.nn.Module) -> tuple[str, ...]:
         return ()
     more = (part for attribute, part in family.full_precision_if if getattr(network, attribute, False))
     return (*family.full_precision, *more)
+
+
+class VAEPrecision(NetworkTechnique):
+    """The part of VAE Precision in each call; the weights are another network's (see ``with_precision``)."""
+
+    policy: PrecisionPolicy
+
+    def install(self, call: NetworkCall, activity: Activity) -> None:
+        activity.use("call")
+        call.cleanup.enter_context(arithmetic(self.policy.settings))
+        if self.policy.settings.channels_last:
+            for method in tuple(call.methods):
+                call.wrap(method, first_channels_last)
+
+
+def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPrecision]:
+    """Return a copy of a VAE with weights as ``settings`` ask for, and the technique to attach to it.
+
+    Raises `InvalidSetting` if it does not work in the chosen dtype, `UnsupportedModel` if nothing changes or it is no
+    VAE of ComfyUI, `BackendUnavailable` if its device has no such arithmetic.
+    """
+    require_vae(vae)
+    home: VAE = at_home(vae)
+    device, before = torch.device(home.device), home.vae_dtype
+    supported, what = tuple(home.working_dtypes), describe_vae(vae)
+    dtype = choose_dtype(settings, what, device, before, supported)
+    streamed = home.patcher.is_dynamic()
+    policy = PrecisionPolicy("VAE Precision", settings, before, dtype, before, dtype, streamed=streamed)
+    policy.require_change(what, device, supported)
+    if policy.changes_weights:
+        home = moved_to(home, _second_patcher(home.patcher, policy), vae_dtype=dtype)
+    return home, VAEPrecision(policy)
+
+
+def _second_patcher(patcher: NetworkPatcher, policy: PrecisionPolicy) -> NetworkPatcher:
+    second = patcher.clone(model_override=(_second_network(patcher.model, policy), ({}, {}, {}, set())))
+    second.size, second.parent = 0, None
+    # ComfyUI asks for an independent copy when it leaves dynamic VRAM.
+    second.cached_patcher_init = (_load_again, (patcher, policy))
+    return second
+
+
+def _load_again(patcher: NetworkPatcher, policy: PrecisionPolicy, disable_dynamic: bool = False) -> NetworkPatcher:
+    import comfy.model_patcher as patchers
+
+    patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
+    network = _second_network(patcher.model, policy)
+    again: NetworkPatcher = patcher_class(
+        network, load_device=patcher.load_device, offload_device=patcher.offload_device
+    )
+    return again
+
+
+def _second_network(network: Module, policy: PrecisionPolicy) -> Module:
+    second: Module = second_module(network, lambda name, tensor: policy.convert_weight(tensor))
+    stage_in(second, policy.stored, policy.storage)
+    return second
