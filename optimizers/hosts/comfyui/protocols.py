@@ -99,7 +99,6 @@ class ComfyUNet(ModuleTree, Protocol):
 class TransformerBlock(Protocol):
     """A block of a UNet's ``SpatialTransformer``."""
 
-    n_heads: int
     d_head: int
     disable_self_attn: bool
     ff: Module
