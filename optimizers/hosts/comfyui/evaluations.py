@@ -13,8 +13,9 @@ from ....core.technique import COMPILATION, find
 from ...token_merging.policy import TokenMergingPolicy
 from ...token_merging.residual import COMPILED, WINDOWS, Evaluation, ResidualCall
 from .compilation.refusals import FOREIGN_COMPILE
+from .newer import kept_memory
 from .protocols import Executor, Options
-from .schedule import STEPS, SamplingSteps, SchedulePosition, noise_level
+from .schedule import STEPS, SamplingSteps, Scheduled, SchedulePosition, noise_level
 from .stack import RUN, ModelCall
 
 EVALUATIONS = "evaluations"
@@ -50,13 +51,6 @@ class Evaluations:
         self.latest = Evaluation(self.steps.sigmas, next(_numbers), sigma, (self._first, active), whole=whole)
 
 
-def evaluation_wrappers() -> tuple[tuple[str, Function], ...]:
-    """Return ComfyUI's event that tells of predictions, with its wrapper."""
-    from comfy.patcher_extension import WrappersMP
-
-    return ((WrappersMP.PREDICT_NOISE, _predict_noise),)
-
-
 def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
     """Begin a prediction (ComfyUI's PREDICT_NOISE wrapper)."""
     options: Options = args[0] if args else kwargs.get("model_options", {})
@@ -71,19 +65,37 @@ def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, 
     return executor(x, timestep, *args, **kwargs)
 
 
-def residual_call(policy: TokenMergingPolicy, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
-    """Return what a model call does with the differences that reducing makes; None for nothing."""
-    if not policy.keeps:
-        return None
-    evaluations: Evaluations | None = call.run.get(EVALUATIONS)
-    latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
-    if evaluations is not None and evaluations.latest is not None and passes:
-        latest = evaluations.latest
-        # A wrapper of another node may cut the latent into tiles and hand over several at once.
-        tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
-        refusal = WINDOWS if evaluations.windows or tiles else ""
-    refusal = _compiled(policy, call) or refusal
-    return policy.residual_call(latest, (passes, frozenset(call.shapes.items())), position, refusal, call.again)
+class ComfyTokenMerging(Scheduled):
+    """Apply ToMe on one MODEL: when the differences that reducing makes are kept, and for which prediction."""
+
+    policy: TokenMergingPolicy
+
+    def __init__(self, policy: TokenMergingPolicy) -> None:
+        super().__init__(policy)
+        policy.allocating = kept_memory
+
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        from comfy.patcher_extension import WrappersMP
+
+        predictions = ((WrappersMP.PREDICT_NOISE, _predict_noise),) if self.policy.keeps else ()
+        return (*super().wrappers(), *predictions)
+
+    def residual_call(self, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
+        """Return what a model call does with the differences that reducing makes; None for nothing."""
+        if not self.policy.keeps:
+            return None
+        evaluations: Evaluations | None = call.run.get(EVALUATIONS)
+        latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
+        if evaluations is not None and evaluations.latest is not None and passes:
+            latest = evaluations.latest
+            # A wrapper of another node may cut the latent into tiles and hand over several at once.
+            tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
+            refusal = WINDOWS if evaluations.windows or tiles else ""
+        refusal, sizes = _compiled(self.policy, call) or refusal, frozenset(call.shapes.items())
+        residual = self.policy.residual_call(latest, (passes, sizes), position, refusal, call.again)
+        if residual is not None:
+            call.cleanup.callback(self.policy.residuals.settle)
+        return residual
 
 
 def _compiled(policy: TokenMergingPolicy, call: ModelCall) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from .....core.errors import UnsupportedModel
 from ....families import families, find_family, not_reduced
 from ....token_merging import TokenMergingSettings
+from ..evaluations import ComfyTokenMerging
 from ..model import describe_model, is_unet, require_model
 from ..protocols import ModelPatcher
 from .joint import ComfyJointTokenMerging
 from .unet import ComfyUNetTokenMerging
 
 
-def token_merging_for(
-    patcher: ModelPatcher, settings: TokenMergingSettings
-) -> ComfyUNetTokenMerging | ComfyJointTokenMerging:
+def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
     """Return Apply ToMe for a MODEL; `UnsupportedModel` if nothing can be merged in it, or not with these settings."""
     require_model(patcher)
     if is_unet(patcher):

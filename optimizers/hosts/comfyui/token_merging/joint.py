@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from .....core.activity import THIS_BLOCK, Activity
-from .....core.calls import Function
 from .....core.phrases import phrase
 from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
 from ....token_merging import Reduction, TokenMergingSettings
@@ -24,11 +23,11 @@ from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, 
 from ....token_merging.policy import counted
 from ....token_merging.residual import ResidualCall, where_kept
 from ..attention_chain import Attend, Layer, add_layer, calling
-from ..evaluations import evaluation_wrappers, residual_call
+from ..evaluations import ComfyTokenMerging
 from ..model import describe_model
 from ..newer import checkpoint_attention_overrides, kept_memory, preferred_everywhere
 from ..protocols import ModelPatcher, Options
-from ..schedule import Scheduled, SchedulePosition
+from ..schedule import SchedulePosition
 from ..stack import KEY, ModelCall
 
 STATE = "paceline_joint_token_merging"
@@ -69,7 +68,7 @@ class JointCall:
     kept: dict[tuple[int, torch.device, bool], Tensor] = field(default_factory=dict)
 
 
-class ComfyJointTokenMerging(Scheduled):
+class ComfyJointTokenMerging(ComfyTokenMerging):
     """Apply ToMe on one diffusion transformer, read for its structure only; `UnsupportedModel` for some settings."""
 
     policy: JointMergingPolicy
@@ -79,9 +78,7 @@ class ComfyJointTokenMerging(Scheduled):
         blocks = sum(len(attrgetter(name)(network)) for name in tokens.blocks)
         self._preferred = preferred_everywhere(network)
         places, notes = phrase("blocks"), () if self._preferred else checkpoint_attention_overrides(network)
-        policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
-        super().__init__(policy)
-        policy.allocating = kept_memory
+        super().__init__(JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes))
         self.tokens = tokens
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
         self._boxed_layer: Attend = self._attend_boxed
@@ -91,19 +88,14 @@ class ComfyJointTokenMerging(Scheduled):
         if not self.policy.is_active(position, activity):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
-        residual = residual_call(self.policy, call, position)
+        residual = self.residual_call(call, position)
         call.transformer_options[STATE] = JointCall(calls, residual)
-        if residual is not None:
-            call.cleanup.callback(self.policy.residuals.settle)
         # To compute a call both ways, what its containers hold must outlive the first.
         boxed = self._boxed_layer if residual is None else None
         add_layer(call.transformer_options, Layer(self._layer, boxed, activity))
         if self._preferred is not None:  # ComfyUI itself leaves it out wherever there is an override
             preferred = calling(self._preferred)
             add_layer(call.transformer_options, Layer(preferred, preferred), innermost=True)
-
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        return (*super().wrappers(), *(evaluation_wrappers() if self.policy.keeps else ()))
 
     def _attend(
         self,

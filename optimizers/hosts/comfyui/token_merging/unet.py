@@ -17,11 +17,11 @@ from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.residual import where_kept
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
 from ..attention_chain import Attend, Layer, add_layer
-from ..evaluations import evaluation_wrappers, residual_call
+from ..evaluations import ComfyTokenMerging
 from ..model import describe_model
 from ..newer import kept_memory
 from ..protocols import ModelPatcher, Options
-from ..schedule import Scheduled, SchedulePosition
+from ..schedule import SchedulePosition
 from ..stack import ModelCall
 from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
 
@@ -63,7 +63,7 @@ class _Next:
     is_reduced: bool
 
 
-class ComfyUNetTokenMerging(Scheduled):
+class ComfyUNetTokenMerging(ComfyTokenMerging):
     """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
 
     policy: UNetMergingPolicy[AttentionBlock]
@@ -80,7 +80,6 @@ class ComfyUNetTokenMerging(Scheduled):
         self._self_attention_pair = (self._before_self_attention, after)
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
         self._layer: Attend = self._attend
-        policy.allocating = kept_memory
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         policy, position, options = self.policy, SchedulePosition(call), call.transformer_options
@@ -89,10 +88,9 @@ class ComfyUNetTokenMerging(Scheduled):
         step = position.index() if policy.draws else 0
         state = ModelCallState(activity, step, replaced=options.get("patches_replace", {}))
         options[STATE] = state
-        state.residual = residual_call(policy, call, position)
+        state.residual = self.residual_call(call, position)
         if state.residual is not None:
             add_layer(options, Layer(self._layer, not_reached=state.forget_next))
-            call.cleanup.callback(policy.residuals.settle)
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if policy.settings.merge_crossattn:
@@ -101,9 +99,6 @@ class ComfyUNetTokenMerging(Scheduled):
             network = call.model.diffusion_model
             layers = self._feed_forwards.setdefault(network, _FeedForwards())
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
-
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        return (*super().wrappers(), *(evaluation_wrappers() if self.policy.keeps else ()))
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""
