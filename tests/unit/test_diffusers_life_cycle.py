@@ -116,6 +116,8 @@ def test_what_cannot_help_is_an_error_that_says_so() -> None:
         optimize(pipeline.pipe, MERGED)
     with pytest.raises(InvalidSetting, match="This pipeline has"):
         optimize(pipeline.pipe, FEWER, components=["unet"])
+    with pytest.raises(InvalidSetting, match="components names nothing"):
+        optimize(pipeline.pipe, FEWER, components=[])
     with pytest.raises(UnsupportedModel, match="can do nothing"):
         optimize(pipeline.pipe, FEWER, components=["vae"])
     with pytest.raises(InvalidSetting, match="It takes the settings"):

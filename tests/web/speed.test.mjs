@@ -209,6 +209,22 @@ test("a measurement does not wait for messages that were missed", async () => {
   assert.match(await missed({}), /^The connection to the server was lost/); // a server that was started again
 });
 
+test("a measurement that somebody takes out of the queue is stopped", async () => {
+  let pending = [[0, "mine"]];
+  api.answers["/prompt"] = { prompt_id: "mine" };
+  api.answers["/queue"] = () => ({ queue_running: [], queue_pending: pending });
+  api.answers["/history/mine"] = {};
+  let answer = "";
+  void runPrompt({}, () => undefined).catch(({ name }) => (answer = name));
+  await until(() => true);
+  api.tell("status", {});
+  await until(() => true);
+  assert.equal(answer, "");
+  pending = [];
+  api.tell("status", {});
+  await until(() => answer === "AbortError");
+});
+
 test("a measurement that is cancelled is taken out of the queue, and no other", async () => {
   const asked = [];
   api.answers["/prompt"] = { prompt_id: "mine" };

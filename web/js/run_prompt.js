@@ -58,11 +58,14 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       end(() => (result ? resolve(result) : reject(new Error("?"))));
     };
     asked.catch((error) => end(() => reject(error)));
-    const look = async () => {
+    const known = async () => {
       const { prompt_id } = await asked;
       const { queue_running, queue_pending } = await ask("/queue");
       const queued = [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt_id);
-      const ended = (await ask(`/history/${prompt_id}`))[prompt_id];
+      return { prompt_id, queued, ended: (await ask(`/history/${prompt_id}`))[prompt_id] };
+    };
+    const look = async () => {
+      const { prompt_id, queued, ended } = await known();
       if (!queued && ended?.status?.status_str !== "success") {
         const said = failureOf(ended?.status?.messages?.at(-1)?.[1] ?? {});
         return end(() => reject(new Error(said || words("runLost"))));
@@ -70,6 +73,13 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       for (const output of Object.values(ended?.outputs ?? {})) shown = pick?.(/** @type {NodeOutput} */ (output)) ?? shown;
       if (ended && (shown || !pick)) done({ prompt_id });
     };
+    // Of one that somebody takes out of the queue there is no other message.
+    const lookInQueue = async (/** @type {Event} */ event) => {
+      if (!(/** @type {CustomEvent} */ (event).detail)) return; // the connection is lost: see below
+      const { queued, ended } = await known();
+      if (!queued && !ended) end(() => reject(new DOMException("", "AbortError")));
+    };
+    api.addEventListener("status", (event) => void lookInQueue(event).catch(() => {}), { signal: stop.signal });
     // Messages were missed; a server that was started again knows nothing of the prompt.
     api.addEventListener("reconnected", () => void look().catch((error) => end(() => reject(error))), { signal: stop.signal });
   });

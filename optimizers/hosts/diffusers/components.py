@@ -56,10 +56,12 @@ def device_of(part: torch.nn.Module) -> torch.device:
 
 
 def choose(components: tuple[Component, ...], names: Iterable[str] | None) -> tuple[Component, ...]:
-    """Return the components called ``names``; all of them if None; `InvalidSetting` for an unknown name."""
+    """Return the components called ``names``; all of them if None; `InvalidSetting` for an unknown name, or none."""
     if names is None:
         return components
     wanted = (names,) if isinstance(names, str) else tuple(names)
+    if not wanted:
+        raise InvalidSetting("components names nothing.", "Leave it out for all parts of the pipeline.")
     known = {component.name.split(".")[0] for component in components} | {part.name for part in components}
     for name in wanted:
         if name not in known:
