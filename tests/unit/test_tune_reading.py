@@ -99,6 +99,38 @@ def test_what_is_no_comfyui_is_told_from_one():
             Server(f"http://127.0.0.1:{server.server_port}").ask("/queue")
 
 
+def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
+    """Ctrl-C while it waits: the prompt is taken out of the server's queue, or stopped, and no other."""
+    asked = []
+
+    class Running(BaseHTTPRequestHandler):
+        def answer(self, content):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def do_GET(self):
+            self.answer({"queue_running": [[0, "mine"]], "queue_pending": []} if self.path == "/queue" else {})
+
+        def do_POST(self):
+            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.answer({"prompt_id": "mine"})
+
+        def log_message(self, *text):
+            """Say nothing."""
+
+    def stop(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paceline.workbench.comfyui.tuning.server.time.sleep", stop)
+    with HTTPServer(("127.0.0.1", 0), Running) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            Server(f"http://127.0.0.1:{server.server_port}").run(PROMPT)
+        server.shutdown()
+    assert asked[1:] == [("/queue", {"delete": ["mine"]}), ("/interrupt", {"prompt_id": "mine"})]
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[", "https://127.0.0.1:8188", "127.0.0.1:8188"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(InvalidSetting, match="is no address of a ComfyUI server"):

@@ -9,11 +9,12 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ....core.errors import BackendUnavailable, InvalidSetting
+from ....core.errors import BackendUnavailable, InvalidSetting, PacelineError
 from ..prompt import failure_of
 from ..standalone import start_comfyui
 
@@ -73,8 +74,20 @@ class Server:
         return answer
 
     def run(self, prompt: Any) -> dict[str, Any]:
-        """Run a prompt and return what its nodes have shown, by ids; `InvalidSetting` if it is refused or fails."""
-        id = self.ask("/prompt", {"prompt": prompt})["prompt_id"]
+        """Run a prompt and return what its nodes have shown, by ids; `InvalidSetting` if it is refused or fails.
+
+        Where Ctrl-C stops the waiting, the server stops the prompt too, and no other.
+        """
+        id: str = self.ask("/prompt", {"prompt": prompt})["prompt_id"]
+        try:
+            return self._shown(id)
+        except KeyboardInterrupt:
+            with suppress(PacelineError):
+                self.ask("/queue", {"delete": [id]})
+                self.ask("/interrupt", {"prompt_id": id})
+            raise
+
+    def _shown(self, id: str) -> dict[str, Any]:
         while True:
             # The queue first: a run that ends between the two looks is in the history by then.
             queue = self.ask("/queue")
