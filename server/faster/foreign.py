@@ -23,7 +23,6 @@ class Conversion:
         widgets: of the old node, in the order of its saved values: a pack that is not installed has no others.
         values: from the old node's values to ours; None keeps the default.
         input: what the node changes, by its name at the old node; ``our_input`` at ours, also our first output.
-        same_picture: whether both draw the same picture but for rounding.
     """
 
     to: str
@@ -31,7 +30,6 @@ class Conversion:
     values: Callable[[Values], dict[str, Any]]
     input: str = "model"
     our_input: str = "model"
-    same_picture: bool = True
 
 
 def _compile(old: Values) -> dict[str, Any]:
@@ -61,7 +59,7 @@ def _compile_unet(*widgets: str) -> Conversion:
 
 def _reuse(*widgets: str) -> Conversion:
     # Their thresholds measure something else than our budget, which stays at its default.
-    return Conversion("PacelineReuseSteps", widgets, lambda old: {}, same_picture=False)
+    return Conversion("PacelineReuseSteps", widgets, lambda old: {})
 
 
 _KJ = ("backend", "fullgraph", "mode")

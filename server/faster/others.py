@@ -15,7 +15,7 @@ from typing import Any
 from ...core.errors import UnsupportedModel
 from ...core.phrases import Phrase, phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...workbench.comfyui.prompt import choices_of, class_of, default_values, title_of
+from ...workbench.comfyui.prompt import choices_of, class_of, default_values, inputs_of, title_of
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step, Value
 
@@ -134,8 +134,7 @@ def with_other(step: Step, model: ModelPatcher, shape: Sequence[int]) -> ModelPa
 def _takes(node: str, inputs: Mapping[str, Value]) -> bool:
     """Return whether a type of nodes is installed, and its choices offer these values."""
     kind = class_of(node)
-    groups = () if kind is None else kind.INPUT_TYPES().values()
-    entries = {name: entry for group in groups for name, entry in group.items()}
+    entries = {} if kind is None else inputs_of(kind)
     wanted = [name for name in inputs if "." not in name]  # without those of a choice
     return kind is not None and all(name in entries and inputs[name] in choices_of(entries[name]) for name in wanted)
 

@@ -33,23 +33,21 @@ def input_types(node: str) -> dict[str, str]:
     if found is None:
         return {}
     try:
-        groups = found.INPUT_TYPES()
-        inputs = {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
-        return {name: entry[0] for name, entry in inputs.items() if isinstance(entry[0], str)}
+        return {name: entry[0] for name, entry in inputs_of(found).items() if isinstance(entry[0], str)}
     except Exception:  # code of another pack, which may look for files; after an error the node counts as unknown
         return {}
 
 
 def default_values(node: str) -> dict[str, Any]:
     """Return the values that a new node of an installed type has, as far as its type says."""
-    return defaults_of(class_of(node).INPUT_TYPES())
-
-
-def defaults_of(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the values of a new node, from what ``INPUT_TYPES`` or ``/object_info`` says of its inputs."""
-    entries = {name: entry for group in ("required", "optional") for name, entry in inputs.get(group, {}).items()}
-    values = {name: _default(entry) for name, entry in entries.items()}
+    values = {name: _default(entry) for name, entry in inputs_of(class_of(node)).items()}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def inputs_of(kind: Any) -> dict[str, Sequence[Any]]:
+    """Return what a class of nodes says of its inputs, by their names."""
+    groups = kind.INPUT_TYPES()
+    return {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
 
 
 def _default(entry: Sequence[Any]) -> Any:

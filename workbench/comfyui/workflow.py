@@ -124,27 +124,8 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             return None
         try:
             return value_of(self, link)
-        except (
-            Exception
-        ):  # other people's code, given what a workflow in the making has; the run will say what is wrong
+        except Exception:  # of other people's code, as a workflow can be unfinished; the run will say what is wrong
             return None
-
-    def without(self, ids: Collection[str], name: str = "model") -> Workflow:
-        """Return it without some nodes, which hand on the input ``name`` unchanged."""
-
-        def handed_on(value: Any) -> Any:
-            for _ in ids:  # no more often: they may go in a circle
-                link = link_of(value)
-                value = self.inputs(link[0])[name] if link is not None and link[0] in ids else value
-            return value
-
-        return self.relinked(handed_on, [id for id in self if id not in ids])
-
-    def relinked(self, change: Callable[[Any], Any], ids: Iterable[str] | None = None) -> Workflow:
-        """Return it, or some of its nodes, with other values of the inputs."""
-        kept = self if ids is None else ids
-        changed = {id: {name: change(value) for name, value in self.inputs(id).items()} for id in kept}
-        return Workflow({id: {**self[id], "inputs": inputs} for id, inputs in changed.items()})
 
     def edited(self, edits: Mapping[tuple[str, str], Any]) -> Workflow:
         """Return it with other values of single inputs, by node and name."""
@@ -160,8 +141,11 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             link = link_of(value)
             return value if link is None or link[0] not in names else [names[link[0]], link[1]]
 
-        copies = self.relinked(moved, names)
-        return {names[id]: dict(copies[id]) for id in copies}
+        copies = {}
+        for id, new in names.items():
+            inputs = {name: moved(value) for name, value in self.inputs(id).items()}
+            copies[new] = {**self[id], "inputs": inputs}
+        return copies
 
 
 def way_back(id: str | None, before: Callable[[str], str | None]) -> Iterator[str]:
