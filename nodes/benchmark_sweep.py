@@ -12,15 +12,19 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import require_text
 from ..core.phrases import phrase
+from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..server.sweep_view import SweepView
 from ..server.sweeps import SweptNodes, plain
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
+from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.axes import describe_cell
+from ..workbench.sweep.storage import storage_named
+from ..workbench.sweep.study import SweepPlan
 from . import NODES
 from .common import PacelineNode
 from .measuring import (
@@ -161,15 +165,14 @@ class PacelineBenchmarkSweep(PacelineNode):
         swept = SweptNodes(NODES)
         axes = swept.read_axes(require_text("grid", grid))
         mode = {"optuna": "search"}.get(search, search)
-        plan = sweeping.SweepPlan(
+        plan = SweepPlan(
             require_preset_name("study", require_text("study", study).strip(), swept.built_in),
-            sweeping.storage_named(storage),
+            storage_named(storage, user_folder()),
             mode,
             trials,
             largest_difference,
-            filename_prefix,
-            save_files,
         )
+        output = OutputFiles(filename_prefix, save_files)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         model, vae, removed = plain(model, vae)
         bench = swept.bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
@@ -182,7 +185,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)
         try:
-            found = sweeping.run_sweep(bench, axes, plan, source, say, workflow_of(cls), view.watch)
+            found = sweeping.run_sweep(bench, axes, plan, source, output, say, workflow_of(cls), view.watch)
         except BaseException:  # cancelling is one that is no Exception
             view.stop()
             kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)

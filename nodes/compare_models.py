@@ -165,7 +165,7 @@ class PacelineCompareModels(PacelineNode):
             remedy = "Connect what is judged: model_optimized, vae_optimized or positive_optimized."
             raise InvalidSetting("There is nothing to compare.", remedy)
         conditionings = (given.get("positive_optimized", positive), given.get("negative_optimized", negative))
-        OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
+        output = OutputFiles(filename_prefix, save_files)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         if given and job.further:
             remedy = "Disconnect prompts, or compare the ControlNet with one prompt at a time."
@@ -183,15 +183,11 @@ class PacelineCompareModels(PacelineNode):
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps, most_runs),
             say=lambda text: cls.announce(Summary("working", text)),
         )
-        return show(cls, found, model_baseline, filename_prefix, save_files)
+        return show(cls, found, model_baseline, output)
 
 
 def show(
-    node: type[PacelineNode],
-    found: comparison.Comparison,
-    model: ModelPatcher,
-    filename_prefix: str,
-    save_files: bool,
+    node: type[PacelineNode], found: comparison.Comparison, model: ModelPatcher, output: OutputFiles
 ) -> io.NodeOutput:
     """Save and show what was found with ``model``, and return the node's outputs: sheet of pictures, and summary."""
     lines = comparison.summary_lines(found)
@@ -204,7 +200,7 @@ def show(
     told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
     sides = pictures.baseline, pictures.optimized
     sheet = comparison_sheet(*sides, found.verdict.text, told, control, found.farthest)
-    files = comparison.save(found, numbers, sheet, filename_prefix, workflow_of(node), save_files)
+    files = comparison.save(found, numbers, sheet, output, workflow_of(node))
     shown = shown_comparison(numbers, files, found.verdict, lines)
     counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
     node.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))

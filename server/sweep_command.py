@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import InvalidSetting
+from ..optimizers.hosts.comfyui.paths import user_folder
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.latents import empty_latent
-from ..workbench.comfyui.output_files import path_of
+from ..workbench.comfyui.output_files import OutputFiles, path_of
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.comfyui.standalone import (
     exit_status,
@@ -29,10 +30,10 @@ from ..workbench.comfyui.standalone import (
     split_arguments,
     start_comfyui,
 )
-from ..workbench.comfyui.sweeping import Finished, SweepPlan, run_sweep, storage_named
+from ..workbench.comfyui.sweeping import Finished, run_sweep
 from ..workbench.recipe import require_preset_name
-from ..workbench.sweep.storage import Storage
-from ..workbench.sweep.study import MODES
+from ..workbench.sweep.storage import Storage, storage_named
+from ..workbench.sweep.study import MODES, SweepPlan
 
 if TYPE_CHECKING:
     from .sweeps import SweptNodes
@@ -61,12 +62,12 @@ def _run(options: argparse.Namespace, nodes: SweptNodes) -> Finished:
     path = model_file("checkpoints", options.checkpoint)
     plan = SweepPlan(
         require_preset_name("study", options.study, nodes.built_in),
-        Storage("the database of --storage", options.storage) if options.storage else storage_named(""),
+        Storage("the database of --storage", options.storage) if options.storage else storage_named("", user_folder()),
         options.search,
         options.trials,
         options.largest_difference,
-        options.prefix,
     )
+    output = OutputFiles(options.prefix)
     say(f"loading {path}")
     model, encode, vae = load_checkpoint(path)
     job = SamplingJob(
@@ -82,9 +83,8 @@ def _run(options: argparse.Namespace, nodes: SweptNodes) -> Finished:
     settings = ComparisonSettings(options.runs, options.warmup_runs)
     usable = None if options.no_vae else vae
     source = f"{Path(path).name} ({Path(path).stat().st_size} bytes), {options.positive!r}, {options.negative!r}"
-    return run_sweep(
-        nodes.bench_for(model, usable, job, settings), axes, plan, f"{source}, VAE: {usable is not None}", say
-    )
+    source = f"{source}, VAE: {usable is not None}"
+    return run_sweep(nodes.bench_for(model, usable, job, settings), axes, plan, source, output, say)
 
 
 def _grid(options: argparse.Namespace) -> str:

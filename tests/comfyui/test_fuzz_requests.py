@@ -27,13 +27,13 @@ NAMES = st.one_of(
 @given(content=CONTENTS, name=NAMES)
 def test_storages(user_folder, content, name):
     from paceline.optimizers.hosts.comfyui.paths import user_folder as ours
-    from paceline.workbench.comfyui.sweeping.storages import storage_named
+    from paceline.workbench.sweep.storage import storage_named
 
     file = ours("storages.json")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     try:
-        found = storage_named(name)
+        found = storage_named(name, ours())
     except PacelineError as error:
         assert "hunter2" not in str(error) and str(user_folder) not in str(error)
         return

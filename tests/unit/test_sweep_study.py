@@ -16,7 +16,7 @@ from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.workbench.sweep.axes import parse_axes
 from paceline.workbench.sweep.results import Result
 from paceline.workbench.sweep.storage import Storage, sqlite_storage
-from paceline.workbench.sweep.study import Sweep, SweepSettings
+from paceline.workbench.sweep.study import Sweep, SweepPlan
 from waiting import until
 
 SPACE = "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5"
@@ -31,7 +31,7 @@ pack.load_pack()
 from paceline.workbench.sweep.results import Result
 from paceline.workbench.sweep.axes import parse_axes
 from paceline.workbench.sweep.storage import Storage
-from paceline.workbench.sweep.study import Sweep, SweepSettings
+from paceline.workbench.sweep.study import Sweep, SweepPlan
 log, storage, held = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 def measure(cell):
     ratio = cell["ApplyToMe.ratio"]
@@ -40,7 +40,7 @@ def measure(cell):
     return Result(cell, "measured", 1 + ratio, 1.0, ratio / 10)
 def done(result):
     with log.open("a") as out: out.write(f"done {{result.cell['ApplyToMe.ratio']}}\\n")
-settings = SweepSettings("shared", Storage("shared", storage))
+settings = SweepPlan("shared", Storage("shared", storage))
 sweep = Sweep(parse_axes({space!r}, ""), settings, {{"model": "m"}})
 results = sweep.run(measure, done)
 assert len(results) == 5, results
@@ -60,7 +60,7 @@ def lines(log: Path, kind: str) -> list[str]:
 
 def sweep(tmp_path: Path, space: str = SPACE, job: str = "m", **settings) -> Sweep:
     storage = sqlite_storage("a file", tmp_path / "sweeps" / "study.db")
-    return Sweep(parse_axes(space, ""), SweepSettings("one", storage, **settings), {"model": job})
+    return Sweep(parse_axes(space, ""), SweepPlan("one", storage, **settings), {"model": job})
 
 
 def measured(cell) -> Result:
@@ -78,7 +78,7 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_
     finished = lines(log, "done")
     assert len(finished) == 3
     calls = []
-    again = Sweep(parse_axes(SPACE, ""), SweepSettings("shared", storage), {"model": "m"})
+    again = Sweep(parse_axes(SPACE, ""), SweepPlan("shared", storage), {"model": "m"})
     results = again.run(lambda cell: calls.append(str(cell["ApplyToMe.ratio"])) or measured(cell))
     assert len(results) == 5 and sorted([*finished, *calls]) == ["0.1", "0.2", "0.3", "0.4", "0.5"]
 
@@ -97,7 +97,7 @@ def test_two_processes_share_the_cells_of_one_database(tmp_path):
             out.write(f"start {calls[-1]}\n")
         return measured(cell)
 
-    results = Sweep(parse_axes(SPACE, ""), SweepSettings("shared", storage), {"model": "m"}).run(measure)
+    results = Sweep(parse_axes(SPACE, ""), SweepPlan("shared", storage), {"model": "m"}).run(measure)
     assert other.wait() == 0
     assert len(results) == 5 and calls[0] != before
     assert len(lines(log, "start")) < 10, "each has left cells to the other"
@@ -183,7 +183,7 @@ def test_a_search_of_fewer_cells_than_trials_ends_and_measures_each_once(tmp_pat
     ],
 )
 def test_no_error_of_a_database_holds_a_part_of_its_address(url, words, caplog):
-    settings = SweepSettings("one", Storage("a storage", url))
+    settings = SweepPlan("one", Storage("a storage", url))
     with pytest.raises(BackendUnavailable, match=words) as caught:
         Sweep(parse_axes(SPACE, ""), settings, {})
     shown = "".join(traceback.format_exception(caught.value)) + repr(settings) + caplog.text
@@ -209,7 +209,7 @@ def test_a_database_that_is_lost_in_the_middle_is_a_sentence(tmp_path):
 def test_braces_in_an_address_stay_what_they_are(tmp_path):
     """Optuna takes an address for a format string: a password, or a folder, may hold braces."""
     path = tmp_path / "{SCHEMA_VERSION!s:.0}{x}" / "study.db"
-    assert len(Sweep(parse_axes(SPACE, ""), SweepSettings("one", sqlite_storage("a file", path)), {}).results()) == 0
+    assert len(Sweep(parse_axes(SPACE, ""), SweepPlan("one", sqlite_storage("a file", path)), {}).results()) == 0
     assert path.is_file()
 
 

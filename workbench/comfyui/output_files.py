@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import wave
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from PIL import Image
@@ -27,24 +28,33 @@ Entry = dict[str, str]
 
 
 class OutputFiles:
-    """The files of one result, under the next free number; `InvalidSetting` if the prefix leads out of the folder.
+    """The files of one result, under the number that is free when the first one is asked for.
 
-    The prefix may name a sub-folder, and hold ComfyUI's ``%year%`` and the like. Without ``keep`` they are temporary.
+    The prefix may name a sub-folder, and hold ComfyUI's ``%year%`` and the like; `InvalidSetting` at once if it leads
+    out of the folder, which should not be found after all the work. Without ``keep`` the files are temporary.
     """
 
     def __init__(self, prefix: str, keep: bool = True) -> None:
-        import folder_paths
-
         if not require_text("filename_prefix", prefix).isprintable():
             raise InvalidSetting("filename_prefix holds characters that cannot be seen, such as a line break.", _REMEDY)
+        self._prefix, self._type = prefix, "output" if keep else "temp"
+        self._next_free()
+
+    def _next_free(self) -> tuple[Path, str]:
+        """Return what the paths of new files begin with, and their sub-folder."""
+        import folder_paths
+
         try:
-            self._type = "output" if keep else "temp"
-            root = folder_paths.get_output_directory() if keep else folder_paths.get_temp_directory()
-            folder, name, number, self._subfolder, _ = folder_paths.get_save_image_path(prefix, root)
+            root = _root(self._type)
+            folder, name, number, subfolder, _ = folder_paths.get_save_image_path(self._prefix, root)
         except Exception:  # ComfyUI raises the base class itself
-            problem = f"filename_prefix is {prefix!r}, which leads out of ComfyUI's output folder."
+            problem = f"filename_prefix is {self._prefix!r}, which leads out of ComfyUI's output folder."
             raise InvalidSetting(problem, _REMEDY) from None
-        self._start = Path(folder) / f"{name}_{number:05}_"
+        return Path(folder) / f"{name}_{number:05}_", subfolder
+
+    @cached_property
+    def _place(self) -> tuple[Path, str]:
+        return self._next_free()
 
     def save_picture(self, ending: str, picture: Image.Image, workflow: dict[str, object] | None = None) -> Entry:
         """Write a PNG file, with a workflow in it that opens when the file is dropped on the canvas."""
@@ -89,16 +99,21 @@ class OutputFiles:
         return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
     def path(self, ending: str) -> Path:
-        return self._start.with_name(self._start.name + ending)
+        start, _ = self._place
+        return start.with_name(start.name + ending)
 
     def entry(self, ending: str) -> Entry:
         """Return the description of the file with this ending, whether it is written yet or not."""
-        return {"filename": self.path(ending).name, "subfolder": self._subfolder, "type": self._type}
+        return {"filename": self.path(ending).name, "subfolder": self._place[1], "type": self._type}
 
 
 def path_of(entry: Entry) -> Path:
     """Return where a file lies."""
+    return Path(_root(entry["type"]), entry["subfolder"], entry["filename"])
+
+
+def _root(type: str) -> str:
     import folder_paths
 
     folders = {"output": folder_paths.get_output_directory, "temp": folder_paths.get_temp_directory}
-    return Path(folders[entry["type"]](), entry["subfolder"], entry["filename"])
+    return str(folders[type]())

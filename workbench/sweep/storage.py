@@ -1,8 +1,14 @@
-"""Where a sweep keeps its results: a database of Optuna, whose errors are told without its address."""
+"""Where a sweep keeps its results: a database of Optuna, whose errors are told without its address.
+
+A workflow can come from a stranger. So it names a storage that the owner of the server has written down, and cannot say
+where one is: that would let it connect the server to any machine, or write files anywhere.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sqlite3
 import warnings
 from collections.abc import Iterator
@@ -11,9 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import BackendUnavailable, PacelineError
+from ...core.errors import BackendUnavailable, InvalidSetting, PacelineError
 from ...core.files import NotWritten
 
+_NAME = re.compile(r"\w[\w -]{0,79}")
+_HOW = (
+    "Leave it empty for a file on this server, or let the server's owner write name and URL of the database into "
+    "user/__paceline/storages.json, and give the name."
+)
 _URLS = "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs `pip install psycopg[binary]`."
 _MOVE = "Move the file away (in ComfyUI user/__paceline/sweeps/sweeps.db): a new one is made. Saved presets stay."
 _KEPT = "Finished cells are kept: run the workflow again when the database is back."
@@ -41,6 +52,39 @@ def sqlite_storage(title: str, path: Path) -> Storage:
             "Free some space, or let this program write to its folder (in ComfyUI user/__paceline).",
         ) from error
     return Storage(title, f"sqlite:///{path}")
+
+
+def storage_named(name: str, folder: Path) -> Storage:
+    """Return a storage by the name that a workflow gives it; an empty one is a file in ``folder``, as the names are.
+
+    `InvalidSetting` if there is none. It does not repeat what was given, which may hold a password.
+    """
+    if isinstance(name, str) and not name.strip():
+        return sqlite_storage("SQLite in the user's folder", folder / "sweeps" / "sweeps.db")
+    if not isinstance(name, str) or not _NAME.fullmatch(name.strip()):
+        raise InvalidSetting("storage is not the name of a storage: a workflow cannot give an address.", _HOW)
+    found = _named_in(folder / "storages.json")
+    if name.strip() not in found:
+        there = f"There are: {', '.join(found)}." if found else "There are none."
+        raise InvalidSetting(f"storage names no storage of this server. {there}", _HOW)
+    return Storage(name.strip(), found[name.strip()])
+
+
+def _named_in(path: Path) -> dict[str, str]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or not all(
+        _NAME.fullmatch(name) and isinstance(url, str) for name, url in content.items()
+    ):
+        raise InvalidSetting(
+            "The server's file storages.json cannot be read.",
+            'It must be JSON that maps names (letters, digits, spaces, _ and -) to URLs: {"lab": "postgresql..."}.',
+        )
+    return content
 
 
 def import_optuna() -> Any:

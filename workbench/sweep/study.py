@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...core.errors import InvalidSetting, require_choice, require_integer
+from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
 from .axes import Axes, Cell, Range, cell_key, without_absent
 from .results import Result
 from .storage import Storage, import_optuna, open_study, using
@@ -27,21 +27,24 @@ Outcome = Callable[[Cell], Result]
 
 
 @dataclass(frozen=True)
-class SweepSettings:
-    """How to go through all cells.
+class SweepPlan:
+    """How to go through all cells, and what is wanted of them.
 
-    A ``study`` of the same name continues where it stopped. ``mode`` is ``grid``, every cell once, or ``search``, where
-    Optuna's sampler chooses ``trials`` cells in all, over all processes.
+    A ``study`` of the same name continues where it stopped; the preset that is saved has its name too. ``mode`` is
+    ``grid``, every cell once, or ``search``, where Optuna's sampler chooses ``trials`` cells in all, over all
+    processes. ``largest_difference`` is that of the preset, as a share of a seed change.
     """
 
     study: str
     storage: Storage
     mode: str = "grid"
     trials: int = 20
+    largest_difference: float = 0.25
 
     def __post_init__(self) -> None:
         require_choice("mode", self.mode, MODES)
         require_integer("trials", self.trials, 1, 100_000)
+        require_number("largest_difference", self.largest_difference, 0.0, 10.0)
 
 
 class Sweep:
@@ -54,20 +57,20 @@ class Sweep:
         InvalidSetting: if the study exists and holds results of another job or other axes.
     """
 
-    def __init__(self, axes: Axes, settings: SweepSettings, job: dict[str, Any]) -> None:
+    def __init__(self, axes: Axes, plan: SweepPlan, job: dict[str, Any]) -> None:
         self._optuna = import_optuna()
         self._states = self._optuna.trial.TrialState
-        self._axes, self._settings = axes, settings
-        self._cells = {cell_key(cell): cell for cell in axes.cells()} if settings.mode == "grid" else {}
-        self._study = open_study(self._optuna, settings.study, settings.storage)
-        identity = _identity(axes, settings, job)
+        self._axes, self._plan = axes, plan
+        self._cells = {cell_key(cell): cell for cell in axes.cells()} if plan.mode == "grid" else {}
+        self._study = open_study(self._optuna, plan.study, plan.storage)
+        identity = _identity(axes, plan, job)
         with using(self._optuna):
-            _require_same_job(settings.study, self._study.user_attrs.get(_JOB, identity), identity)
+            _require_same_job(plan.study, self._study.user_attrs.get(_JOB, identity), identity)
             self._study.set_user_attr(_JOB, identity)
 
     @property
     def total(self) -> int:
-        return len(self._cells) or self._settings.trials
+        return len(self._cells) or self._plan.trials
 
     def results(self) -> list[Result]:
         """Return what has been measured so far, by all processes: in the order of the grid, or oldest first."""
@@ -167,10 +170,10 @@ def _require_same_job(study: str, known: dict[str, str], identity: dict[str, str
         )
 
 
-def _identity(axes: Axes, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
-    identity = {"mode": settings.mode, **{name: str(value) for name, value in job.items()}}
+def _identity(axes: Axes, plan: SweepPlan, job: dict[str, Any]) -> dict[str, str]:
+    identity = {"mode": plan.mode, **{name: str(value) for name, value in job.items()}}
     # A grid may grow: its cells stand for themselves. A search's axes may not, as the sampler learns from all of them.
-    if settings.mode == "search":
+    if plan.mode == "search":
         values = {name: asdict(v) if isinstance(v, Range) else list(v) for name, v in axes.values.items()}
         identity["axes"] = json.dumps(values, sort_keys=True)
     return identity

@@ -17,16 +17,15 @@ def save(
     found: Comparison,
     record: dict[str, object],
     sheet: Image.Image,
-    prefix: str,
+    output: OutputFiles,
     workflow: dict[str, object] | None = None,
-    keep: bool = True,
 ) -> Files:
     """Write the files and return what ComfyUI's front end shows: ``{"json": {"filename", "subfolder", "type"}, ...}``.
 
     The names of the files are added to ``record`` under ``files``; ``workflow`` goes into the sheet, so that dropping
-    it on the canvas opens it. `InvalidSetting` if the prefix leads out of the output folder.
+    it on the canvas opens it.
     """
-    output, pictures = OutputFiles(prefix, keep), found.pictures
+    pictures = found.pictures
     lists: dict[str, list[Entry]] = {}
     for name in _SAVED:
         images = getattr(pictures, name)

@@ -1,7 +1,6 @@
 """A sweep over settings in ComfyUI: each cell is a comparison of the cell's nodes with the plain model."""
 
 from .cells import Bench
-from .run import Finished, SweepPlan, run_sweep, upstream
-from .storages import storage_named
+from .run import Finished, run_sweep, upstream
 
-__all__ = ["Bench", "Finished", "SweepPlan", "run_sweep", "storage_named", "upstream"]
+__all__ = ["Bench", "Finished", "run_sweep", "upstream"]

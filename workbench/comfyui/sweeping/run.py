@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from ....core.devices import device_name
-from ....core.errors import require_number
 from ....core.files import fingerprint_of
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import describe_model
@@ -20,31 +19,13 @@ from ...recipe import Recipe, save_recipe
 from ...sweep.axes import Axes, Cell, Range, describe_cell
 from ...sweep.plot import pareto_picture
 from ...sweep.results import Result, best, pareto_front, to_csv, to_markdown
-from ...sweep.study import Sweep, SweepSettings
+from ...sweep.study import Sweep, SweepPlan
 from ..comparison import environment
 from ..long_running import progress_bar
 from ..machine import host_version
 from ..output_files import Entry, OutputFiles
+from ..workflow import Workflow
 from .cells import Bench
-
-
-@dataclass(frozen=True)
-class SweepPlan(SweepSettings):
-    """What to measure, and what to save.
-
-    ``largest_difference`` is that of the preset, as a share of a seed change; the preset has the study's name. For
-    ``prefix`` and ``keep`` see :class:`OutputFiles`.
-    """
-
-    largest_difference: float = 0.25
-    prefix: str = "paceline/sweep"
-    keep: bool = True
-
-    def __post_init__(self) -> None:
-        """Check what would otherwise only be found after all the work."""
-        super().__post_init__()
-        require_number("largest_difference", self.largest_difference, 0.0, 10.0)
-        OutputFiles(self.prefix, self.keep)
 
 
 @dataclass(frozen=True)
@@ -69,11 +50,12 @@ def run_sweep(
     axes: Axes,
     plan: SweepPlan,
     source: str,
+    output: OutputFiles,
     say: Callable[[str], None] = lambda text: None,
     workflow: dict[str, object] | None = None,
     watch: Callable[[list[Result], int], None] = lambda results, total: None,
 ) -> Finished:
-    """Measure all cells that have no result yet, and write plot, tables and preset.
+    """Measure all cells that have no result yet, and write plot, tables and preset; ``output`` takes the files.
 
     ``source`` tells where everything that is connected comes from (:func:`upstream`); ``workflow`` goes into
     the plot's file; ``watch`` is given all results and the number of cells, at the start and after each cell.
@@ -131,7 +113,6 @@ def run_sweep(
         "best_trades": [results.index(result) for result in pareto_front(results)],
         "preset": None if chosen is None else {"name": plan.study, **asdict(chosen)},
     }
-    output = OutputFiles(plan.prefix, plan.keep)
     files = {
         # The number of the files goes by the names of pictures, so the plot is the first.
         "plot": output.save_picture(".png", picture, workflow),
@@ -206,19 +187,16 @@ def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str,
     """
     if not prompt or node not in prompt:
         return "not from a workflow"
-    known: dict[str, str] = {}
+    workflow, known = Workflow(prompt), dict[str, str]()
 
-    def digest(identifier: str) -> str:
-        if identifier not in known:
-            entry = prompt[identifier]
-            content = {name: value(given) for name, given in entry.get("inputs", {}).items()}
-            known[identifier] = fingerprint_of([entry.get("class_type"), content])
-        return known[identifier]
+    def digest(id: str) -> str:
+        if id not in known:
+            known[id] = fingerprint_of([workflow.type(id), given(id)])
+        return known[id]
 
-    def value(given: object) -> object:
-        # A link is [id of the node, number of its output].
-        if isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and given[0] in prompt:
-            return [digest(given[0]), given[1]]
-        return given
+    def given(id: str) -> dict[str, object]:
+        links = {name: [digest(origin), slot] for name, (origin, slot) in workflow.links(id).items()}
+        return {**workflow.inputs(id), **links}
 
-    return fingerprint_of({name: value(prompt[node]["inputs"].get(name)) for name in inputs})[:16]
+    connected = given(node)
+    return fingerprint_of({name: connected.get(name) for name in inputs})[:16]
