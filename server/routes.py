@@ -26,6 +26,10 @@ PATH = "/paceline/cache"
 PRESETS_PATH = "/paceline/presets"
 
 
+class Busy(PacelineError):
+    """It cannot be done while a workflow runs."""
+
+
 def register_routes(nodes: Nodes) -> None:
     """Answer at ``/paceline/...`` about our nodes; does nothing without a server, or when it answers already."""
     server = running_server()
@@ -34,65 +38,49 @@ def register_routes(nodes: Nodes) -> None:
     # Imported here: a script that samples without a server need not have it.
     from aiohttp import web
 
-    async def size(_: web.Request) -> web.Response:
-        return web.json_response(await asyncio.to_thread(cache_payload))
+    def answers(method: str, path: str, answer: Callable[[Any], Payload]) -> None:
+        """Answer with what ``answer`` returns, in a thread, for what was posted, or for the query of the address."""
 
-    async def clear(_: web.Request) -> web.Response:
-        if server.prompt_queue.currently_running:
-            busy = "A workflow is running. Clear the cache when it is done."
-            return web.json_response(refusal_payload(busy), status=409)
-        folder = cache_folder()  # only what was compiled is in it, and it is not the request's to choose
-        if folder is not None:
-            await asyncio.to_thread(folder.clear)
-        return web.json_response(await asyncio.to_thread(cache_payload))
-
-    def answers(path: str, answer: Callable[[Any], Any]) -> None:
-        async def post(request: web.Request) -> web.Response:
+        async def respond(request: web.Request) -> web.Response:
             try:
-                sent = await request.json()
+                asked = await request.json() if method == "POST" else request.rel_url.query
             except (ValueError, RecursionError):
                 return web.json_response(refusal_payload("This is no JSON."), status=400)
             try:
-                return web.json_response(await asyncio.to_thread(answer, sent))
+                return web.json_response(await asyncio.to_thread(answer, asked))
             except (PacelineError, RecursionError) as error:
-                return web.json_response(refusal_payload(str(error)), status=400)
+                return web.json_response(refusal_payload(str(error)), status=409 if isinstance(error, Busy) else 400)
 
-        server.routes.post(path)(post)
-
-    async def run(request: web.Request) -> web.Response:
-        query = request.rel_url.query
-        found = run_payload(server, query.get("workflow", ""), query.get("prompt_id", ""))
-        return web.json_response({} if found is None else found)
-
-    async def conversions(_: web.Request) -> web.Response:
-        return web.json_response(conversions_payload())
+        server.routes.route(method, path)(respond)
 
     outcomes = Outcomes()
-
-    async def kept(_: web.Request) -> web.Response:
-        return web.json_response(await asyncio.to_thread(outcomes.payload))
-
-    async def forget(_: web.Request) -> web.Response:
-        await asyncio.to_thread(outcomes.clear)
-        return web.json_response(await asyncio.to_thread(outcomes.payload))
-
-    answers(OUTCOMES, partial(outcomes.ended, server=server))
-    server.routes.get(OUTCOMES)(kept)
-    server.routes.delete(OUTCOMES)(forget)
-    answers(PRESETS_PATH, partial(save_preset, nodes=nodes))
-    answers(FASTER, partial(faster_payload, nodes=nodes))
-    answers(CONVERSIONS, partial(conversion_payload, nodes=nodes))
+    answers("POST", OUTCOMES, partial(outcomes.ended, server=server))
+    answers("GET", OUTCOMES, lambda _: outcomes.payload())
+    answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
+    answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))
+    answers("POST", FASTER, partial(faster_payload, nodes=nodes))
+    answers("POST", CONVERSIONS, partial(conversion_payload, nodes=nodes))
+    answers("GET", CONVERSIONS, lambda _: conversions_payload())
+    answers("GET", RUN, lambda query: run_payload(server, query.get("workflow", ""), query.get("prompt_id", "")))
+    answers("GET", PATH, lambda _: cache_payload())
+    answers("DELETE", PATH, lambda _: clear_cache(server))
     server.add_on_prompt_handler(DESK.queued)
-    server.routes.get(CONVERSIONS)(conversions)
-    server.routes.get(RUN)(run)
-    server.routes.get(PATH)(size)
-    server.routes.delete(PATH)(clear)
 
 
 def cache_payload() -> Payload:
     """Return the bytes of compiled code that are kept, and in which folder (None: nowhere)."""
     folder = cache_folder()
     return {"bytes": 0, "path": None} if folder is None else {"bytes": folder.size(), "path": str(folder.path)}
+
+
+def clear_cache(server: Any) -> Payload:
+    """Delete the compiled code and return what is kept then; `Busy` while a workflow runs."""
+    if server.prompt_queue.currently_running:
+        raise Busy("A workflow is running. Clear the cache when it is done.")
+    folder = cache_folder()  # only what was compiled is in it, and it is not the request's to choose
+    if folder is not None:
+        folder.clear()
+    return cache_payload()
 
 
 def conversion_payload(sent: Any, nodes: Nodes) -> Payload:

@@ -15,8 +15,8 @@ _OUTCOMES = {"execution_success": "success", "execution_error": "failed", "execu
 _OURS = "paceline_"
 
 
-def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload | None:
-    """Return the run of a prompt, or else the latest one of a workflow (by the page's id); None if there is none."""
+def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload:
+    """Return the run of a prompt, or else the latest one of a workflow (by the page's id); empty if there is none."""
     found: PromptRun | None = None
     said: dict[str, Payload] = {}
     for run in _runs(server.prompt_queue):
@@ -27,7 +27,7 @@ def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload
             # A node whose result ComfyUI had kept says nothing: what it said when it was made still holds.
             made = {told["node"]: told for told in said_in(run.prompt_id)}
             said = {node: told for node, told in made.items() if found.kept_from(run, node)} | said
-    return None if found is None else _described(found, list(said.values()))
+    return {} if found is None else _described(found, list(said.values()))
 
 
 def run_of(server: Any, prompt_id: str) -> PromptRun | None:

@@ -83,7 +83,7 @@ def test_a_prompt_with_anything_beside_it_costs_no_other_page_its_run(comfy, ext
     mine = {**strange, "prompt": (0, "mine", {}, {"extra_pnginfo": {"workflow": {"id": "w"}}}, [])}
     queue = SimpleNamespace(mutex=nullcontext(), currently_running={}, history={"mine": mine, "strange": strange})
     found = run_payload(SimpleNamespace(prompt_queue=queue), workflow="w")
-    assert found is not None and found["prompt_id"] == "mine"
+    assert found["prompt_id"] == "mine"
 
 
 @fuzzed
