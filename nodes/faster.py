@@ -9,16 +9,9 @@ from comfy_api.latest import io
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..server.faster.state import DESK, Case
+from ..server.faster.state import DESK
 from ..workbench.comfyui.long_running import progress_bar
 from .common import PacelineNode
-
-
-def _case(run: str) -> Case:
-    case = DESK.case(run)
-    if case is None:
-        raise InvalidSetting("This run is not known any more: another one was watched since.", "Begin anew.")
-    return case
 
 
 class _PacelineObserved(PacelineNode):
@@ -62,7 +55,7 @@ class _PacelineProbe(PacelineNode):
 
     @classmethod
     def apply(cls, run: str, **kept: Any) -> io.NodeOutput:
-        _case(run).probe(progress_bar())
+        DESK.known(run).probe(progress_bar())
         return io.NodeOutput()
 
 
@@ -83,7 +76,7 @@ class _PacelineProof(PacelineNode):
 
     @classmethod
     def apply(cls, run: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
-        proof = _case(run).proof
+        proof = DESK.known(run).proof
         if proof is None:
             raise InvalidSetting("This proof is not known any more.", "Begin it anew.")
         proof.judge(latents, vae)

@@ -9,13 +9,12 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ..core.devices import device_name, processor_name
-from ..core.errors import InvalidSetting
 from ..core.files import fingerprint_of, write_atomically
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.paths import user_folder
@@ -23,7 +22,8 @@ from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.comfyui.workflow import Workflow
 from ..workbench.measurement.slower import Outcome, Slower, slower
-from .faster.sentences import STAGES, told
+from .faster.request import Seconds, Sent
+from .faster.sentences import STAGES, by_stage, told
 from .faster.wires import find_wires, solver_on, steps_on
 from .run_routes import run_of
 
@@ -38,25 +38,14 @@ _FREE = re.compile(r"seed|^text|prompt|filename|control_after")
 _NOT_ORDINARY = re.compile(r"_Paceline|Paceline(Compare|Benchmark|Profile)")
 """Nodes of prompts that measure."""
 
-_STAGE = {
-    "loading": "loading",
-    "compiling": "compiling",
-    "textEncoding": "text",
-    "samplingRun": "steps",
-    "decoding": "vae",
-}
-"""By the page's kinds of nodes, see ``KINDS`` in web/js/timeline.js; all others are the rest."""
-
 _OUTCOME = TypeAdapter(Outcome)
 
 
-class Ended(BaseModel):
+class Ended(Sent):
     """What the page tells of a run: seconds by kind of node, the nodes that did something, and whether one loaded."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     prompt_id: str = Field(max_length=100)
-    seconds: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(max_length=20)
+    seconds: Seconds
     nodes: list[str] = Field(max_length=3000)
     loaded: bool
 
@@ -77,11 +66,7 @@ class Outcomes:
 
         `InvalidSetting` if it cannot be read. A prompt that is not known any more, or measures, is not kept.
         """
-        try:
-            ended = Ended.model_validate(sent)
-        except ValidationError as error:
-            wrong = error.errors(include_input=False, include_url=False)[0]["msg"]
-            raise InvalidSetting(f"This run cannot be read: {wrong}.", "Send what took how long.") from None
+        ended = Ended.read(sent)
         run = run_of(server, ended.prompt_id)
         if run is None or any(_NOT_ORDINARY.match(str(node.get("class_type"))) for node in run.prompt.values()):
             return {"slower": None}
@@ -107,9 +92,11 @@ class Outcomes:
         """Return ``KeptRuns`` in web/js/payloads.d.ts."""
         return {"runs": [asdict(one) for one in self.read()]}
 
-    def clear(self) -> None:
+    def clear(self) -> Payload:
+        """Forget all runs, and return what is kept then: nothing."""
         with self._lock:
             self.path.unlink(missing_ok=True)
+        return self.payload()
 
     def _write(self, outcomes: list[Outcome]) -> None:
         lines = [json.dumps(asdict(one)).encode() + b"\n" for one in outcomes]
@@ -121,10 +108,7 @@ class Outcomes:
 def outcome_of(ended: Ended, workflow: Workflow) -> Outcome:
     """Return what is kept of a run: no text, no name of a file, no seed."""
     nodes = {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
-    seconds: dict[str, float] = {}
-    for kind, each in ended.seconds.items():
-        stage = _STAGE.get(kind, "rest")
-        seconds[stage] = round(seconds.get(stage, 0.0) + each, 3)
+    seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
     return Outcome(
         fingerprint_of([nodes, sorted(set(ended.nodes))])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -1,15 +1,36 @@
-"""What the page and ``tune`` ask."""
+"""What the page and ``tune`` send, checked."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Self
 
 from ...core.errors import InvalidSetting
 
+Seconds = Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(max_length=20)]
+"""Of a run, by kind of node; see ``KINDS`` in web/js/timeline.js."""
 
-class Request(BaseModel):
+
+class Sent(BaseModel):
+    """What a route is sent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def read(cls, sent: Any) -> Self:
+        """Return what was sent; `InvalidSetting` names the first thing that is wrong with it."""
+        try:
+            return cls.model_validate(sent)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(str(part)[:40] for part in wrong["loc"]) or "it"
+            remedy = f"Send {', '.join(cls.model_fields)}."
+            raise InvalidSetting(f"This request cannot be read: {where}: {wrong['msg']}.", remedy) from None
+
+
+class Request(Sent):
     """One question about a workflow.
 
     Attributes:
@@ -20,10 +41,8 @@ class Request(BaseModel):
         run: of a run that has begun.
         offer: number of an offer of the answer.
         stopped: whether the last prompt was stopped.
-        seconds: of the run that was watched, by kind of node; see ``KINDS`` in web/js/timeline.js.
+        seconds: of the run that was watched.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     do: Literal["look", "run", "next", "keep", "prove", "drop"]
     prompt: dict[str, Any] = Field(default_factory=dict)
@@ -31,15 +50,4 @@ class Request(BaseModel):
     run: str = ""
     offer: int = Field(default=0, ge=0)
     stopped: bool = False
-    seconds: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict, max_length=20)
-
-
-def read_request(sent: Any) -> Request:
-    """Return a request; `InvalidSetting` names the first thing that is wrong with it."""
-    try:
-        return Request.model_validate(sent)
-    except ValidationError as error:
-        wrong = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part)[:40] for part in wrong["loc"]) or "it"
-        remedy = "Send do, and prompt and choice, or run."
-        raise InvalidSetting(f"This request cannot be read: {where}: {wrong['msg']}.", remedy) from None
+    seconds: Seconds = Field(default_factory=dict)

@@ -20,6 +20,24 @@ STAGES = {
 }
 """The stages of a run, in words."""
 
+_KINDS = {
+    "loading": "loading",
+    "compiling": "compiling",
+    "textEncoding": "text",
+    "samplingRun": "steps",
+    "decoding": "vae",
+}
+"""Stages by the page's kinds of nodes, see ``KINDS`` in web/js/timeline.js; all others are the rest."""
+
+
+def by_stage(kinds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each stage, from those of a run's nodes by kind."""
+    seconds: dict[str, float] = {}
+    for kind, each in kinds.items():
+        stage = _KINDS.get(kind, "rest")
+        seconds[stage] = seconds.get(stage, 0.0) + each
+    return seconds
+
 
 def told(text: str) -> Payload:
     """Return ``Told`` in web/js/payloads.d.ts: a sentence, and the same as data for other languages."""

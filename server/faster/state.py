@@ -18,19 +18,16 @@ from ...workbench.comfyui.probe import SPARE, probe
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.expectation.expect import Probed
 from ...workbench.recipe import Recipe, Step
-from ..recipes import Nodes, apply_recipe
+from ..recipes import Nodes, apply_recipe, shown_steps
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
 from .plan import Plan, make_plans, most_gain_first
 from .proof import Proof
-from .request import Request, read_request
+from .request import Request
 from .runs import PICTURES, inserted, observed, probing, proving
-from .sentences import before_any_run, expected_speed, expected_steps, left_open, told, where_time_went
+from .sentences import before_any_run, by_stage, expected_speed, expected_steps, left_open, told, where_time_went
 
 FASTER = "/paceline/faster"
-
-_PARTS = {"loading": "loading", "textEncoding": "text", "decoding": "vae"}
-"""Parts of a run by the page's kinds of nodes. What a sampler's node took is told by the observer."""
 
 
 @dataclass
@@ -159,18 +156,19 @@ class Case:
             "inserts": [
                 {
                     "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
-                    "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in steps],
+                    "steps": shown_steps(steps),
                 }
                 for wire, steps in offer.chosen
             ],
         }
 
     def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
-        """Return the seconds of the run's parts, from those of its nodes by kind and from what was observed."""
-        samplings = self.observer.samplings
-        steps, loading = sum(one.steps for one in samplings), sum(one.loading for one in samplings)
-        found = {"steps": steps} | {part: kinds.get(kind, 0.0) for kind, part in _PARTS.items()}
-        found["loading"] = max(loading, found["loading"])  # the page tells weights that a sampler loads from its rest
+        """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
+        samplings, stages = self.observer.samplings, by_stage(kinds)
+        found = {stage: stages.get(stage, 0.0) for stage in ("loading", "text", "vae")}
+        found["steps"] = sum(one.steps for one in samplings)
+        # The page tells weights that a sampler loads from its rest.
+        found["loading"] = max(found["loading"], sum(one.loading for one in samplings))
         found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
         return found
 
@@ -197,6 +195,14 @@ class Desk:
         case = self._case
         return case if case is not None and case.run == run else None
 
+    def known(self, run: str) -> Case:
+        """Return the case of a run; `InvalidSetting` if it is another one's, or none."""
+        case = self.case(run)
+        if case is None:
+            problem = "This run is not known any more: another one was watched since."
+            raise InvalidSetting(problem, "Run it once more.")
+        return case
+
     def take(self, case: Case | None) -> None:
         """Take a case in the place of the one before, whose memory is freed."""
         with self._lock:
@@ -217,18 +223,16 @@ DESK = Desk()
 
 def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return ``FasterState`` in web/js/payloads.d.ts; `InvalidSetting` for a request that cannot be answered."""
-    request = read_request(sent)
+    request = Request.read(sent)
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
         case = Case(workflow, request.choice, make_plans(workflow, request.choice, nodes), nodes)
         return _look(case) if request.do == "look" else _begin(case)
-    known = DESK.case(request.run)
     if request.do == "drop":
-        if known is not None:
+        if DESK.case(request.run) is not None:
             DESK.take(None)
         return _state("look")
-    if known is None:
-        raise InvalidSetting("This run is not known any more: another one was watched since.", "Run it once more.")
+    known = DESK.known(request.run)
     if request.do == "next":
         return known.next(request)
     return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)

@@ -13,9 +13,6 @@ from ..recipes import PREFIX
 _SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
 """What a node gives out that samples with the MODEL it takes, or has it sampled with."""
 
-_NAMES = {"model": "MODEL"}
-"""Types by the names of inputs, for nodes that are not installed."""
-
 _SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
 """ComfyUI's nodes that hand on one of two inputs, of any type."""
 
@@ -35,7 +32,7 @@ def find_wires(workflow: Workflow) -> list[Wire]:
         outputs = {*workflow.gives(id)}
         if workflow.type(id).startswith(PREFIX) or "MODEL" in outputs or not outputs & _SAMPLED:
             continue
-        for type, name, origin in workflow.typed_links(id, _NAMES):
+        for type, name, origin in workflow.typed_links(id):
             if type == "MODEL" and not _is_second(workflow, id, name):
                 found.setdefault(origin, []).append((id, name))
     return [Wire(origin, tuple(receivers)) for origin, receivers in found.items()]
@@ -47,8 +44,7 @@ def upstream(workflow: Workflow, wire: Wire) -> list[str]:
     def before(id: str) -> str | None:
         if workflow.type(id) in _SWITCHES:
             return _chosen(workflow, id)
-        links = workflow.typed_links(id, _NAMES)
-        return next((origin for type, _, (origin, _) in links if type == "MODEL"), None)
+        return next((origin for origin, _ in workflow.takes(id, "MODEL")), None)
 
     return [*way_back(wire.origin[0], before)]
 

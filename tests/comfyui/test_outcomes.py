@@ -75,7 +75,7 @@ def test_measurements_and_unknown_prompts_are_no_runs(runs):
     assert runs.kept.ended(sent, SimpleNamespace(prompt_queue=runs.queue)) == {"slower": None}
     assert runs.kept.read() == []
     for wrong in (None, {}, sent | {"seconds": {"samplingRun": -1.0}}, sent | {"more": 1}):
-        with pytest.raises(InvalidSetting, match="This run cannot be read"):
+        with pytest.raises(InvalidSetting, match="This request cannot be read"):
             runs.kept.ended(wrong, SimpleNamespace(prompt_queue=runs.queue))
 
 

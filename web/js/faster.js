@@ -12,6 +12,7 @@ import { openPrompt } from "./prompt.js";
 import { runPrompt } from "./run_prompt.js";
 import { number, said } from "./said.js";
 import { ask } from "./server.js";
+import { secondsByKind } from "./timeline.js";
 import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
@@ -164,7 +165,7 @@ async function open(timeline) {
       const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, own ? savedWorkflow() : undefined);
       if (!own) return next;
       watched = timeline.runs.find((one) => one.promptId === promptId);
-      return { ...next, seconds: secondsByKind(watched) };
+      return { ...next, seconds: watched ? secondsByKind(watched) : {} };
     } catch (error) {
       if (/** @type {Error} */ (error).name !== "AbortError") throw error;
       return { ...next, stopped: true };
@@ -193,15 +194,4 @@ async function open(timeline) {
  */
 function sentence({ text, phrase }) {
   return said(text, phrase);
-}
-
-/**
- * @param {TimedRun | undefined} run
- * @returns {Record<string, number>} seconds of its nodes
- */
-function secondsByKind(run) {
-  /** @type {Record<string, number>} */
-  const found = {};
-  for (const { kind, start, end } of run?.parts ?? []) found[kind] = (found[kind] ?? 0) + end - start;
-  return found;
 }

@@ -3,6 +3,7 @@
 import { app, onMessage, tell } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { ask } from "./server.js";
+import { secondsByKind } from "./timeline.js";
 import { words } from "./words.js";
 
 /** Served by server/outcomes.py. */
@@ -18,9 +19,7 @@ export function keepOutcomes(timeline) {
   onMessage("execution_success", async ({ prompt_id }) => {
     const run = timeline.current;
     if (!run?.parts.length || run.promptId !== prompt_id || app.extensionManager.setting.get(KEEP_SETTING) === false) return;
-    /** @type {Record<string, number>} */
-    const seconds = {};
-    for (const { kind, start, end } of run.parts) seconds[kind] = (seconds[kind] ?? 0) + Math.max(0, end - start);
+    const seconds = secondsByKind(run);
     const nodes = [...new Set(run.parts.map(({ node }) => node))];
     // What a sampler loads is moved to the device; a loader reads a file.
     const loaded = run.parts.some(({ kind, again }) => kind === "loading" && again === undefined);

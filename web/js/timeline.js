@@ -171,3 +171,14 @@ export function secondsPerStepOfHalves({ steps }) {
   const halves = middle ? [steps.slice(0, middle + 1), steps.slice(middle)] : [];
   return halves.flatMap((half) => secondsPerStep({ steps: half }) ?? []);
 }
+
+/**
+ * @param {TimedRun} run
+ * @returns {Record<string, number>} seconds of its nodes, by what they are for
+ */
+export function secondsByKind({ parts }) {
+  /** @type {Record<string, number>} */
+  const found = {};
+  for (const { kind, start, end } of parts) found[kind] = (found[kind] ?? 0) + Math.max(0, end - start);
+  return found;
+}

@@ -13,6 +13,9 @@ from .values import value_of
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
 
+_NAMES = {"model": "MODEL"}
+"""Types by the names of inputs, for nodes that are not installed."""
+
 _MOST_NODES = 3000
 """Looking at a workflow takes time that grows with the square of its nodes, and nothing can cancel it."""
 
@@ -76,16 +79,13 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         """Return the types of a node's outputs."""
         return output_types(self.type(id))
 
-    def typed_links(self, id: str, names: Mapping[str, str] = {}) -> Iterator[tuple[str, str, Link]]:  # noqa: B006
-        """Yield type, name and origin of each input that another node gives.
-
-        ``names`` are types by names of inputs: of a node that is not installed, nothing else tells the type.
-        """
+    def typed_links(self, id: str) -> Iterator[tuple[str, str, Link]]:
+        """Yield type, name and origin of each input that another node gives."""
         declared = input_types(self.type(id))
         for name, (origin, slot) in self.links(id).items():
             outputs = self.gives(origin)
             given = outputs[slot] if 0 <= slot < len(outputs) else ""
-            yield declared.get(name) or given or names.get(name, ""), name, (origin, slot)
+            yield declared.get(name) or given or _NAMES.get(name, ""), name, (origin, slot)
 
     def takes(self, id: str, *types: str) -> list[Link]:
         """Return where a node's inputs of some types come from."""
