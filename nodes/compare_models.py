@@ -199,7 +199,7 @@ def show(
     # For others to read: what it was measured on, and not what is missing on this machine.
     told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
     sides = pictures.baseline, pictures.optimized
-    sheet = comparison_sheet(*sides, found.verdict.text, told, control, found.farthest)
+    sheet = comparison_sheet(*sides, found.verdict.text, told, control, found.evidence.worst)
     files = comparison.save(found, numbers, sheet, output, workflow_of(node))
     shown = shown_comparison(numbers, files, found.verdict, lines)
     counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}

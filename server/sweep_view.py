@@ -40,8 +40,7 @@ class SweepView:
 
     def compared(self, cell: Cell, found: Comparison) -> None:
         """Keep the farthest picture of a cell, for as long as ComfyUI runs; its numbers count without it too."""
-        worst = found.evidence.farthest
-        picture = Image.fromarray(found.pictures.optimized[worst.picture - 1 if worst else 0].numpy())
+        picture = Image.fromarray(found.pictures.optimized[found.evidence.worst].numpy())
         picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
         try:
             write_atomically(path_of(self._entry(cell)), lambda path: picture.save(path, format="PNG"))

@@ -64,7 +64,7 @@ def test_a_fault_of_the_sound_only_is_found(scene, audio_vae):
 def test_a_fault_of_one_frame_only_is_found_and_named(scene):
     found = compare(scene, changed(scene, 0, (..., 1, slice(None), slice(None)), -1.0), VideoVAE(), AudioVAE())
     assert found.verdict.state == "suspicious" and "frame 2 " in found.verdict.headline, found.verdict
-    assert found.pictures.frames == 3 and found.farthest % 3 == 1
+    assert found.evidence.frames == 3 and found.evidence.worst % 3 == 1
 
 
 def test_nothing_is_found_where_nothing_changed(scene):

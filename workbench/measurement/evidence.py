@@ -61,6 +61,11 @@ class Evidence:
         return self.difference if self.farthest is None else self.farthest.alone
 
     @property
+    def worst(self) -> int:
+        """The index of the picture that is judged."""
+        return 0 if self.farthest is None else self.farthest.picture - 1
+
+    @property
     def place(self) -> str:
         """What ``judged`` is of, e.g. ``frame 3 of video 2``; empty if there is nothing to choose from."""
         if self.farthest is None or self.count == 1:

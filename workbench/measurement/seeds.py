@@ -59,7 +59,7 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
     before, after = ([run.seconds for run in runs[optimized]] for optimized in (False, True))
     baseline, changed = _pictures(runs[False]), _pictures(runs[True])
     found, speedup = distances(changed, baseline), measure_speedup(before, after)
-    worst, difference = farthest(changed, baseline, found), average(found)
+    difference = average(found)
     broken = no_picture("The baseline's image", baseline) or no_picture("The optimized image", changed)
     control, why_none = None, ""
     if speedup.faster and difference.rmse and not broken and steps > 1:
@@ -75,7 +75,7 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
         seed=seed_change([[run.pictures for run in runs[False]]]),
         repeat=max(distances(repeated.pictures, runs[False][0].pictures), key=lambda one: one.rmse),
         broken=broken,
-        farthest=worst,
+        farthest=farthest(changed, baseline, found),
         count=len(baseline),
         fewer_steps=fewer,
     )
@@ -83,7 +83,7 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
     lines = [f"sampling: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {seeds} seeds in turn"]
     lines += [*difference_lines(evidence), *([why_none] if why_none else [])]
     column = None if control is None else (f"{control.steps} steps", control.output)
-    sheet = comparison_sheet(baseline, changed, verdict.text, lines, column, worst.picture - 1, font)
+    sheet = comparison_sheet(baseline, changed, verdict.text, lines, column, evidence.worst, font)
     return Measured(verdict, lines, sheet)
 
 

@@ -80,10 +80,11 @@ def judge(evidence: Evidence) -> Verdict:
         return verdict("suspicious", wrong, f". {speed}")
     if share is not None and share > VISIBLE:
         if _ruined(evidence, share):
-            return verdict("suspicious", _ruin_text(evidence, share), f"{all_text(evidence, mean)}. {speed}")
+            return verdict("suspicious", _ruin_text(evidence.place, share), f"{all_text(evidence, mean)}. {speed}")
         return verdict("suspicious", _other_text(evidence, share), f"{all_text(evidence, mean)}. {speed}{control}")
     if heard is not None and of_sound in ("another sound", "no sound"):
-        return verdict("suspicious", _other_sound_text(heard), f". {speed}")
+        another = phrase("Another sound: the difference is larger than half a seed change ({share:.2f})", share=heard)
+        return verdict("suspicious", _ruin_text(phrase("the sound"), heard) if heard > 1 else another, f". {speed}")
     if evidence.speedup.faster:
         return verdict("faster", speed, f"; {picture}{control}")
     if evidence.speedup.slower:
@@ -94,12 +95,12 @@ def judge(evidence: Evidence) -> Verdict:
     return verdict("unknown", speed, f"{more}; {picture}")
 
 
-def _ruin_text(evidence: Evidence, share: float) -> Phrase:
-    if not evidence.place:
+def _ruin_text(place: str, share: float) -> Phrase:
+    if not place:
         return phrase("The difference is larger than a seed change ({share:.2f}): something is wrong", share=share)
     return phrase(
         "The difference of {place} is larger than a seed change ({share:.2f}): something is wrong",
-        place=evidence.place,
+        place=place,
         share=share,
     )
 
@@ -110,17 +111,6 @@ def _other_text(evidence: Evidence, share: float) -> Phrase:
     return phrase(
         "Another picture: {difference} is larger than {size} ({share:.2f})", difference=what, size=size, share=share
     )
-
-
-def _other_sound_text(share: float) -> Phrase:
-    if share > 1:
-        sound = phrase("the sound")
-        return phrase(
-            "The difference of {place} is larger than a seed change ({share:.2f}): something is wrong",
-            place=sound,
-            share=share,
-        )
-    return phrase("Another sound: the difference is larger than half a seed change ({share:.2f})", share=share)
 
 
 def _sound_quality(evidence: Evidence) -> str:

@@ -58,22 +58,16 @@ class Comparison:
     notes: tuple[str, ...]
 
     @property
-    def farthest(self) -> int:
-        """The index of the picture that is judged."""
-        worst = self.evidence.farthest
-        return 0 if worst is None else worst.picture - 1
-
-    @property
     def worst_run(self) -> int | None:
         """The number of the round, from 1, that the picture is of; None if there was one round."""
         rounds = len(self.baseline)
-        return None if rounds == 1 else 1 + self.farthest * rounds // len(self.distances)
+        return None if rounds == 1 else 1 + self.evidence.worst * rounds // len(self.distances)
 
     @property
     def shown(self) -> list[int]:
         """The indices of the pictures that are written and shown: the worst first, of a video some in their order."""
-        if self.pictures.frames > 1:
-            return spread(len(self.pictures.baseline), MOST_SHOWN, self.farthest)
+        if self.evidence.frames > 1:
+            return spread(self.evidence.count, MOST_SHOWN, self.evidence.worst)
         return sorted(range(len(self.distances)), key=lambda index: -self.distances[index].rmse)[:MOST_SHOWN]
 
 
@@ -120,7 +114,7 @@ def evaluate(
         fewer_steps=fewer_steps,
         farthest=farthest(pictures.optimized, pictures.baseline, pairs.distances),
         count=len(pictures.baseline),
-        frames=pictures.frames,
+        frames=pairs.frames,
         sound=None if sounds is None else sounds.distance,
         broken_sound="" if sounds is None else sounds.broken,
     )

@@ -23,14 +23,12 @@ class Pictures:
     Attributes:
         baseline: of all seeds; so are ``optimized``, and ``fewer_steps`` if that was drawn.
         other_seed: of the baseline, from a seed that is not among them.
-        frames: how many of them follow each other in one video; 1 for pictures.
     """
 
     baseline: Tensor
     optimized: Tensor
     other_seed: Tensor
     fewer_steps: Tensor | None = None
-    frames: int = 1
 
 
 class Pairs:
@@ -98,8 +96,7 @@ class Pairs:
 
     def pictures(self, fewer_steps: Tensor | None) -> Pictures:
         """Return all of them together."""
-        before, after = _together(self._before), _together(self._after)
-        return Pictures(before, after, self._other[0].pictures, fewer_steps, self.frames)
+        return Pictures(_together(self._before), _together(self._after), self._other[0].pictures, fewer_steps)
 
 
 def decoded(side: Side, output: Output) -> Decoded:

@@ -41,10 +41,10 @@ def save(
         "comparison": output.save_picture("comparison.png", sheet, workflow),
         "json": output.entry("comparison.json"),
     }
-    if pictures.frames > 1:
-        first = found.farthest // pictures.frames * pictures.frames
-        frames = slice(first, first + pictures.frames)
-        motion = side_by_side(pictures.baseline[frames], pictures.optimized[frames])
+    if (frames := found.evidence.frames) > 1:
+        first = found.evidence.worst // frames * frames
+        video = slice(first, first + frames)
+        motion = side_by_side(pictures.baseline[video], pictures.optimized[video])
         single["motion"] = output.save_motion("comparison.webp", motion)
     sounds: dict[str, Entry] = {}
     if found.sounds is not None and found.sounds.rate is not None:
