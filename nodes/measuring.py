@@ -13,12 +13,13 @@ from PIL import Image
 from ..core.settings import LARGEST_SEED
 from ..optimizers.hosts.comfyui.protocols import Conditioning
 from ..workbench.comfyui.links import require_conditioning, wrong_link
-from ..workbench.comfyui.sampling import sampler_names, scheduler_names
+from ..workbench.comfyui.sampling import samplers_and_schedulers
 from ..workbench.measurement.speedup import MOST_ROUNDS
 
 
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
     """Return the inputs in their order; ``seed`` and ``runs`` are tooltips."""
+    samplers, schedulers = samplers_and_schedulers()
     return [
         io.Int.Input(
             "seed",
@@ -32,8 +33,8 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
         io.Float.Input(
             "cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance scale, as in the KSampler."
         ),
-        io.Combo.Input("sampler_name", options=sampler_names(), tooltip="As in the KSampler."),
-        io.Combo.Input("scheduler", options=scheduler_names(), tooltip="As in the KSampler."),
+        io.Combo.Input("sampler_name", options=list(samplers), tooltip="As in the KSampler."),
+        io.Combo.Input("scheduler", options=list(schedulers), tooltip="As in the KSampler."),
         io.Float.Input(
             "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
         ),

@@ -22,12 +22,13 @@ from ..workbench.comfyui.latents import empty_latent
 from ..workbench.comfyui.output_files import OutputFiles, path_of
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.comfyui.standalone import (
+    command_parser,
     exit_status,
     find_comfyui,
     load_checkpoint,
     model_file,
+    read_arguments,
     say,
-    split_arguments,
     start_comfyui,
 )
 from ..workbench.comfyui.sweeping import Finished, run_sweep
@@ -44,8 +45,7 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], SweptNodes]) 
 
     ``nodes`` imports what composes our nodes, once ComfyUI can be imported; ``pack`` is our folder, as it was named.
     """
-    own, comfyuis = split_arguments(arguments)
-    options = _parser().parse_args(own)
+    options, comfyuis = read_arguments(_parser(), arguments)
 
     def run() -> None:
         start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
@@ -106,9 +106,7 @@ def _show(found: Finished) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("sweep", __doc__)
     add = parser.add_argument
     add("--checkpoint", required=True, help="a file, or its name in ComfyUI's checkpoints folder")
     add("--set", action="append", default=[], metavar="'NAME: VALUES'", help="one line of the grid; may be repeated")
@@ -135,5 +133,4 @@ def _parser() -> argparse.ArgumentParser:
         help="of a seed change, for the preset (0.25)",
     )
     add("--prefix", default="paceline/sweep", metavar="NAME", help="of the files in ComfyUI's output folder")
-    add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
     return parser

@@ -28,7 +28,7 @@ def test_a_gpu_is_waited_for_before_and_after_a_run_and_not_in_its_steps(emoji, 
     for module in (sampling, steps):
         monkeypatch.setattr(module, "synchronize", waited.append)
     job = sampling.SamplingJob(emoji.positive, emoji.negative, emoji.latent, 1, 4, 2.0, "euler", "karras")
-    found = sampling.sample(emoji.model, job, 1, count().__next__, lambda: None)
+    found = job.sample(emoji.model, 0, count().__next__, lambda: None)
     assert (found.seconds_per_step, len(waited)) == (1.0, 2)
 
 

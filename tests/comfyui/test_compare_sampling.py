@@ -46,14 +46,14 @@ def test_rounds_end_when_the_answer_is_clear(emoji):
 
 
 def test_seeds_and_prompts_take_turns(emoji, monkeypatch):
-    from paceline.workbench.comfyui import sampling
+    from comfy import sample as sampling
 
     drawn = []
     sample = sampling.sample
 
-    def watched(model, job, seed, *others):
-        drawn.append((seed, job.positive is second))
-        return sample(model, job, seed, *others)
+    def watched(*inputs, seed, **others):
+        drawn.append((seed, any(one is second for one in inputs)))
+        return sample(*inputs, seed=seed, **others)
 
     monkeypatch.setattr(sampling, "sample", watched)
     second = [[text.clone(), dict(more)] for text, more in emoji.negative]

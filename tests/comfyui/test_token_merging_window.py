@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import often
-from paceline.workbench.comfyui.sampling import sampler_names
+from paceline.workbench.comfyui.sampling import samplers_and_schedulers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WINDOW = {"method": "kv_downsample", "ratio": 0.75, "start_percent": 0.21, "end_percent": 0.74}
@@ -56,7 +56,7 @@ SOME = ("euler_ancestral", "heun", "dpmpp_sde", "dpm_fast", "uni_pc", "ddim")
 @pytest.mark.slow
 @pytest.mark.parametrize("samplers", often(["some"], ["some", "all"]))
 def test_a_sampler_decides_as_when_each_noise_level_is_read(studio, small, samplers):
-    for sampler in SOME if samplers == "some" else sampler_names():
+    for sampler in SOME if samplers == "some" else samplers_and_schedulers()[0]:
         model = small.tome(small.model, **WINDOW)
         asked = model.clone()
         asked.set_model_unet_function_wrapper(as_it_is)

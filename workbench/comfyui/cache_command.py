@@ -20,16 +20,15 @@ from ...core.errors import PacelineError
 from ...optimizers.compilation.cache_folder import CacheFolder
 from ...optimizers.hosts.comfyui.paths import user_folder
 from .cache_transfer import Refused, export_cache, import_cache
-from .standalone import find_comfyui, split_arguments, start_comfyui
+from .standalone import command_parser, find_comfyui, read_arguments, start_comfyui
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
     """Run the command line and return the exit status; ``pack`` is the folder of this pack, as it was named."""
-    ours, theirs = split_arguments(arguments)
-    options = _parser().parse_args(ours)
+    options, comfyuis = read_arguments(_parser(), arguments)
     try:
         if options.store is None:
-            start_comfyui(find_comfyui(options.comfyui, pack), theirs)
+            start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
         folder = CacheFolder(options.store or user_folder("compiled"))
         if options.command == "list":
             print(f"{folder.size() / 1e6:.1f} MB in {folder.path}")
@@ -45,8 +44,7 @@ def main(arguments: Sequence[str], pack: Path) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("cache", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comfyui", help="ComfyUI's folder; not needed where this pack is in its custom_nodes")
+    parser = command_parser("cache", __doc__)
     parser.add_argument("--store", type=Path, help="folder with compiled code, in the place of ComfyUI's")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="show how much is kept, and where")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import wave
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -63,19 +63,13 @@ class OutputFiles:
         metadata = PngInfo()
         for key, value in (workflow or {}).items() if not args.disable_metadata else ():
             metadata.add_text(key, json.dumps(value))
-        write_atomically(
-            self.path(ending), lambda path: picture.save(path, format="PNG", pnginfo=metadata, compress_level=4)
-        )
-        return self.entry(ending)
+        return self._save(ending, lambda path: picture.save(path, format="PNG", pnginfo=metadata, compress_level=4))
 
     def save_motion(self, ending: str, frames: Sequence[Image.Image]) -> Entry:
         """Write an animated WebP file, ``FRAMES_A_SECOND`` quick."""
         first, *rest = frames
         options = {"save_all": True, "append_images": rest, "duration": round(1000 / FRAMES_A_SECOND), "loop": 0}
-        write_atomically(
-            self.path(ending), lambda path: first.save(path, format="WEBP", quality=80, method=0, **options)
-        )
-        return self.entry(ending)
+        return self._save(ending, lambda path: first.save(path, format="WEBP", quality=80, method=0, **options))
 
     def save_sound(self, ending: str, sound: Tensor, rate: int) -> Entry:
         """Write a WAV file of 16 bits from ``[channels, samples]`` in [-1, 1]."""
@@ -88,15 +82,17 @@ class OutputFiles:
                 file.setframerate(rate)
                 file.writeframes(numbers.astype("<i2").tobytes())
 
-        write_atomically(self.path(ending), write)
-        return self.entry(ending)
+        return self._save(ending, write)
 
     def save_text(self, ending: str, text: str) -> Entry:
-        write_atomically(self.path(ending), lambda path: path.write_text(text, encoding="utf-8"))
-        return self.entry(ending)
+        return self._save(ending, lambda path: path.write_text(text, encoding="utf-8"))
 
     def save_json(self, ending: str, content: dict[str, object]) -> Entry:
         return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+    def _save(self, ending: str, write: Callable[[Path], object]) -> Entry:
+        write_atomically(self.path(ending), write)
+        return self.entry(ending)
 
     def path(self, ending: str) -> Path:
         start, _ = self._place

@@ -18,7 +18,7 @@ from ...optimizers.hosts.comfyui.weights import WeightMoves, WeightWatch
 from ..measurement.profile import Operation, operations_of, slices_of
 from .latents import decode
 from .long_running import stop_if_cancelled
-from .sampling import SamplingJob, sample
+from .sampling import SamplingJob
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     say(phrase("every step on the clock"))
     synchronize(device)
     started = clock()
-    sampled = sample(model, job, job.seed, clock, on_step)
+    sampled = job.sample(model, 0, clock, on_step)
     if not ends:
         remedy = "Give a denoise of more than 0, or more steps."
         raise InvalidSetting("No step was sampled, so there is nothing to measure.", remedy)
@@ -116,5 +116,5 @@ def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tu
     with suppress(_Enough), ExitStack() as running:  # a run that ends before it is started has nothing to stop
         if job.steps == 1:
             start()
-        sample(model, job, job.seed, time.perf_counter, on_step)
+        job.sample(model, 0, time.perf_counter, on_step)
     return operations_of(profiler.events())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,18 +20,11 @@ from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
 
 
-def sampler_names() -> list[str]:
-    """Return ComfyUI's samplers."""
+def samplers_and_schedulers() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of ComfyUI's."""
     from comfy.samplers import KSampler
 
-    return list(KSampler.SAMPLERS)
-
-
-def scheduler_names() -> list[str]:
-    """Return ComfyUI's schedulers."""
-    from comfy.samplers import KSampler
-
-    return list(KSampler.SCHEDULERS)
+    return tuple(KSampler.SAMPLERS), tuple(KSampler.SCHEDULERS)
 
 
 def later_seed(seed: int, after: int) -> int:
@@ -60,6 +53,7 @@ class SamplingJob:
     further: tuple[Conditioning, ...] = ()
 
     def __post_init__(self) -> None:
+        samplers, schedulers = samplers_and_schedulers()
         require_conditioning("positive", self.positive)
         require_conditioning("negative", self.negative)
         require_latent("latent_image", self.latent_image)
@@ -67,14 +61,50 @@ class SamplingJob:
         require_integer("steps", self.steps, 1, 10_000)
         require_number("cfg", self.cfg, -1000.0, 1000.0)
         require_number("denoise", self.denoise, 0.0, 1.0)
-        require_choice("sampler_name", self.sampler_name, tuple(sampler_names()))
-        require_choice("scheduler", self.scheduler, tuple(scheduler_names()))
+        require_choice("sampler_name", self.sampler_name, samplers)
+        require_choice("scheduler", self.scheduler, schedulers)
 
     def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
-        """Run it once, with a seed that is ``seed`` after its own, and the prompt of its turn."""
-        prompts = (self.positive, *self.further)
-        given = replace(self, positive=prompts[seed % len(prompts)])
-        return sample(model, given, later_seed(self.seed, seed), clock, on_step)
+        """Run it once, with a seed that is ``seed`` after its own, and the prompt of its turn.
+
+        What ``on_step`` raises after a step ends the run.
+        """
+        import comfy.sample
+
+        device, latent = torch.device(model.load_device), self.latent_image
+        positive = (self.positive, *self.further)[seed % self.prompts]
+        seed = later_seed(self.seed, seed)
+        image = fitting(model, latent)
+        noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
+        steps = StepTimes(device, clock)
+
+        def callback(step: int, denoised: object, current: object, total: int) -> None:
+            steps.step()
+            on_step()
+
+        synchronize(device)
+        started = clock()
+        with mismatch_explained("latent_image", model, image, positive, self.negative):
+            samples: Tensor = comfy.sample.sample(
+                model,
+                noise,
+                self.steps,
+                self.cfg,
+                self.sampler_name,
+                self.scheduler,
+                positive,
+                self.negative,
+                image,
+                denoise=self.denoise,
+                noise_mask=latent.get("noise_mask"),
+                callback=callback,
+                disable_pbar=True,
+                seed=seed,
+            )
+        synchronize(device)
+        seconds = clock() - started
+        streams = [stream.detach().cpu() for stream in streams_of(samples)]
+        return Sampled(streams[0], seconds, steps.mean(), streams[-1] if len(streams) > 1 else None)
 
     @property
     def prompts(self) -> int:
@@ -107,47 +137,3 @@ class Sampled:
     seconds: float
     seconds_per_step: float | None
     sound: Tensor | None = None
-
-    @classmethod
-    def of(cls, samples: Tensor, seconds: float, seconds_per_step: float | None) -> Sampled:
-        """Take a sampler's result apart: one latent, or several in a NestedTensor."""
-        streams = [stream.detach().cpu() for stream in streams_of(samples)]
-        return cls(streams[0], seconds, seconds_per_step, streams[-1] if len(streams) > 1 else None)
-
-
-def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
-    """Run a job once, with ``seed`` in the place of its own; what ``on_step`` raises after a step ends the run."""
-    import comfy.sample
-
-    device = torch.device(model.load_device)
-    latent = job.latent_image
-    image = fitting(model, latent)
-    noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
-    steps = StepTimes(device, clock)
-
-    def callback(step: int, denoised: object, current: object, total: int) -> None:
-        steps.step()
-        on_step()
-
-    synchronize(device)
-    started = clock()
-    with mismatch_explained("latent_image", model, image, job.positive, job.negative):
-        samples: Tensor = comfy.sample.sample(
-            model,
-            noise,
-            job.steps,
-            job.cfg,
-            job.sampler_name,
-            job.scheduler,
-            job.positive,
-            job.negative,
-            image,
-            denoise=job.denoise,
-            noise_mask=latent.get("noise_mask"),
-            callback=callback,
-            disable_pbar=True,
-            seed=seed,
-        )
-    synchronize(device)
-    seconds = clock() - started
-    return Sampled.of(samples, seconds, steps.mean())

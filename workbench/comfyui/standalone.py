@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -26,10 +27,21 @@ def find_comfyui(given: str | None, pack: Path) -> Path:
     return folder.resolve()
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def command_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return what reads the arguments of a command of ours, all of which need a ComfyUI."""
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(name, description=description, formatter_class=layout)
+    where = "ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed"
+    parser.add_argument("--comfyui", metavar="FOLDER", help=where)
+    return parser
+
+
+def read_arguments(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> tuple[argparse.Namespace, Sequence[str]]:
     """Return a command's own arguments, and those after ``--``, which go to ComfyUI."""
     at = list(arguments).index("--") if "--" in arguments else len(arguments)
-    return list(arguments[:at]), list(arguments[at + 1 :])
+    return parser.parse_args(arguments[:at]), arguments[at + 1 :]
 
 
 def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:

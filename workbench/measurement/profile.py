@@ -87,20 +87,13 @@ def slices_of(operations: Sequence[Operation], kernels: dict[str, float], second
 
 def _kind(operation: Operation, kernel: str = "") -> str:
     operators = [operation.name, *(name for name in operation.callers if not _FRAME.search(name))]
-    kind = _first([*operators, kernel], _COMPUTES) or _other(operation.name, kernel)
+    names = [name.lower() for name in [*operators, kernel]]
+    kinds = (kind for name in names for kind, parts in _COMPUTES if any(part in name for part in parts))
+    kind = next(kinds, None) or _other(operation.name, kernel)
     folder = _our_folder(operation.callers)
     if folder in ("", "attention") or kind in ("linear", "convolution"):
         return kind
     return "ours"
-
-
-def _first(names: Sequence[str], kinds: Sequence[tuple[str, tuple[str, ...]]]) -> str:
-    for name in names:
-        lower = name.lower()
-        for kind, parts in kinds:
-            if any(part in lower for part in parts):
-                return kind
-    return ""
 
 
 def _other(name: str, kernel: str) -> str:

@@ -68,12 +68,12 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(str(_settings(result.cell)), []).append(result)
-    rated = []
-    for group in groups.values():
-        if all(faster(one) and one.difference is not None and one.difference <= largest_difference for one in group):
-            slowest = min(group, key=lambda one: one.speedup or 0)
-            rated.append((slowest.speedup or 0, slowest))
-    return max(rated, key=lambda pair: pair[0])[1] if rated else None
+    slowest = [
+        min(group, key=lambda one: one.speedup or 0)
+        for group in groups.values()
+        if all(faster(one) and one.difference is not None and one.difference <= largest_difference for one in group)
+    ]
+    return max(slowest, key=lambda one: one.speedup or 0, default=None)
 
 
 def to_csv(results: Sequence[Result]) -> str:

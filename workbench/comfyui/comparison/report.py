@@ -16,7 +16,6 @@ from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.evidence import share_of
-from ...measurement.quality import Farthest
 from ...measurement.verdict_text import AS_GOOD, difference_lines, in_seconds, noise_floor
 from ..machine import host_version
 from .findings import Comparison, seconds
@@ -66,7 +65,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "more_runs": speedup.more_rounds,
         "difference": asdict(found.evidence.difference),
         "difference_run": found.worst_run,
-        "farthest": None if (worst := found.evidence.farthest) is None else _farthest(worst, found.worst_run or 1),
+        "farthest": _farthest(found),
         "distances": [asdict(one) for one in found.distances],
         "seed_shares": [share_of(one, found.evidence.seed) for one in found.distances],
         "frames": found.evidence.frames,
@@ -124,10 +123,13 @@ def peak(runs: list[TimedRun], key: str) -> int | None:
     return max((value for run in runs if (value := getattr(run, key)) is not None), default=None)
 
 
-def _farthest(worst: Farthest, run: int) -> dict[str, Any]:
+def _farthest(found: Comparison) -> dict[str, Any] | None:
     """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
-    picture = {"run": run, "picture": worst.picture}
-    return {**picture, "distance": asdict(worst.alone), "region_rmse": worst.region}
+    worst = found.evidence.farthest
+    if worst is None:
+        return None
+    numbers = {"run": found.worst_run or 1, "picture": worst.picture}
+    return {**numbers, "distance": asdict(worst.alone), "region_rmse": worst.region}
 
 
 def _control(found: Comparison) -> dict[str, Any] | None:

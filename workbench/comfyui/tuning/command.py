@@ -20,7 +20,7 @@ from typing import Any
 from ....core.choices import CHOICES
 from ....core.files import write_atomically
 from ..prompt import Prompt
-from ..standalone import exit_status, find_comfyui, split_arguments
+from ..standalone import command_parser, exit_status, find_comfyui, read_arguments
 from .reading import read_workflow
 from .server import Server, start_server
 
@@ -29,8 +29,7 @@ _ROUTE = "/paceline/faster"
 
 def main(arguments: Sequence[str], pack: Path) -> int:
     """Make a workflow faster and return the exit status; ``pack`` is the folder of this pack, as it was named."""
-    own, comfyuis = split_arguments(arguments)
-    options = _parser().parse_args(own)
+    options, comfyuis = read_arguments(_parser(), arguments)
     return exit_status(lambda: _run(options, comfyuis, pack), "Stopped. Nothing was written.")
 
 
@@ -96,9 +95,7 @@ def _say(state: Any) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("tune", __doc__)
     add = parser.add_argument
     add("workflow", type=Path, help="a workflow in the API format, or a PNG that ComfyUI has saved")
     add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
@@ -106,5 +103,4 @@ def _parser() -> argparse.ArgumentParser:
     add("--choice", choices=CHOICES, default="balanced", help=f"{choices} Default: balanced")
     add("--prove", action="store_true", help="draw the same seeds plain and faster, three pictures each, and measure")
     add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
-    add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
     return parser
