@@ -59,11 +59,10 @@ def main() -> int:
         )
         return 2
 
-    def swept() -> object:
-        nodes = importlib.import_module(f"{package}.nodes").NODES
-        return importlib.import_module(f"{package}.server.sweeps").SweptNodes(nodes)
+    def nodes() -> object:
+        return importlib.import_module(f"{package}.nodes").NODES
 
-    return int(command.main(arguments[1:], folder, *((swept,) if name == "sweep" else ())))
+    return int(command.main(arguments[1:], folder, *((nodes,) if name == "sweep" else ())))
 
 
 if __name__ == "__main__":

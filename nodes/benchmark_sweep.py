@@ -14,8 +14,9 @@ from ..core.errors import require_text
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
+from ..server.built_in_presets import BUILT_IN
 from ..server.sweep_view import SweepView
-from ..server.sweeps import SweptNodes, plain
+from ..server.sweeps import bench_for, plain, read_axes
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
@@ -162,11 +163,10 @@ class PacelineBenchmarkSweep(PacelineNode):
         prompt = getattr(cls.hidden, "prompt", None)
         if vae is not None:
             require_decoder("vae", vae)
-        swept = SweptNodes(NODES)
-        axes = swept.read_axes(require_text("grid", grid))
+        axes = read_axes(require_text("grid", grid), NODES)
         mode = {"optuna": "search"}.get(search, search)
         plan = SweepPlan(
-            require_preset_name("study", require_text("study", study).strip(), swept.built_in),
+            require_preset_name("study", require_text("study", study).strip(), BUILT_IN),
             storage_named(storage, user_folder()),
             mode,
             trials,
@@ -175,7 +175,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         output = OutputFiles(filename_prefix, save_files)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         model, vae, removed = plain(model, vae)
-        bench = swept.bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
+        bench = bench_for(NODES, model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
 
         def say(text: str) -> None:
             cls.announce(Summary("working", text))

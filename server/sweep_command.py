@@ -37,13 +37,13 @@ from ..workbench.sweep.storage import Storage, storage_named
 from ..workbench.sweep.study import MODES, SweepPlan
 
 if TYPE_CHECKING:
-    from .sweeps import SweptNodes
+    from .recipes import Nodes
 
 
-def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], SweptNodes]) -> int:
+def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> int:
     """Run a sweep and return the exit status.
 
-    ``nodes`` imports what composes our nodes, once ComfyUI can be imported; ``pack`` is our folder, as it was named.
+    ``nodes`` imports our nodes, once ComfyUI can be imported; ``pack`` is our folder, as it was named.
     """
     options, comfyuis = read_arguments(_parser(), arguments)
 
@@ -57,11 +57,14 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], SweptNodes]) 
     return exit_status(run, "Stopped. The same command continues from here.")
 
 
-def _run(options: argparse.Namespace, nodes: SweptNodes) -> Finished:
-    axes = nodes.read_axes(_grid(options))
+def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
+    from .built_in_presets import BUILT_IN
+    from .sweeps import bench_for, read_axes
+
+    axes = read_axes(_grid(options), nodes)
     path = model_file("checkpoints", options.checkpoint)
     plan = SweepPlan(
-        require_preset_name("study", options.study, nodes.built_in),
+        require_preset_name("study", options.study, BUILT_IN),
         Storage("the database of --storage", options.storage) if options.storage else storage_named("", user_folder()),
         options.search,
         options.trials,
@@ -84,7 +87,7 @@ def _run(options: argparse.Namespace, nodes: SweptNodes) -> Finished:
     usable = None if options.no_vae else vae
     source = f"{Path(path).name} ({Path(path).stat().st_size} bytes), {options.positive!r}, {options.negative!r}"
     source = f"{source}, VAE: {usable is not None}"
-    return run_sweep(nodes.bench_for(model, usable, job, settings), axes, plan, source, output, say)
+    return run_sweep(bench_for(nodes, model, usable, job, settings), axes, plan, source, output, say)
 
 
 def _grid(options: argparse.Namespace) -> str:

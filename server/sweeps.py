@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 from ..core.errors import InvalidSetting
 from ..core.technique import detach_all
@@ -15,50 +15,43 @@ from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.comfyui.sweeping import Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep.axes import ABSENT, PICTURE, Axes, Cell, Range, parse_axes
-from .built_in_presets import BUILT_IN
-from .recipes import apply_recipe, check_steps, full_id, ids_by_title
+from .recipes import Nodes, apply_recipe, check_steps, full_id, ids_by_title
 
 
-class SweptNodes:
-    """Checks what a grid sets of ``nodes``, by id, and applies them in each cell."""
+def read_axes(text: str, nodes: Nodes) -> Axes:
+    """Read the settings to try and check each, so that no cell fails for a typing mistake (`InvalidSetting`)."""
+    axes = _with_ids(parse_axes(text, "ApplyToMe.ratio: 0.25, 0.5"), nodes)
+    for name, values in axes.values.items():
+        for value in (values.low, values.high) if isinstance(values, Range) else values:
+            check_steps(steps_of({name: value}), "The grid", nodes)
+    return axes
 
-    built_in = BUILT_IN
 
-    def __init__(self, nodes: Mapping[str, Any]) -> None:
-        self._nodes = nodes
+def bench_for(
+    nodes: Nodes, model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings
+) -> Bench:
+    """Return what measures cells of our nodes."""
+    require_model(model)
 
-    def read_axes(self, text: str) -> Axes:
-        """Read the settings to try and check each, so that no cell fails for a typing mistake (`InvalidSetting`)."""
-        axes = self._with_ids(parse_axes(text, "ApplyToMe.ratio: 0.25, 0.5"))
-        for name, values in axes.values.items():
-            for value in (values.low, values.high) if isinstance(values, Range) else values:
-                check_steps(steps_of({name: value}), "The grid", self._nodes)
-        return axes
+    def apply(steps: tuple[Step, ...]) -> tuple[ModelPatcher, VAE | None, Sequence[str]]:
+        # Cells report nowhere by themselves: their activity is in the comparison.
+        applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae}, nodes)
+        return applied.objects["model"], applied.objects.get("vae"), applied.left_out
 
-    def bench_for(self, model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings) -> Bench:
-        """Return what measures cells."""
-        require_model(model)
+    return Bench(model, vae, job, settings, steps_of, apply)
 
-        def apply(steps: tuple[Step, ...]) -> tuple[ModelPatcher, VAE | None, Sequence[str]]:
-            # Cells report nowhere by themselves: their activity is in the comparison.
-            applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae}, self._nodes)
-            return applied.objects["model"], applied.objects.get("vae"), applied.left_out
 
-        return Bench(model, vae, job, settings, steps_of, apply)
-
-    def _with_ids(self, axes: Axes) -> Axes:
-        """Return axes with the ids of nodes in the place of their titles; `InvalidSetting` for one under both names."""
-        if not any(" " in name for name in axes.values):
-            return axes
-        ids = ids_by_title(self._nodes)
-        values: dict[str, tuple[Value, ...] | Range] = {}
-        for name, given in axes.values.items():
-            node, dot, setting = name.partition(".")
-            found = f"{ids.get(node.casefold(), node)}{dot}{setting}"
-            if found in values:
-                raise InvalidSetting(f"{name} is there twice, also as {found}.", "Put all its values on one line.")
-            values[found] = given
-        return Axes(values)
+def _with_ids(axes: Axes, nodes: Nodes) -> Axes:
+    """Return axes with the ids of nodes in the place of their titles; `InvalidSetting` for one under both names."""
+    ids = ids_by_title(nodes) if any(" " in name for name in axes.values) else {}
+    values: dict[str, tuple[Value, ...] | Range] = {}
+    for name, given in axes.values.items():
+        node, dot, setting = name.partition(".")
+        found = f"{ids.get(node.casefold(), node)}{dot}{setting}"
+        if found in values:
+            raise InvalidSetting(f"{name} is there twice, also as {found}.", "Put all its values on one line.")
+        values[found] = given
+    return Axes(values)
 
 
 def steps_of(cell: Cell) -> tuple[Step, ...]:

@@ -65,27 +65,26 @@ def test_cells_name_nodes_with_their_prefix_or_without(comfy):
 
 def test_a_grid_can_be_written_with_the_titles_of_nodes(comfy):
     from paceline.nodes import NODES
-    from paceline.server.sweeps import SweptNodes
+    from paceline.server.sweeps import read_axes
 
-    read_axes = SweptNodes(NODES).read_axes
-    assert read_axes("Apply ToMe.ratio: 0.5\napply tome.sx: 2, 4\nCompile UNet: on, off\nsize: 512").values == {
+    assert read_axes("Apply ToMe.ratio: 0.5\napply tome.sx: 2, 4\nCompile UNet: on, off\nsize: 512", NODES).values == {
         "ApplyToMe.ratio": (0.5,), "ApplyToMe.sx": (2, 4), "CompileUNet": ("on", "off"), "size": (512,)}  # fmt: skip
     with pytest.raises(InvalidSetting, match="Apply ToMe.ratio is there twice, also as ApplyToMe.ratio"):
-        read_axes("ApplyToMe.ratio: 0.5\nApply ToMe.ratio: 0.6")
+        read_axes("ApplyToMe.ratio: 0.5\nApply ToMe.ratio: 0.6", NODES)
     with pytest.raises(InvalidSetting, match="There is no node Apply Tomato"):
-        read_axes("Apply Tomato.ratio: 0.5")
+        read_axes("Apply Tomato.ratio: 0.5", NODES)
 
 
 def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
     from paceline.nodes import NODES
-    from paceline.server.sweeps import SweptNodes
+    from paceline.server.sweeps import bench_for
     from paceline.workbench.comfyui.comparison import ComparisonSettings
     from paceline.workbench.comfyui.sampling import SamplingJob
 
     image = torch.arange(2 * 4 * 32 * 32, dtype=torch.float32).view(2, 4, 32, 32)
     latent = {"samples": image, "batch_index": [4, 5], "noise_mask": torch.ones(1, 1, 32, 32)}
     job = SamplingJob([], [], latent, 0, 2, 2.0, "euler", "normal")
-    bench = SweptNodes(NODES).bench_for(sweeping.model, None, job, ComparisonSettings())
+    bench = bench_for(NODES, sweeping.model, None, job, ComparisonSettings())
     assert bench.latent({"ApplyToMe.ratio": 0.5}) is latent
     resized = bench.latent({"size": "256x128", "batch": 3})
     assert resized["samples"].shape == (3, 4, 16, 32)
