@@ -5,6 +5,9 @@ import { api } from "./comfy.js";
 
 /** @template Value */
 export class Kept {
+  /** @type {Promise<Record<string, Value>> | undefined} */
+  #known;
+
   /**
    * @param {string} name of the setting
    * @param {number} most entries
@@ -14,20 +17,20 @@ export class Kept {
     this.most = most;
   }
 
-  /** @returns {Promise<Record<string, Value>>} */
-  async load() {
-    return /** @type {any} */ (await api.getSetting(this.name).catch(() => null)) ?? {};
+  /** @returns {Promise<Record<string, Value>>} which is asked for once */
+  load() {
+    this.#known ??= api.getSetting(this.name).then((known) => /** @type {any} */ (known) ?? {}, () => ({}));
+    return this.#known;
   }
 
   /**
-   * @param {Record<string, Value>} known what was loaded
-   * @param {Record<string, Value>} news
+   * @param {string} key
+   * @param {Value} value
    */
-  async store(known, news) {
-    for (const [key, value] of Object.entries(news)) {
-      delete known[key]; // the newest stand at the end
-      known[key] = value;
-    }
+  async store(key, value) {
+    const known = await this.load();
+    delete known[key]; // the newest stand at the end
+    known[key] = value;
     for (const old of Object.keys(known).slice(0, -this.most)) delete known[old];
     await api.storeSetting(this.name, /** @type {any} */ (known));
   }

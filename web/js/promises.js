@@ -14,9 +14,6 @@ const SHORTEST = 0.1;
 /** @type {Kept<Promised>} by workflow */
 const kept = new Kept("Paceline.Expected", 50);
 
-/** @type {Promise<Record<string, Promised>> | undefined} */
-let known;
-
 /**
  * @param {TimedRun} run
  * @returns {Promised["samplers"]} seconds of all steps of its samplers, by execution id
@@ -39,8 +36,7 @@ function samplersOf({ parts }) {
  * @param {string[]} nodes execution ids of those that were inserted
  */
 export async function expectOf(workflow, steps, before, nodes) {
-  known ??= kept.load();
-  await kept.store(await known, { [workflow]: { when: Date.now(), steps, samplers: samplersOf(before), nodes } });
+  await kept.store(workflow, { when: Date.now(), steps, samplers: samplersOf(before), nodes });
 }
 
 /**
@@ -51,8 +47,7 @@ export function testPromises(timeline) {
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
     if (!run?.over || !run.workflow || run.expected !== undefined) return;
-    known ??= kept.load();
-    const promised = (await known)[run.workflow];
+    const promised = (await kept.load())[run.workflow];
     if (!promised || run.when < promised.when || run.expected !== undefined) return;
     run.expected = tested(run, promised);
     if (!run.expected) return;

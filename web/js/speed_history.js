@@ -109,8 +109,6 @@ function digest(text) {
 export class SpeedHistory {
   /** @type {Kept<number[]>} */
   #kept = new Kept("Paceline.Speeds", 200);
-  /** @type {Promise<Record<string, number[]>> | undefined} */
-  #known;
   #runs = new Set();
 
   /**
@@ -127,8 +125,7 @@ export class SpeedHistory {
    * @returns {Promise<number[]>} seconds of a step in each half of the last runs
    */
   async times(key) {
-    this.#known ??= this.#kept.load();
-    return (await this.#known)[key] ?? [];
+    return (await this.#kept.load())[key] ?? [];
   }
 
   /**
@@ -139,7 +136,6 @@ export class SpeedHistory {
   async keep(key, run, seconds) {
     if (this.#runs.has(run)) return;
     this.#runs.add(run);
-    const times = [...(await this.times(key)), ...seconds].slice(-MOST_TIMES);
-    await this.#kept.store((await this.#known) ?? {}, { [key]: times });
+    await this.#kept.store(key, [...(await this.times(key)), ...seconds].slice(-MOST_TIMES));
   }
 }
