@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from statistics import fmean
 
 import torch
@@ -12,6 +14,30 @@ from torch import Tensor
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...optimizers.hosts.comfyui.model import describe_model
 from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
+from ..measurement.quality import to_8_bit
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Pictures as they are saved: all that is kept of what a VAE gives.
+
+    Attributes:
+        pictures: uint8 ``[pictures, height, width, 3]``.
+        finite: of each, whether all of its values were numbers.
+        digest: tells whether values are the same beyond 8 bits; empty where nobody asks.
+    """
+
+    pictures: Tensor
+    finite: Tensor
+    digest: bytes = b""
+
+    @classmethod
+    def of(cls, images: Tensor, exact: bool = False) -> Decoded:
+        """Take float ``images`` ``[pictures, height, width, channels]``; with ``exact`` for their ``digest``."""
+        images = images.detach().float().cpu().contiguous()
+        digest = blake2b(images.numpy().data).digest() if exact else b""
+        colours = images[..., :3] if images.shape[-1] > 2 else images[..., :1].expand(*images.shape[:-1], 3)
+        return cls(to_8_bit(colours), images.flatten(1).isfinite().all(1), digest)
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from ...optimizers.hosts.comfyui.controlnet import controlnets_in
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.speedup import MOST_ROUNDS
 from ..measurement.steps import Clock, StepTimes
-from .latents import streams_of
+from .latents import Decoded, streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
 
 
@@ -131,9 +131,17 @@ class Sampled:
         sound: the latent of a video's sound, on the CPU, where the network draws both.
         seconds: of the whole run, with loading the model if it was not there.
         seconds_per_step: mean of all steps but the first, in which things are loaded and built; None for one step.
+        decoded: its pictures, if decoding was timed too.
     """
 
     latent: Tensor
     seconds: float
     seconds_per_step: float | None
     sound: Tensor | None = None
+    decoded: Decoded | None = None
+
+    def equals(self, other: Sampled) -> bool:
+        if self.decoded is not None and other.decoded is not None and self.decoded.digest != other.decoded.digest:
+            return False
+        parts = ((self.latent, other.latent), (self.sound, other.sound))
+        return all(one is None or two is None or torch.equal(one, two) for one, two in parts)

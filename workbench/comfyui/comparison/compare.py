@@ -15,10 +15,10 @@ from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.fewer_steps import Control, draw_control
 from ...measurement.steps import Clock
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
-from ..sampling import SamplingJob
+from ..sampling import Sampled, SamplingJob
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import Pairs
-from .rounds import ComparisonSettings, Output, Rounds, Side, SideRuns, TimedRun
+from .rounds import ComparisonSettings, Rounds, Side, SideRuns, TimedRun
 from .sounds import make_sounds
 
 
@@ -77,7 +77,7 @@ def compare(
         fp32 = None
         if in_fp32 is not None:
             say(phrase("baseline in fp32"))
-            _, fp32 = rounds.draw(in_fp32)
+            fp32 = rounds.draw(in_fp32)
         say(phrase("comparing the pictures"))
         pairs.update()
         sounds = make_sounds(before, after, warmed, again, job.prompts)
@@ -112,12 +112,12 @@ def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decod
 
 def draw_fewer_steps(
     rounds: Rounds, steps: int, baseline: SideRuns, optimized: SideRuns
-) -> tuple[Control[list[Output]] | None, str]:
+) -> tuple[Control[list[Sampled]] | None, str]:
     """Draw the baseline with as many of its ``steps`` as fit, from all seeds; or return None and why."""
 
-    def draw(fit: int) -> tuple[float, list[Output]]:
+    def draw(fit: int) -> tuple[float, list[Sampled]]:
         drawn = [rounds.draw(baseline.side.model, seed, fit) for seed in range(len(baseline.outputs))]
-        return median(seconds for seconds, _ in drawn), [output for _, output in drawn]
+        return median(one.seconds for one in drawn), drawn
 
     def middle(runs: list[TimedRun], part: str) -> float:
         return median([getattr(run, part) or 0.0 for run in runs])  # no step fits into what was not measured

@@ -18,9 +18,9 @@ from ...measurement.quality import Distance, average, compare_pictures, distance
 from ...measurement.speedup import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
-from ..sampling import SamplingJob
+from ..sampling import Sampled, SamplingJob
 from .pictures import Pairs, Pictures, decoded
-from .rounds import ComparisonSettings, Output, Side, TimedRun
+from .rounds import ComparisonSettings, Side, TimedRun
 from .sounds import Sounds
 
 MOST_SHOWN = 16
@@ -75,11 +75,11 @@ def evaluate(
     job: SamplingJob,
     settings: ComparisonSettings,
     pairs: Pairs,
-    again: Sequence[Output],
-    fp32: Output | None,
+    again: Sequence[Sampled],
+    fp32: Sampled | None,
     sounds: Sounds | None,
     notes: list[str],
-    control: Control[list[Output]] | None = None,
+    control: Control[list[Sampled]] | None = None,
 ) -> Comparison:
     """Turn what the runs gave into distances and a verdict.
 
@@ -88,7 +88,7 @@ def evaluate(
     """
     baseline, optimized = pairs.baseline, pairs.optimized
 
-    def drawn(outputs: Sequence[Output]) -> Tensor:
+    def drawn(outputs: Sequence[Sampled]) -> Tensor:
         return torch.cat([decoded(baseline.side, output).pictures for output in outputs])
 
     unit, speedup = speedup_of(baseline.runs, optimized.runs)
@@ -165,7 +165,7 @@ def seconds(run: TimedRun, unit: str) -> float:
     return (run.sampling_seconds or 0.0) + (run.decode_seconds or 0.0)
 
 
-def _latent_change(baseline: Sequence[Output], optimized: Sequence[Output]) -> float:
+def _latent_change(baseline: Sequence[Sampled], optimized: Sequence[Sampled]) -> float:
     before, after = (torch.cat([output.latent for output in side]).double() for side in (baseline, optimized))
     change = (after - before).norm()
     return float(change / before.norm()) if before.any() else float(change)

@@ -12,8 +12,9 @@ from ...measurement.evidence import share_of
 from ...measurement.quality import Distance, distances, no_picture, seed_change
 from ...measurement.sound import spectrogram_picture
 from ...measurement.verdict import settled
-from ..latents import decode, decode_sound, preview
-from .rounds import Decoded, Output, Side, SideRuns, by_prompt
+from ..latents import Decoded, decode, decode_sound, preview
+from ..sampling import Sampled
+from .rounds import Side, SideRuns, by_prompt
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Pairs:
     differ in size.
     """
 
-    def __init__(self, baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Output], prompts: int) -> None:
+    def __init__(self, baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Sampled], prompts: int) -> None:
         self.baseline, self.optimized = baseline, optimized
         self.distances: list[Distance] = []
         self._prompts, self._warmed = prompts, warmed
@@ -61,7 +62,7 @@ class Pairs:
     @property
     def same_bits(self) -> bool:
         """Whether both sides gave the same in every round, bit for bit."""
-        return all(map(Output.equals, self.baseline.outputs, self.optimized.outputs))
+        return all(map(Sampled.equals, self.baseline.outputs, self.optimized.outputs))
 
     @property
     def broken(self) -> str:
@@ -99,7 +100,7 @@ class Pairs:
         return Pictures(_together(self._before), _together(self._after), self._other[0].pictures, fewer_steps)
 
 
-def decoded(side: Side, output: Output) -> Decoded:
+def decoded(side: Side, output: Sampled) -> Decoded:
     """Return the pictures of an output, which are decoded if that was not timed."""
     if output.decoded is not None:
         return output.decoded

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from ....core.devices import synchronize
 from ....core.errors import require_integer
@@ -16,10 +14,9 @@ from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import stack_of
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement.memory import PeakMemory
-from ...measurement.quality import to_8_bit
 from ...measurement.speedup import MOST_ROUNDS, interleaved
 from ...measurement.steps import Clock
-from ..latents import decode
+from ..latents import Decoded, decode
 from ..machine import beside_the_allocator
 from ..sampling import Sampled, SamplingJob
 
@@ -71,44 +68,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """Pictures as they are saved: all that is kept of what a VAE gives.
-
-    Attributes:
-        pictures: uint8 ``[pictures, height, width, 3]``.
-        finite: of each, whether all of its values were numbers.
-        digest: tells whether values are the same beyond 8 bits; empty where nobody asks.
-    """
-
-    pictures: Tensor
-    finite: Tensor
-    digest: bytes = b""
-
-    @classmethod
-    def of(cls, images: Tensor, exact: bool = False) -> Decoded:
-        """Take float ``images`` ``[pictures, height, width, channels]``; with ``exact`` for their ``digest``."""
-        images = images.detach().float().cpu().contiguous()
-        digest = blake2b(images.numpy().data).digest() if exact else b""
-        colours = images[..., :3] if images.shape[-1] > 2 else images[..., :1].expand(*images.shape[:-1], 3)
-        return cls(to_8_bit(colours), images.flatten(1).isfinite().all(1), digest)
-
-
-@dataclass(frozen=True)
-class Output:
-    """What one run gave: the latent, that of its sound if it has one, and what was decoded if that was timed."""
-
-    latent: Tensor
-    sound: Tensor | None = None
-    decoded: Decoded | None = None
-
-    def equals(self, other: Output) -> bool:
-        if self.decoded is not None and other.decoded is not None and self.decoded.digest != other.decoded.digest:
-            return False
-        parts = ((self.latent, other.latent), (self.sound, other.sound))
-        return all(one is None or two is None or torch.equal(one, two) for one, two in parts)
-
-
-@dataclass(frozen=True)
 class TimedRun:
     """What one timed run took; None for a part that is not compared or cannot be measured here.
 
@@ -129,7 +88,7 @@ class SideRuns:
 
     side: Side
     runs: list[TimedRun] = field(default_factory=list)
-    outputs: list[Output] = field(default_factory=list)
+    outputs: list[Sampled] = field(default_factory=list)
 
 
 @dataclass
@@ -148,9 +107,9 @@ class Rounds:
     clock: Clock
     on_step: Callable[[], None]
     say: Callable[[str], None]
-    _shared: dict[int, Output] = field(default_factory=dict)
+    _shared: dict[int, Sampled] = field(default_factory=dict)
 
-    def warm_up(self, sides: Sequence[SideRuns], runs: int) -> list[Output]:
+    def warm_up(self, sides: Sequence[SideRuns], runs: int) -> list[Sampled]:
         """Run each side before anything is timed, and return what the baseline, the first side, draws.
 
         Its seeds are others than those of the rounds: the pictures belong to the noise floor.
@@ -179,9 +138,9 @@ class Rounds:
                 one.runs.append(run)
                 one.outputs.append(output)
 
-    def repeat(self, one: SideRuns) -> list[Output]:
+    def repeat(self, one: SideRuns) -> list[Sampled]:
         """Draw the first seed again, and the others too if that gives another picture."""
-        again: list[Output] = []
+        again: list[Sampled] = []
         for number, output in enumerate(one.outputs):
             self.say(phrase("{side} again, from the same seed", side=one.side.title))
             again.append(self._run(one.side, number)[1])
@@ -189,22 +148,21 @@ class Rounds:
                 break
         return again
 
-    def draw(self, model: ModelPatcher, seed: int = 0, steps: int | None = None) -> tuple[float, Output]:
-        """Sample once with another model, or another number of steps; return the seconds too."""
+    def draw(self, model: ModelPatcher, seed: int = 0, steps: int | None = None) -> Sampled:
+        """Sample once with another model, or another number of steps."""
         job = replace(self.job, steps=steps) if steps else self.job
-        sampled = job.sample(model, seed, self.clock, self.on_step)
-        return sampled.seconds, _output(sampled)
+        return job.sample(model, seed, self.clock, self.on_step)
 
-    def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
+    def _run(self, side: Side, seed: int) -> tuple[TimedRun, Sampled]:
         device = torch.device(side.model.load_device)
         output = None if self.compares_sampling else self._shared_output(side, seed)
         sampling = step = decoding = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if output is None:
-                sampled = (side.own or self.job).sample(side.model, seed, self.clock, self.on_step)
-                output, sampling = _output(sampled), sampled.seconds
+                output = (side.own or self.job).sample(side.model, seed, self.clock, self.on_step)
+                sampling = output.seconds
                 uneven = any(technique.policy.uneven for technique in stack_of(side.model).techniques)
-                step = None if uneven else sampled.seconds_per_step
+                step = None if uneven else output.seconds_per_step
             if self.compares_decoding:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
                 synchronize(device)
@@ -215,9 +173,9 @@ class Rounds:
                 self.on_step()
         return TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes), output
 
-    def _shared_output(self, side: Side, seed: int) -> Output:
+    def _shared_output(self, side: Side, seed: int) -> Sampled:
         if seed not in self._shared:
-            self._shared[seed] = _output(self.job.sample(side.model, seed, self.clock, self.on_step))
+            self._shared[seed] = self.job.sample(side.model, seed, self.clock, self.on_step)
         return self._shared[seed]
 
 
@@ -225,7 +183,3 @@ def by_prompt(rounds: Sequence[T], warmed: Sequence[T], prompts: int) -> list[li
     """Return what was drawn with each prompt, each draw from a seed of its own; the seeds take the prompts in turn."""
     draws = [*enumerate(warmed, MOST_ROUNDS), *enumerate(rounds)]
     return [[one for seed, one in draws if seed % prompts == prompt] for prompt in range(prompts)]
-
-
-def _output(sampled: Sampled) -> Output:
-    return Output(sampled.latent, sampled.sound)

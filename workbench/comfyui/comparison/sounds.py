@@ -11,7 +11,8 @@ from torch import Tensor
 from ....optimizers.hosts.comfyui.protocols import VAE
 from ...measurement.sound import SoundDistance, sound_distance
 from ..latents import decode_sound, sample_rate
-from .rounds import Output, SideRuns, by_prompt
+from ..sampling import Sampled
+from .rounds import SideRuns, by_prompt
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Sounds:
 
 
 def make_sounds(
-    baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Output], again: Sequence[Output], prompts: int
+    baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Sampled], again: Sequence[Sampled], prompts: int
 ) -> Sounds | None:
     """Return the sounds of all rounds and how far they are apart; None if there are none.
 
@@ -52,10 +53,10 @@ def make_sounds(
     return Sounds(distance, waves, rate)
 
 
-def _sounds(vae: VAE | None, outputs: Sequence[Output]) -> Tensor:
+def _sounds(vae: VAE | None, outputs: Sequence[Sampled]) -> Tensor:
     return torch.cat([_sound(vae, output) for output in outputs])
 
 
-def _sound(vae: VAE | None, output: Output) -> Tensor:
+def _sound(vae: VAE | None, output: Sampled) -> Tensor:
     latent = output.latent if output.sound is None else output.sound
     return latent if vae is None else decode_sound(vae, latent)
