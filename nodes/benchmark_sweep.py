@@ -17,11 +17,11 @@ from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, Mode
 from ..server.built_in_presets import BUILT_IN
 from ..server.sweep_view import SweepView
 from ..server.sweeps import bench_for, plain, read_axes
-from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
+from ..workbench.comfyui.sweeping.run import Finished, run_sweep, upstream
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.axes import describe_cell
 from ..workbench.sweep.storage import storage_named
@@ -181,11 +181,11 @@ class PacelineBenchmarkSweep(PacelineNode):
             cls.announce(Summary("working", text))
 
         further = tuple(f"prompts.{name}" for name in prompts or {})
-        source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED + further)
+        source = upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED + further)
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)
         try:
-            found = sweeping.run_sweep(bench, axes, plan, source, output, say, workflow_of(cls), view.watch)
+            found = run_sweep(bench, axes, plan, source, output, say, workflow_of(cls), view.watch)
         except BaseException:  # cancelling is one that is no Exception
             view.stop()
             kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)
@@ -198,7 +198,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         return io.NodeOutput(image_output(found.picture), found.table, found.text, ui=payload)
 
 
-def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
+def _summary(found: Finished, removed: tuple[str, ...]) -> Summary:
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
     details = (*removed, *found.text.splitlines())
     if found.best is None:

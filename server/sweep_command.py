@@ -31,7 +31,7 @@ from ..workbench.comfyui.standalone import (
     say,
     start_comfyui,
 )
-from ..workbench.comfyui.sweeping import Finished, run_sweep
+from ..workbench.comfyui.sweeping.run import Finished, run_sweep
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.storage import Storage, storage_named
 from ..workbench.sweep.study import MODES, SweepPlan

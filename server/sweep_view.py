@@ -12,7 +12,7 @@ from ..core.files import NotWritten, write_atomically
 from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.comparison import Comparison
 from ..workbench.comfyui.output_files import Entry, path_of
-from ..workbench.comfyui.sweeping import Bench
+from ..workbench.comfyui.sweeping.cells import Bench
 from ..workbench.sweep.axes import Cell, cell_key, describe_cell
 from ..workbench.sweep.results import Result, pareto_front
 from .recipes import shown_steps

@@ -12,7 +12,7 @@ from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.comfyui.sweeping import Bench
+from ..workbench.comfyui.sweeping.cells import Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep.axes import ABSENT, PICTURE, Axes, Cell, Range, parse_axes
 from .recipes import Nodes, apply_recipe, check_steps, full_id, ids_by_title

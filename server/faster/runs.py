@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...workbench.comfyui.prompt import Link, default_values, title_of
+from ...workbench.comfyui.prompt import Link, Prompt, default_values, title_of
 from ...workbench.comfyui.sampling import later_seed
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step
@@ -22,7 +22,6 @@ SIDES = ("plain", "faster")
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
 
-Nodes = dict[str, dict[str, Any]]
 Chosen = Sequence[tuple[Wire, Sequence[Step]]]
 """The nodes to insert on each wire."""
 
@@ -30,14 +29,14 @@ _DIGITS = 16
 """Ids of more digits are no numbers that ComfyUI has counted."""
 
 
-def observed(workflow: Workflow, wires: Sequence[Wire], run: str) -> Nodes:
+def observed(workflow: Workflow, wires: Sequence[Wire], run: str) -> Prompt:
     """Return the workflow as it is, with an observer on each wire, directly before its samplers."""
     for number, wire in enumerate(wires):
         workflow = _on_wire(workflow, wire, {f"paceline_observed {number}": _observer(run, str(number))})
     return _nodes(workflow)
 
 
-def probing(workflow: Workflow, wires: Sequence[Wire], run: str) -> Nodes:
+def probing(workflow: Workflow, wires: Sequence[Wire], run: str) -> Prompt:
     """Return a prompt of a probe.
 
     It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
@@ -47,7 +46,7 @@ def probing(workflow: Workflow, wires: Sequence[Wire], run: str) -> Nodes:
     return _needed({**workflow, NO_RUN: _node("_PacelineProbe", run=run, **kept)})
 
 
-def inserted(workflow: Workflow, chosen: Chosen) -> Nodes:
+def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
     """Return the workflow with nodes on its wires, as a person would save it."""
     for wire, steps in chosen:
         firsts = [id.split(":")[0] for id in workflow]
@@ -59,7 +58,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Nodes:
     return _nodes(workflow)
 
 
-def proving(workflow: Workflow, chosen: Chosen, run: str) -> Nodes | None:
+def proving(workflow: Workflow, chosen: Chosen, run: str) -> Prompt | None:
     """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
     ends = sampled(workflow, [wire for wire, _ in chosen])
     if not ends:
@@ -134,11 +133,11 @@ def _node(type: str, **inputs: Any) -> dict[str, Any]:
     return {"class_type": type, "inputs": inputs}
 
 
-def _needed(nodes: Mapping[str, Mapping[str, Any]]) -> Nodes:
+def _needed(nodes: Prompt) -> Prompt:
     """Return the measuring node and what it needs."""
     known = Workflow(nodes)
     return {id: dict(known[id]) for id in known.needed(NO_RUN)}
 
 
-def _nodes(workflow: Workflow) -> Nodes:
+def _nodes(workflow: Workflow) -> Prompt:
     return {id: dict(node) for id, node in workflow.items()}

@@ -163,7 +163,7 @@ def test_a_search_goes_through_a_range(sweeping, folders):
 
 
 def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
-    from paceline.workbench.comfyui.sweeping import upstream
+    from paceline.workbench.comfyui.sweeping.run import upstream
 
     def prompt(loader: str, text: str, words: str) -> dict[str, Any]:
         return {
