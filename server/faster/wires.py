@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...workbench.comfyui.prompt import Link, input_types, link_of
+from ...workbench.comfyui.prompt import Link, input_types
 from ...workbench.comfyui.workflow import NUMBERS, Workflow, way_back
 from ..recipes import PREFIX
 
@@ -116,12 +116,13 @@ def sampled(workflow: Workflow, wires: list[Wire]) -> list[Link]:
     return [(id, workflow.gives(id).index("LATENT")) for id in last]
 
 
-def decoder_of(workflow: Workflow, latent: Link) -> Any:
+def decoder_of(workflow: Workflow, latent: Link) -> list[Any] | None:
     """Return the link to the VAE that makes pictures of a latent; None where none does."""
     behind = workflow.users([latent[0]])
-    for id in workflow:
-        if id in behind and "IMAGE" in workflow.gives(id) and workflow.takes(id, "LATENT"):
-            for name, value in workflow.inputs(id).items():
-                if link_of(value) is not None and input_types(workflow.type(id)).get(name) == "VAE":
-                    return value
-    return None
+    found = (
+        [*origin]
+        for id in workflow
+        if id in behind and "IMAGE" in workflow.gives(id) and workflow.takes(id, "LATENT")
+        for origin in workflow.takes(id, "VAE")
+    )
+    return next(found, None)

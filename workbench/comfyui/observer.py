@@ -100,38 +100,23 @@ class Observer:
         self.samplings.clear()
 
 
+@dataclass
 class _Run:
-    """One run of a sampler, while it goes on: tensors are on its device."""
+    """One run of a sampler, while it goes on: tensors are on its device.
 
-    def __init__(self, keep: bool, sketch: Sketch, kept_steps: set[int]) -> None:
-        self.keep, self.sketch, self.kept_steps = keep, sketch, kept_steps
-        self.done = self.evaluations = self.computed = 0
-        self.begun: float | None = None
-        self.sigmas: list[Tensor] = []
-        self.seen: list[tuple[Tensor, Tensor, tuple[Tensor, ...]]] = []
-        self.passes: tuple[Tensor, ...] | None = None
-        """Of this evaluation; None before its first call."""
-        self.points: list[tuple[int, Tensor]] = []
+    ``done`` are its steps; ``passes`` are those of this evaluation, None before its first call.
+    """
 
-    def before(self, x: Tensor, timestep: Tensor) -> None:
-        if self.begun is None:
-            self.begun = time.perf_counter()
-        if self.keep:
-            self.sigmas.append(timestep.flatten()[0].clone())
-        if self.done in self.kept_steps:
-            self.kept_steps.remove(self.done)
-            self.points.append((self.evaluations, x.clone()))
-        self.passes = None
-
-    def called(self, outputs: list[Tensor]) -> None:
-        self.computed += len(outputs)
-        if self.keep and self.passes is None and len(outputs) <= 2:
-            self.passes = tuple(self.sketch.of(out) for out in outputs)
-
-    def after(self, x: Tensor, guided: Tensor) -> None:
-        if self.keep:
-            self.seen.append((self.sketch.of(x), self.sketch.of(guided), self.passes or ()))
-        self.evaluations += 1
+    sketch: Sketch
+    kept_steps: set[int]
+    done: int = 0
+    evaluations: int = 0
+    computed: int = 0
+    begun: float | None = None
+    sigmas: list[Tensor] = field(default_factory=list)
+    seen: list[tuple[Tensor, Tensor, tuple[Tensor, ...]]] = field(default_factory=list)
+    passes: tuple[Tensor, ...] | None = None
+    points: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
 class _Watch:
@@ -179,7 +164,7 @@ class _Watch:
         sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
         levels = sigmas.tolist()  # nothing is at work yet
         kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(options) else set()
-        self._run = run = _Run(keep, sketch, kept_steps)
+        self._run = run = _Run(sketch, kept_steps)
 
         def stepped(step: int, *rest: object) -> None:
             run.done = step + 1
@@ -238,12 +223,21 @@ class _Watch:
 
     def predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Sketch one evaluation (PREDICT_NOISE wrapper)."""
-        run = self._run
+        run, keep = self._run, self._observer.keep
         if run is None:
             return executor(x, timestep, *args, **kwargs)
-        run.before(x, timestep)
+        if run.begun is None:
+            run.begun = time.perf_counter()
+        if keep:
+            run.sigmas.append(timestep.flatten()[0].clone())
+        if run.done in run.kept_steps:
+            run.kept_steps.remove(run.done)
+            run.points.append((run.evaluations, x.clone()))
+        run.passes = None
         guided = executor(x, timestep, *args, **kwargs)
-        run.after(x, guided)
+        if keep:
+            run.seen.append((run.sketch.of(x), run.sketch.of(guided), run.passes or ()))
+        run.evaluations += 1
         return guided
 
     def calc_cond_batch(
@@ -252,5 +246,8 @@ class _Watch:
         """Sketch the passes of an evaluation's first call (CALC_COND_BATCH wrapper)."""
         outputs, run = executor(model, conds, x, timestep, model_options), self._run
         if run is not None:
-            run.called([out for out, cond in zip(outputs, conds, strict=True) if cond is not None])
+            passes = [out for out, cond in zip(outputs, conds, strict=True) if cond is not None]
+            run.computed += len(passes)
+            if self._observer.keep and run.passes is None and len(passes) <= 2:
+                run.passes = tuple(run.sketch.of(one) for one in passes)
         return outputs
