@@ -22,9 +22,6 @@ from .storage import Storage, import_optuna, open_study, using
 _RESULT, _JOB, _KEY = "paceline_result", "paceline_job", "paceline_cell"
 MODES = ("grid", "search")
 
-Outcome = Callable[[Cell], Result]
-"""Measures one cell. Whatever it raises stops the sweep; the cell is measured again the next time."""
-
 
 @dataclass(frozen=True)
 class SweepPlan:
@@ -80,8 +77,13 @@ class Sweep:
         # The same name may have served for a larger grid before.
         return [found[key] for key in self._cells if key in found]
 
-    def run(self, measure: Outcome, done: Callable[[Result], None] = lambda result: None) -> list[Result]:
-        """Measure what is left and return all results; ``done`` is called after each cell of this process."""
+    def run(
+        self, measure: Callable[[Cell], Result], done: Callable[[Result], None] = lambda result: None
+    ) -> list[Result]:
+        """Measure what is left and return all results; ``done`` is called after each cell of this process.
+
+        What ``measure`` raises stops the sweep; the cell is measured again the next time.
+        """
         with using(self._optuna):
             while not self._is_done():
                 if self._cells and not self._trials(self._states.WAITING):
