@@ -11,8 +11,7 @@ from paceline.optimizers.step_reuse.parts import undivided
 from paceline.server.faster.sentences import left_open
 from paceline.workbench.expectation.expect import Probed, Range, expect, prior, propose, speed
 from paceline.workbench.expectation.replay import replay
-from paceline.workbench.expectation.sampling import Sampling, Seen
-from paceline.workbench.expectation.sketch import ENTRIES, FEWEST, Sketch
+from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, Sampling, Seen, Sketch
 
 
 def sampling(steps=20, noise=0.0, solver="euler", sound=False):

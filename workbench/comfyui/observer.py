@@ -21,8 +21,7 @@ from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
 from ...optimizers.hosts.comfyui.model import is_unet, stack_of
 from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
 from ...optimizers.hosts.comfyui.step_reuse import guidance_of, negative_needed, other_cache, refusals, sampler_name
-from ..expectation.sampling import Sampling, Seen
-from ..expectation.sketch import Sketch
+from ..expectation.sampling import Sampling, Seen, Sketch
 
 _KEY = "paceline_observer"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 from ...core.errors import InvalidSetting
-from .prompt import Link, Prompt, input_types, link_of, output_types
-from .values import value_of
+from .prompt import Link, Prompt, class_of, input_types, link_of, output_types
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
@@ -123,7 +123,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         if any(not (given := self.gives(id)) or not {*given} <= {*types} for id in made_by):
             return None
         try:
-            return value_of(self, link)
+            return _value_of(self, link)
         except Exception:  # of other people's code, as a workflow can be unfinished; the run will say what is wrong
             return None
 
@@ -166,3 +166,47 @@ def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> di
         found |= dict.fromkeys(new)
         left += new
     return found
+
+
+def _value_of(nodes: Prompt, link: Link) -> Any:
+    """Return what an output gives, made by ComfyUI's own code, which runs each node.
+
+    `ValueError` for a node that does not end at once, and what the nodes raise.
+    """
+    made: dict[str, list[list[Any]]] = {}
+    for id in _in_order(nodes, link[0], set()):
+        made[id] = _outputs(nodes, id, made)
+    return made[link[0]][link[1]][0]
+
+
+def _in_order(nodes: Prompt, id: str, known: set[str]) -> list[str]:
+    """Return a node and those that it needs, each after those that it needs itself."""
+    if id in known:
+        return []
+    known.add(id)
+    links = (link_of(value) for value in nodes[id]["inputs"].values())
+    needed = dict.fromkeys(link[0] for link in links if link is not None)
+    return [one for origin in needed for one in _in_order(nodes, origin, known)] + [id]
+
+
+def _outputs(nodes: Prompt, id: str, made: dict[str, list[list[Any]]]) -> list[list[Any]]:
+    import execution
+
+    kind = class_of(nodes[id]["class_type"])
+    known = SimpleNamespace(get_cache=lambda origin, _: SimpleNamespace(outputs=made[origin]))
+    data, _, v3 = execution.get_input_data(nodes[id]["inputs"], kind, id, known)
+    ended = _ended(execution.get_output_data("", id, kind(), data, v3_data=v3))
+    if ended is None or ended[2]:
+        raise ValueError("It waits for others, or makes nodes of its own.")
+    outputs: list[list[Any]] = ended[0]
+    return outputs
+
+
+def _ended(running: Coroutine[Any, Any, Any]) -> Any:
+    """Return what a coroutine returns at once; None if it waits: this code is in no event loop."""
+    try:
+        running.send(None)
+    except StopIteration as end:
+        return end.value
+    running.close()
+    return None

@@ -2,9 +2,8 @@
 
 from .compare import compare
 from .findings import Comparison
-from .report import environment, measured_on, record, summary_lines
+from .report import environment, measured_on, record, save, summary_lines
 from .rounds import ComparisonSettings, Side
-from .saving import save
 
 __all__ = [
     "Comparison",
