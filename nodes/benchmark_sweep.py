@@ -161,8 +161,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         **sampler: Any,
     ) -> io.NodeOutput:
         prompt = getattr(cls.hidden, "prompt", None)
-        if vae is not None:
-            require_decoder("vae", vae)
+        require_decoder("vae", vae)
         axes = read_axes(require_text("grid", grid), NODES)
         mode = {"optuna": "search"}.get(search, search)
         plan = SweepPlan(
