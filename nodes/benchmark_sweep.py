@@ -139,7 +139,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         )
 
     @classmethod
-    def apply(
+    def execute(
         cls,
         model: ModelPatcher,
         positive: Conditioning,

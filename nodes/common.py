@@ -41,15 +41,6 @@ class PacelineNode(io.ComfyNode):
     def announce(cls, summary: Summary) -> None:
         announce(cls.node_id(), summary, cls.define_schema().display_name or "Paceline")
 
-    @classmethod
-    def execute(cls, **inputs: Any) -> io.NodeOutput:
-        return cls.apply(**inputs)
-
-    @classmethod
-    @abstractmethod
-    def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
-        """Return what the node makes of its inputs."""
-
 
 class OptimizingNode(PacelineNode):
     """A node that changes what it is given, its first input and first output, and hands it on where it cannot."""
@@ -76,6 +67,11 @@ class OptimizingNode(PacelineNode):
             if strict or error.must_be_mended:
                 raise
             return cls.pass_through(error, inputs)
+
+    @classmethod
+    @abstractmethod
+    def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
+        """Return what the node makes of its inputs."""
 
     @classmethod
     def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:

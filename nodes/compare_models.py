@@ -132,7 +132,7 @@ class PacelineCompareModels(PacelineNode):
         )
 
     @classmethod
-    def apply(
+    def execute(
         cls,
         model_baseline: ModelPatcher,
         positive: Conditioning,

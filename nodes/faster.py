@@ -29,7 +29,7 @@ class _PacelineObserved(PacelineNode):
         )
 
     @classmethod
-    def apply(cls, model: ModelPatcher, run: str, wire: str, after: Any = None) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, run: str, wire: str, after: Any = None) -> io.NodeOutput:
         require_model(model)
         case = DESK.case(run)  # none where somebody runs a prompt again that was saved with a picture
         if case is None:
@@ -54,7 +54,7 @@ class _PacelineProbe(PacelineNode):
         )
 
     @classmethod
-    def apply(cls, run: str, **kept: Any) -> io.NodeOutput:
+    def execute(cls, run: str, **kept: Any) -> io.NodeOutput:
         DESK.known(run).probe(progress_bar())
         return io.NodeOutput()
 
@@ -75,7 +75,7 @@ class _PacelineProof(PacelineNode):
         )
 
     @classmethod
-    def apply(cls, run: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
+    def execute(cls, run: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
         proof = DESK.known(run).proof
         if proof is None:
             raise InvalidSetting("This proof is not known any more.", "Begin it anew.")

@@ -49,7 +49,7 @@ class PacelineOptimizationReport(PacelineNode):
         return float("nan")
 
     @classmethod
-    def apply(
+    def execute(
         cls,
         model: ModelPatcher | None = None,
         after: object = None,

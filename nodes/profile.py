@@ -59,7 +59,7 @@ class PacelineProfile(PacelineNode):
         )
 
     @classmethod
-    def apply(
+    def execute(
         cls,
         model: ModelPatcher,
         positive: Conditioning,

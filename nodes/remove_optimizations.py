@@ -48,7 +48,7 @@ class PacelineRemoveOptimizations(PacelineNode):
         )
 
     @classmethod
-    def apply(
+    def execute(
         cls, model: ModelPatcher | None = None, vae: VAE | None = None, control_net: ControlNet | None = None
     ) -> io.NodeOutput:
         given = {"model": model, "vae": vae, "control_net": control_net}
