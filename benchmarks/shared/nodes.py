@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
 
+import torch
+
 from .record import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -49,8 +51,24 @@ def core_tome(ratio: float) -> Apply:
 
 
 def core_cache(name: str, threshold: float) -> Apply:
-    """Return what puts ComfyUI's EasyCache or LazyCache on a model."""
-    return node(f"comfy_extras.nodes_easycache:{name}Node", reuse_threshold=threshold)
+    """Return what puts ComfyUI's EasyCache or LazyCache on a model.
+
+    EasyCache writes its forecast into the input of the network, which with flow matching in float32 is the sampler's
+    own latent, so it gets a copy, as the network does where it computes in half precision.
+    """
+    from comfy.patcher_extension import WrappersMP
+
+    put = node(f"comfy_extras.nodes_easycache:{name}Node", reuse_threshold=threshold)
+
+    def on_copy(executor: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return executor(x.clone(), *args, **kwargs)
+
+    def apply(patcher: Any) -> Any:
+        clone = patcher.clone()
+        clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "copy", on_copy)
+        return put(clone)
+
+    return apply
 
 
 def core_compile(backend: str) -> Apply:
