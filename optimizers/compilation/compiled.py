@@ -13,7 +13,7 @@ import torch
 from ...core.calls import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
-from .progress import GENERATING, TRACING, Observer, Stop
+from .progress import GENERATING, Observer, Stop
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 from .sizes import Sizes
 from .state import Compilations, CompileState
@@ -188,7 +188,6 @@ class _CountingBackend:
         hits = _cache_hits()
         compiled = self._compile(graph, example_inputs)
         self._state.cache_hits += _cache_hits() - hits
-        self._state.phase = TRACING
 
         def run(*args: object) -> object:
             self.runs += 1

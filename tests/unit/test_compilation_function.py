@@ -211,6 +211,7 @@ def test_progress_is_reported_while_compiling_from_another_thread():
     compiled.observer = observer
     compiled(torch.randn(2, 2), {"factor": 2.0})
     assert until(lambda: observer.seen[-1].phase == "ready")
+    assert compiled.state.phase == "generating code"  # while its guards are made, too, it is no second graph
     assert all(re.fullmatch(r"compiling \d\d:\d\d · graph 1", progress.text) for progress in observer.seen[:-1])
     assert threading.get_ident() not in observer.threads
     count = len(observer.seen)
