@@ -14,7 +14,7 @@ from paceline.workbench.measurement.speedup import measure_speedup
 from paceline.workbench.measurement.verdict import bound, settled
 from planted import FALSE, MACHINES, verdicts
 
-RUNS, PICTURES = 60, 8
+RUNS, PICTURES = 200, 8
 
 PLANS = ((3, 0), (5, 0), (10, 0), (9, 3))
 ALL = [(name, *plan) for name in MACHINES for plan in PLANS]
