@@ -46,6 +46,9 @@ for name in ("auto", *names()):
     except PacelineError as error:
         print(name, error)
         continue
+    if changed is model:
+        print(name, "cannot be used here")
+        continue
     near(sample(changed), 0.1 if name == "sage" else 0.03)
     technique = changed.get_attachment("paceline").find("attention")
     if name == "auto" and technique.policy.quickest is not None:

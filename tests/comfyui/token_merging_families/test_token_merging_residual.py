@@ -16,16 +16,16 @@ def by_hand(name):
     """An override that adds to reduced attention what reducing took away in the last full step."""
     reduced_override, kept, sigmas, calls = oracle(name, borders=False), {}, [], []
 
-    def override(func, q, k, v, heads, **kwargs):
+    def override(func, q, k, v, heads, *mask, **kwargs):
         sigma = float(kwargs["transformer_options"]["sigmas"][0])
         if sigma not in sigmas:
             sigmas.append(sigma)
             calls.clear()
         calls.append(None)
-        reduced = reduced_override(func, q, k, v, heads, **kwargs)
+        reduced = reduced_override(func, q, k, v, heads, *mask, **kwargs)
         if len(sigmas) - 1 not in FULL:
             return reduced + kept[len(calls)]
-        whole = func(q, k, v, heads, **kwargs)
+        whole = func(q, k, v, heads, *mask, **kwargs)
         kept[len(calls)] = whole - reduced
         return whole
 
