@@ -56,14 +56,14 @@ def core_cache(name: str, threshold: float) -> Apply:
     EasyCache writes its forecast into the input of the network, which with flow matching in float32 is the sampler's
     own latent, so it gets a copy, as the network does where it computes in half precision.
     """
-    from comfy.patcher_extension import WrappersMP
-
     put = node(f"comfy_extras.nodes_easycache:{name}Node", reuse_threshold=threshold)
 
     def on_copy(executor: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return executor(x.clone(), *args, **kwargs)
 
     def apply(patcher: Any) -> Any:
+        from comfy.patcher_extension import WrappersMP
+
         clone = patcher.clone()
         clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "copy", on_copy)
         return put(clone)
