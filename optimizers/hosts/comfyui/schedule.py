@@ -59,10 +59,11 @@ class Scheduled(ComfyTechnique[ModelCall]):
 
 def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
     """Begin a run, and count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper)."""
-    steps, callback, options = SamplingSteps(args[1]), args[3], args[2]["model_options"]
+    steps, options = SamplingSteps(args[1]), args[2]["model_options"]
     options["transformer_options"].setdefault(RUN, {})[STEPS] = steps  # the run's own copy
-    if not _can_be_followed(executor.class_obj, options):
+    if len(args) < 4 or not _can_be_followed(executor.class_obj, options):  # a wrapper of others may name the callback
         return executor(*args, **kwargs)
+    callback = args[3]
 
     def count(step: int, *rest: object) -> None:
         steps.done = step + 1
