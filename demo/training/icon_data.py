@@ -61,8 +61,9 @@ _REACH = 1.6
 def side(weights: Path) -> int:
     """Return the side of the pictures that a model was trained on, in pixels, from its file."""
     with safe_open(weights, "pt") as file:
-        config = json.loads(file.metadata()["config"])
-    return int(config.get("side") or config["image_size"])  # of a transformer, of a UNet
+        metadata = file.metadata()
+    config = json.loads(metadata["config"])
+    return int(metadata.get("side") or config.get("side") or config["image_size"])  # in older files, of a UNet
 
 
 def combinations() -> tuple[list[str], list[str]]:
@@ -139,20 +140,26 @@ class Icons:
     Args:
         cache: folder for the npm package.
         side: of the pictures, in pixels.
+        device: that draws.
     """
 
     credit = CREDIT
 
-    def __init__(self, cache: Path, side: int) -> None:
-        self.side = side
+    def __init__(self, cache: Path, side: int, device: torch.device | str = "cpu") -> None:
+        self.side, self.device = side, torch.device(device)
         self.captions, self.held_out = combinations()
-        self._tables = distances(fetch(cache))[:, None]
+        self._tables = distances(fetch(cache))[:, None].to(self.device)
         self._row = {shape: row for row, shape in enumerate(SHAPES)}
 
     def batch(self, count: int) -> tuple[Tensor, list[str]]:
         """Return pictures ``[count, 4, side, side]``, drawn by chance, and their captions."""
         captions = [self.captions[number] for number in torch.randint(len(self.captions), (count,)).tolist()]
-        return self.draw(captions, Nuisance.random(count, self.side)), captions
+        return self.drawings(captions), captions
+
+    def drawings(self, captions: list[str]) -> Tensor:
+        """Return a picture for each caption ``[batch, 4, side, side]``, all else drawn by chance."""
+        with self.device:
+            return self.draw(captions, Nuisance.random(len(captions), self.side))
 
     def shown(self, count: int) -> list[str]:
         """Return captions that are worth a look; every second one was held out."""

@@ -13,6 +13,8 @@ from icon_data import CREDIT, HUES, Icons, Nuisance
 from torch import Tensor
 
 FRAMES = 8
+STRONGER = 2.0
+"""How many times as strong noise has to be to hide as much of a video as of one of its frames."""
 SHAPES = ("heart", "star", "house", "fish", "moon", "umbrella", "key", "cloud")
 MOTIONS = ("left", "right", "up", "down", "turn", "grow")
 
@@ -34,19 +36,25 @@ class Motions:
     Args:
         cache: folder for the npm package of the shapes.
         side: of the frames, in pixels.
+        device: that draws.
     """
 
     credit = CREDIT
 
-    def __init__(self, cache: Path, side: int) -> None:
+    def __init__(self, cache: Path, side: int, device: torch.device | str = "cpu") -> None:
         self.side = side
         self.captions, self.held_out = combinations()
-        self._icons = Icons(cache, side)
+        self._icons = Icons(cache, side, device)
 
     def batch(self, count: int, frames: int = FRAMES) -> tuple[Tensor, list[str]]:
         """Return videos, or single frames ``[count, 4, 1, side, side]`` of them, and their captions."""
         captions = [self.captions[number] for number in torch.randint(len(self.captions), (count,)).tolist()]
-        return self.draw(captions, frames), captions
+        return self.drawings(captions, frames), captions
+
+    def drawings(self, captions: list[str], frames: int = FRAMES) -> Tensor:
+        """Return a video, or a single frame, for each caption, all else drawn by chance."""
+        with self._icons.device:
+            return self.draw(captions, frames)
 
     def shown(self, count: int) -> list[str]:
         """Return captions that are worth a look; every second one was held out."""

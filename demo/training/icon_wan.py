@@ -26,7 +26,7 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
     settings = {
         "image_model": "wan2.1",
         "model_type": "t2v",
-        "patch_size": [1, 4, 4],
+        "patch_size": [1, 2, 2],
         "in_dim": 4,
         "out_dim": 4,
         "dim": args.channels,

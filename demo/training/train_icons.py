@@ -53,7 +53,7 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "seconds": 3600.0, "out": cache_dir() / "icons_lumina" / "icons_lumina.safetensors",
     },
     "icons-video": {
-        "size": 32, "channels": 160, "mult": "6", "context": 128, "heads": 5, "top": "input", "batch": 48, "lr": 3e-3,
+        "size": 32, "channels": 192, "mult": "6", "context": 128, "heads": 6, "top": "input", "batch": 48, "lr": 2e-3,
         "seconds": 3600.0, "out": cache_dir() / "icons_video" / "icons_video.safetensors",
     },
 }  # fmt: skip
@@ -129,7 +129,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     video = args.geometry == "icons-video"
     lumina = args.geometry == "icons-lumina"
     flow = video or lumina
-    source: Any = (icon_motion.Motions if video else icon_data.Icons)(args.work, args.size)
+    source: Any = (icon_motion.Motions if video else icon_data.Icons)(args.work, args.size, device)
     captions = source.captions
     words = icon_words.vocabulary(captions)
 
@@ -142,7 +142,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         kind: Any = icon_wan if video else icon_lumina
         unet, settings = kind.build(args, device)
         net = kind.Net(unet, len(words), args.context)
-        stronger = args.size / 32 if lumina else 1.0
+        stronger = icon_motion.STRONGER if video else args.size / 32
         draw, top = partial(icon_flow.sample, frames=icon_motion.FRAMES * video, stronger=stronger), 1.0
     else:
         unet_class, operations, sigmas = icon_net.import_unet(device)
@@ -194,7 +194,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         live = [parameter.detach().clone() for parameter in parameters]
         with torch.no_grad():
             torch._foreach_copy_(parameters, average)
-        facts = {"steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
+        facts = {"side": args.size, "steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
         facts |= {"prediction": "flow", "schedule": "flow"} if flow else {}
         icon_net.save(net, args.out, settings, source, words, facts)
         wanted = args.drawn if last else args.drawn // 4
