@@ -26,5 +26,5 @@ def _keep(report: Any, seconds: float | None) -> None:
     from shared.record import keep  # the pack is loaded by now
 
     row = {"work": "tests that need a GPU", "name": report.nodeid, "seconds_median": seconds}
-    text = str(report.longrepr).splitlines()[-1] if report.outcome != "passed" and report.longrepr else ""
-    keep([row | {"outcome": report.outcome, "why": text[:300]}], "passed")
+    text = str(report.longrepr) if report.outcome != "passed" and report.longrepr else ""
+    keep([row | {"outcome": report.outcome, "why": text[-3000:]}], "passed")

@@ -35,6 +35,9 @@ WHEELS = (
     "tomesd",
     "torchao",
     "diffusers",
+    "pydantic",
+    "pydantic-core",
+    "annotated-types",
     "xformers==0.0.35",
 )
 """In the versions that are installed here, where none is named."""

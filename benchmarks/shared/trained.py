@@ -107,7 +107,7 @@ ICONS = Witness(
 """Some of the captions were held out when the model was trained."""
 ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS["icons64"], prompts=ICONS.prompts[:8])
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
-ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS["icons32_lumina"])
+ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS["icons64_lumina"])
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
 
 

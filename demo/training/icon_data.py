@@ -31,7 +31,8 @@ from torch import Tensor
 PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
 WEIGHTS = {
-    name: ROOT / "benchmarks" / "weights" / f"{name}.safetensors" for name in ("icons32", "icons64", "icons32_lumina")
+    name: ROOT / "benchmarks" / "weights" / f"{name}.safetensors"
+    for name in ("icons32", "icons64", "icons64_lumina", "icons_video")
 }
 """Of the trained models."""
 READ = ("package.json", "css/materialdesignicons.css", "fonts/materialdesignicons-webfont.ttf")
