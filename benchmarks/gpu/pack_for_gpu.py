@@ -38,6 +38,7 @@ WHEELS = (
     "pydantic",
     "pydantic-core",
     "annotated-types",
+    "typing-inspection",
     "xformers==0.0.35",
 )
 """In the versions that are installed here, where none is named."""

@@ -26,6 +26,7 @@ model = checkpoints.tiny_sd15(width=64, context=96, dtype=dtype)
 prompt = in_process.random_conditioning(model)
 def sample(patcher, steps=4, **more):
     return in_process.sample(patcher, prompt, prompt, torch.zeros(1, 4, 64, 48), steps=steps, seed=7, **more)
+sample(model)  # on an H100 a process' first picture rounds differently (6e-4) from all later ones, which are alike
 expected = sample(model)
 def near(found, limit, reference=None):
     reference = expected if reference is None else reference

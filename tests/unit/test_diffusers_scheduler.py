@@ -79,7 +79,7 @@ def test_pictures_are_the_same(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "UniPCMultistepScheduler"])
 def test_no_step_synchronises_a_gpu(name: str) -> None:
     pipe = small("sd15").pipe
     pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config)

@@ -62,9 +62,6 @@ def use_dynamic_vram() -> bool:
 
     Its ``main.py`` decides that, which is not run here. Needs :func:`bootstrap` before, and models made after.
     """
-    import comfy.memory_management
-    import comfy.model_management
-    import comfy.model_patcher
     import torch
 
     if not torch.cuda.is_available() or torch.version.cuda is None:
@@ -72,9 +69,14 @@ def use_dynamic_vram() -> bool:
     try:
         import comfy_aimdo.control as control
 
-        control.init()
+        control.init()  # before ComfyUI's modules are imported: theirs take what is loaded then
+        import comfy.memory_management
+        import comfy.model_management
+        import comfy.model_patcher
+
         if not control.init_devices(device.index for device in comfy.model_management.get_all_torch_devices()):
             return False
+        control.set_log_warning()
     except (ImportError, TypeError, RuntimeError) as error:
         print(f"without dynamic VRAM: {type(error).__name__}: {error}", file=sys.stderr)
         return False
