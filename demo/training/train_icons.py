@@ -194,7 +194,13 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         live = [parameter.detach().clone() for parameter in parameters]
         with torch.no_grad():
             torch._foreach_copy_(parameters, average)
-        facts = {"side": args.size, "steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
+        facts = {
+            "side": args.size,
+            "steps": step,
+            "loss": f"{smooth:.5f}",
+            "seed": args.seed,
+            "torch": torch.__version__,
+        }
         facts |= {"prediction": "flow", "schedule": "flow"} if flow else {}
         icon_net.save(net, args.out, settings, source, words, facts)
         wanted = args.drawn if last else args.drawn // 4

@@ -41,8 +41,8 @@ _SWITCHES = {
 def sdpa(inputs: Inputs) -> Tensor:
     """Torch's SDPA with the kernel that torch chooses.
 
-    A query that may see no key gets zeros, but the mean of all values from cuDNN's kernel: torch 2.11 takes that one for
-    half precision on an H100.
+    A query that may see no key gets zeros, but from cuDNN's kernel the mean of all values: torch 2.11 takes that kernel
+    for half precision on an H100.
     """
     q, k, v, mask, scale, enable_gqa = inputs
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):

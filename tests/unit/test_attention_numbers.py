@@ -107,7 +107,10 @@ def test_generated_calls_match_the_formula(name, device):
         grouped = q.shape[1] != k.shape[1]
         out = function(Inputs(*on_device[:3], mask=on_device[3], scale=scale, enable_gqa=grouped))
         assert out.shape == (*q.shape[:3], v.shape[-1]) and out.dtype == q.dtype
-        tolerance, expected = TOLERANCE[q.dtype] if backend.exact else TOLERANCE_APPROXIMATE, oracle(q, k, v, mask, scale)
+        tolerance, expected = (
+            TOLERANCE[q.dtype] if backend.exact else TOLERANCE_APPROXIMATE,
+            oracle(q, k, v, mask, scale),
+        )
         if name == "sdpa" and device == "cuda":  # may be cuDNN's kernel: not zeros for a query that may see nothing
             out[(expected == 0).all(-1).to(device)] = 0
         assert relative_error(out.cpu(), expected) < tolerance
