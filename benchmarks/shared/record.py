@@ -62,7 +62,9 @@ def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str
     """Print ``rows`` as RESULTS.md shows them, and write them to ``path`` with everything needed to repeat them."""
     found = [asdict(row) for row in rows]
     print("", *table(found), sep="\n")
-    if path is not None:
+    if path is None:
+        keep(found, baseline, notes)
+    else:
         write(path, found, baseline, notes)
 
 
