@@ -9,7 +9,7 @@ pictures: what merges or thins tokens, on the icon model: distance, operations, 
 large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
 that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
 transformer: the presets and int8 on a small transformer of today's form; the rows of the picture that is drawn are the
-plain model, the variants in their order, and another seed.
+plain model, the variants in their order, and another seed. video: likewise on a small video transformer.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -66,6 +66,7 @@ PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
         Solver("euler", "simple", 20),
         (13, 15, 17, 18, 19),
     ),
+    "video": (trained.ICONS_VIDEO, Solver("euler", "simple", 20), (13, 15, 17, 18, 19)),
 }
 """Parts: whose pictures, how they are drawn, and with which fewer steps too."""
 PRESETS = ("quality", "balanced", "fast")
@@ -220,15 +221,19 @@ def mergers() -> dict[str, Apply]:
     return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
 
 
-def of_transformer() -> dict[str, Apply]:
+def of_transformer(witness: Witness, reducers: Callable[[], dict[str, Apply]] = presets) -> dict[str, Apply]:
     """Return what is judged on a transformer, by name; TomePatchModel does nothing there."""
-    int8 = trained.quantized(trained.ICONS_LUMINA.blank, preset="balanced")
+    int8 = trained.quantized(witness.blank, preset="balanced")
     both: Apply = lambda patcher: tome(preset="quality")(int8(patcher))  # noqa: E731
-    found = {name: apply for name, apply in presets().items() if name.startswith(TOME)}
+    found = {name: apply for name, apply in reducers().items() if name.startswith(TOME) and "merge" not in name}
     return found | {f"{INT8}, balanced": int8, f"{INT8}, balanced, and {TOME}, quality": both}
 
 
-VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {"pictures": mergers, "transformer": of_transformer}
+VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
+    "pictures": mergers,
+    "transformer": partial(of_transformer, trained.ICONS_LUMINA),
+    "video": partial(of_transformer, trained.ICONS_VIDEO, mergers),
+}
 
 
 def main() -> None:
@@ -243,7 +248,7 @@ def main() -> None:
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
     for part, (witness, solver, fewer) in PICTURES.items():
-        if options.only != part and (options.only or part == "transformer"):  # only if it is asked for
+        if options.only != part and (options.only or part in ("transformer", "video")):  # only if it is asked for
             continue
         bench = Bench(witness, solver, pairs=4 if options.quick else None)
         variants, sheet = VARIANTS.get(part, presets)(), []
@@ -253,8 +258,9 @@ def main() -> None:
         write(options.json, rows, "the plain model from the same seed", notes)
         if options.only in ("large", "few"):
             plot(rows, options.json.with_suffix(".png"))
-        elif options.only == "transformer":
-            icon_words.save_grid(torch.cat(sheet), options.json.with_suffix(".png"), columns=len(bench.pairs))
+        elif options.only in ("transformer", "video"):
+            columns = len(bench.pairs) * (witness.frames or 1)
+            icon_words.save_grid(trained.frames_of(torch.cat(sheet)), options.json.with_suffix(".png"), columns=columns)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina|icons-video]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]]
 
@@ -27,13 +27,14 @@ from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
 from shared.roof import operations
 from shared.spectrum import spectrum
-from shared.trained import FLOW_SOLVERS, ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, about_weights
+from shared.trained import FLOW_SOLVERS, ICONS, ICONS_LUMINA, ICONS_VIDEO, SOLVERS, Bench, Solver, about_weights
 
 LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
 """Schedules as long as today's models without distillation have them."""
 WITNESSES = {
     "icons": (ICONS, (*SOLVERS, *LONG)),
     "icons-lumina": (ICONS_LUMINA, (*FLOW_SOLVERS, *LONG)),
+    "icons-video": (ICONS_VIDEO, (*FLOW_SOLVERS, *LONG)),
 }
 """Each trained model with the solvers that it is sampled with."""
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)

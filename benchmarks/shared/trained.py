@@ -25,6 +25,7 @@ from .roof import Counted
 
 sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "demo/training")]
 import icon_data  # noqa: E402
+import icon_motion  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 
 
@@ -73,7 +74,7 @@ FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20),
 class Witness:
     """A trained model, what is asked of it, and how strongly.
 
-    ``shift``: of a Lumina's schedule where it is not its own, as of pictures of 64 x 64; smaller ones need less.
+    ``shift``: of a Lumina's schedule where it is not its own. ``frames``: of a video.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Witness:
     prompts: tuple[str, ...]
     guidance: float
     shift: float | None = None
+    frames: int | None = None
 
     @property
     def side(self) -> int:
@@ -89,8 +91,9 @@ class Witness:
 
     @property
     def blank(self) -> Tensor:
-        """The empty latent, ``[1, 4, side, side]``."""
-        return torch.zeros(1, 4, self.side, self.side)
+        """The empty latent, ``[1, 4, (frames,) side, side]``."""
+        frames = () if self.frames is None else (self.frames,)
+        return torch.zeros(1, 4, *frames, self.side, self.side)
 
 
 ICONS = Witness(
@@ -109,11 +112,22 @@ ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS["icon
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
 ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS["icons64_lumina"])
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
+ICONS_VIDEO = Witness(
+    "icons, video",
+    icon_data.WEIGHTS["icons_video"],
+    (
+        "red heart left", "blue star up", "green house grow", "purple fish right", "orange moon down",
+        "pink umbrella turn", "cyan key grow", "yellow cloud left",
+    ),
+    3.0,
+    frames=icon_motion.FRAMES,
+)  # fmt: skip
+"""A video transformer, ComfyUI's own Wan in small."""
 
 
 @dataclass
 class BenchRun:
-    """One run: the latent ``[1, 4, side, side]``, what it cost in evaluations, and what the node estimated."""
+    """One run: the latent ``[1, 4, (frames,) side, side]``, what it cost in evaluations, and what the node estimated."""
 
     latent: Tensor
     evaluations: float
@@ -162,8 +176,8 @@ class Bench:
         )
 
     def pictures(self, latent: Tensor) -> Tensor:
-        """Return pictures ``[batch, height, width, 3]``."""
-        return self._decode(latent, scale=1)
+        """Return pictures, or frames, ``[batch, height, width, 3]``."""
+        return self._decode(frames_of(latent), scale=1)
 
     def plain(self, prompt: str, seed: int, steps: int | None = None) -> Tensor:
         """Return what the plain model draws."""
@@ -189,6 +203,11 @@ class Bench:
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
         drawn += [self.plain(prompt, 2000)]
         return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def frames_of(latent: Tensor) -> Tensor:
+    """Return pictures as they are, and the frames of videos one after the other, ``[batch, 4, side, side]``."""
+    return latent if latent.ndim == 4 else latent.transpose(1, 2).flatten(0, 1)
 
 
 def rms(a: Tensor, b: Tensor) -> float:

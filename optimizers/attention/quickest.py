@@ -1,8 +1,8 @@
 """Which of several exact kernels is quickest for a kind of call: timed at its first call, and kept.
 
 ComfyUI puts FlashAttention-2 first wherever it can run; on an H100 cuDNN's kernel took half to two thirds of its time,
-and torch 2.11 chooses that one by itself. Kernels differ in rounding, so a choice must not change between images: times are kept in a file, and another kernel than the host's own
-has to be clearly quicker.
+and torch 2.11 chooses that one by itself. Kernels differ in rounding, so a choice must not change between images: times
+are kept in a file, and another kernel than the host's own has to be clearly quicker.
 """
 
 from __future__ import annotations
