@@ -127,7 +127,7 @@ ICONS_VIDEO = Witness(
 
 @dataclass
 class BenchRun:
-    """One run: the latent ``[1, 4, (frames,) side, side]``, what it cost in evaluations, and what the node estimated."""
+    """One run: the latent ``[1, 4, (frames,) side, side]``, its cost in evaluations, and what the node estimated."""
 
     latent: Tensor
     evaluations: float
