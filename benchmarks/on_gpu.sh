@@ -214,11 +214,14 @@ train_stages() {
   learn lumina16 390 icons-lumina --size 16 --batch 256
   learn lumina32 390 icons-lumina --size 32 --batch 192 --lr 2e-3 --init "$folder/lumina16.safetensors" \
     --teacher benchmarks/weights/icons32.safetensors
-  learn lumina64 540 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina32.safetensors" \
+  learn lumina64 360 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina32.safetensors" \
     --teacher benchmarks/weights/icons64.safetensors
-  stage check_lumina 300 "$PYTHON" demo/training/check_icons.py --weights "$folder/lumina64.safetensors" \
-    --sheet "$folder/lumina64.png" --captions "$([ -n "$REHEARSE" ] && echo 2 || echo 32)"
-  learn video 540 icons-video --batch 128
+  learn lumina 270 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina64.safetensors"
+  learn video 360 icons-video --batch 384
+  for name in lumina video; do
+    stage "check_$name" 120 "$PYTHON" demo/training/check_icons.py --weights "$folder/$name.safetensors" \
+      --sheet "$folder/$name.png" --captions "$([ -n "$REHEARSE" ] && echo 2 || echo 32)"
+  done
 }
 
 if [ -z "$LIST" ]; then

@@ -5,14 +5,15 @@ v-prediction on Stable Diffusion 1.5's noise schedule; 4.3 million parameters at
     python demo/training/train_icons.py
 From these weights at 64 x 64:
     python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
-An image transformer of today's form, 6.4 million parameters and 64 tokens; core: Lumina 2:
+An image transformer of today's form, first 6.4 million parameters and 64 tokens; core: Lumina 2:
     python demo/training/train_icons.py --geometry icons-lumina --size 16 --mult 4 --out icons16_lumina.safetensors \
         --precision bf16 --processes 1 --compile
 From these weights 10.7 million and 256 tokens, with a UNet as teacher, then 1,024 with --size 64:
-    python demo/training/train_icons.py --geometry icons-lumina --size 32 --mult 8 --init icons16_lumina.safetensors \
+    python demo/training/train_icons.py --geometry icons-lumina --size 32 --init icons16_lumina.safetensors \
         --batch 32 --lr 2e-3 --precision bf16 --compile --teacher benchmarks/weights/icons32.safetensors
-A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
-    python demo/training/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
+A video transformer, 3.9 million parameters, 2,048 tokens, on moving icons, first on their frames; core: Wan 2.1:
+    python demo/training/train_icons.py --geometry icons-video --batch 384 --compile
+The last two need a graphics card, or days; benchmarks/on_gpu.sh --train trains all four transformers there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "lr": 1.5e-3, "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
     },
     "icons-lumina": {
-        "size": 64, "channels": 256, "mult": "9", "context": 128, "heads": 8, "top": "input", "batch": 48, "lr": 3e-3,
+        "size": 64, "channels": 256, "mult": "8", "context": 128, "heads": 8, "top": "input", "batch": 48, "lr": 3e-3,
         "seconds": 3600.0, "out": cache_dir() / "icons_lumina" / "icons_lumina.safetensors",
     },
     "icons-video": {
