@@ -4,8 +4,8 @@
 
 ComfyUI without its server and its largest vocabularies, the icons that models are trained on, and the wheels that such
 a machine lacks, for Python 3.12 on Linux x86-64. Where little can be carried, leave out wheels, and of the repository
-``benchmarks/weights``, which only --train needs. On the machine are expected: torch, torchvision, transformers, numpy, scipy, pillow, safetensors, psutil, tqdm, einops, pyyaml, pytest,
-hypothesis, scikit-image.
+``benchmarks/weights``, which only --train needs. On the machine are expected: torch, torchvision, transformers, numpy,
+scipy, pillow, safetensors, psutil, tqdm, einops, pyyaml, pytest, hypothesis, scikit-image.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def test_two_steps_of_training(tmp_path, monkeypatch):
     captions = ["red heart flat", "blue star tile"]
     source = SimpleNamespace(captions=captions, credit="none")
     source.batch = lambda count: (torch.rand(count, 4, 32, 32) * 2 - 1, (captions * count)[:count])
-    monkeypatch.setattr(icon_data, "Icons", lambda cache, side: source)
+    monkeypatch.setattr(icon_data, "Icons", lambda cache, side, device: source)
     out = tmp_path / "icons.safetensors"
     words = ["--batch", "2", "--steps", "2", "--processes", "1", "--device", "cpu", "--precision", "bf16"]
     train_icons.train(0, train_icons.parse([*words, "--drawn", "0", "--out", str(out)]), 1, "")
