@@ -1,6 +1,6 @@
 """The constants of Reuse Steps for solvers: how far a picture really moves for the errors that its run has seen.
 
-    python benchmarks/step_reuse_constants.py [--quick] [--json PATH] [--threads N] [--only unet|transformer]
+    python benchmarks/step_reuse_constants.py [--quick] [--json PATH] [--threads N] [--only unet|transformer|video]
         [--solvers 'res_multistep, simple, 20 steps' ...] [--guidance SCALE ...] [--shifts SHIFT ...] [--pairs N]
         [--budgets SHARE ...] [--held-out] [--factor F --power P --margin M --shown S]
 
@@ -24,7 +24,7 @@ from shared.distances import NOTES, of_runs
 from shared.measuring import arguments
 from shared.nodes import reused
 from shared.record import Row, collected, report
-from shared.trained import ICONS, ICONS_LUMINA, SOLVERS, Bench, Solver, Witness, about_weights, in_process
+from shared.trained import ICONS, ICONS_LUMINA, ICONS_VIDEO, SOLVERS, Bench, Solver, Witness, about_weights, in_process
 
 if TYPE_CHECKING:
     from paceline.optimizers.step_reuse.budget import Calibration
@@ -33,6 +33,15 @@ PROMPTS = (
     "blue heart shaded", "yellow star flat", "orange cat outline", "red fish shaded",
     "green house flat", "purple moon tile", "cyan key shaded", "pink anchor flat",
 )  # fmt: skip
+OF_VIDEOS = (
+    "blue heart turn", "yellow star right", "pink house left", "red fish up",
+    "purple moon grow", "green umbrella down", "orange key left", "cyan cloud turn",
+)  # fmt: skip
+WITNESSES = {
+    "unet": (ICONS, PROMPTS),
+    "transformer": (ICONS_LUMINA, PROMPTS),
+    "video": (ICONS_VIDEO, OF_VIDEOS),
+}
 FLOW_SAMPLERS = ("euler", "dpmpp_2m", "res_multistep", "er_sde", "uni_pc")
 FLOW_STEPS = (20, 25, 50)
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
@@ -44,16 +53,16 @@ Errors = list[tuple[float, float]]
 
 def main() -> None:
     """Measure the solvers that were named, on the models that were."""
-    options = arguments(__doc__.splitlines()[0], ("unet", "transformer"), more=_more)
+    options = arguments(__doc__.splitlines()[0], tuple(WITNESSES), more=_more)
     in_process.bootstrap()
-    rows: list[Row] = []
-    for only, witness in {"unet": ICONS, "transformer": ICONS_LUMINA}.items():
-        if options.only in (None, only):
-            judged = replace(witness, prompts=witness.prompts if options.held_out else PROMPTS)
-            rows += collected(_measure(judged, options))
     notes = {key: NOTES[key] for key in ("kept", "share", "estimate", "ratio")}
-    notes["shift"] = "of the schedule, where it is not the model's own, as of pictures of 64 x 64, whose own is 2"
-    notes[ICONS_LUMINA.name] = about_weights(ICONS_LUMINA)
+    notes["shift"] = "of the schedule, where it is not the transformer's own, which is 2"
+    rows: list[Row] = []
+    for only, (witness, prompts) in WITNESSES.items():
+        if options.only in (None, only):
+            judged = replace(witness, prompts=witness.prompts if options.held_out else prompts)
+            rows += collected(_measure(judged, options))
+            notes[witness.name] = about_weights(witness)
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
 
 

@@ -74,7 +74,7 @@ FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20),
 class Witness:
     """A trained model, what is asked of it, and how strongly.
 
-    ``shift``: of a Lumina's schedule where it is not its own. ``frames``: of a video.
+    ``shift``: of a transformer's schedule where it is not its own. ``frames``: of a video.
     """
 
     name: str
@@ -148,8 +148,8 @@ class Bench:
         self._decode = loader.decode
         self.patcher, self.encode = loader.load(witness.weights)
         if witness.shift is not None:
-            own = witness.shift * witness.side / 64
-            self.patcher.model.model_sampling.set_parameters(shift=own, multiplier=1.0)
+            sampling = self.patcher.model.model_sampling
+            sampling.set_parameters(shift=witness.shift, multiplier=sampling.multiplier)
         self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts][:pairs]
         self.counted = Counted(self.patcher.model.diffusion_model)
         self._plain: dict[tuple[str, int, int], Tensor] = {}
