@@ -93,9 +93,9 @@ class Outcomes:
         return {"runs": [asdict(one) for one in self.read()]}
 
     def clear(self) -> Payload:
-        """Forget all runs, and return what is kept then: nothing."""
+        """Forget all runs, and return what is kept then: nothing; `NotWritten` if the file cannot be changed."""
         with self._lock:
-            self.path.unlink(missing_ok=True)
+            self._write([])
         return self.payload()
 
     def _write(self, outcomes: list[Outcome]) -> None:

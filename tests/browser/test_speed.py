@@ -220,12 +220,12 @@ def test_the_tab_says_since_when_a_workflow_is_slower_and_the_settings_what_is_k
     assert page.wait(lambda: page.script(KEPT_RUNS), "count") == "5"
     page.click("Delete", ".paceline-outcomes")
     page.wait(lambda: page.script(KEPT_RUNS) == "0", "empty")
-    assert not file.exists()
+    assert not file.read_bytes()
     page.element("[role=dialog] input").send_keys(ESCAPE)
     page.wait(lambda: page.element(".paceline-outcomes") is None, "end of the settings")
     page.setting("Paceline.KeepOutcomes", False)
     page.script(DRAW, SAMPLER, next(seeds), 4)
     assert page.run() == "success"
     page.settle()
-    assert not file.exists()
+    assert not file.read_bytes()
     page.setting("Paceline.KeepOutcomes", True)

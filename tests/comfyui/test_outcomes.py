@@ -7,11 +7,12 @@ from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from executing import node
 from faster import plain
-from paceline.core.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting, PacelineError
 
 
 def of_seed(seed: int, steps: int = 20) -> dict[str, Any]:
@@ -66,7 +67,15 @@ def test_what_is_kept_tells_nothing_of_what_was_drawn(runs):
     assert kept["about"].items() >= {"solver": "euler", "steps": "20", "size": "64 x 64"}.items()
     assert kept["seconds"] == {"steps": 10.0, "text": 0.5, "rest": 0.5} and {"ComfyUI", "torch"} < kept["facts"].keys()
     runs.kept.clear()
-    assert runs.kept.payload() == {"runs": []} and not runs.kept.path.exists()
+    assert runs.kept.payload() == {"runs": []} and not runs.kept.path.read_bytes()
+
+
+def test_what_cannot_be_forgotten_is_said(runs, monkeypatch):
+    runs.ended(10.0)
+    monkeypatch.setattr("os.replace", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(PacelineError, match="outcomes.jsonl could not be written: Permission denied"):
+        runs.kept.clear()
+    assert len(runs.kept.read()) == 1
 
 
 def test_measurements_and_unknown_prompts_are_no_runs(runs):
