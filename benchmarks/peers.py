@@ -221,18 +221,24 @@ def mergers() -> dict[str, Apply]:
     return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
 
 
-def of_transformer(witness: Witness, reducers: Callable[[], dict[str, Apply]] = presets) -> dict[str, Apply]:
+def of_transformer(witness: Witness) -> dict[str, Apply]:
     """Return what is judged on a transformer, by name; TomePatchModel does nothing there."""
     int8 = trained.quantized(witness.blank, preset="balanced")
-    both: Apply = lambda patcher: tome(preset="quality")(int8(patcher))  # noqa: E731
-    found = {name: apply for name, apply in reducers().items() if name.startswith(TOME) and "merge" not in name}
+    quality = tome(preset="quality")
+    both: Apply = lambda patcher: quality(int8(patcher))  # noqa: E731
+    # All presets are the same there: what `balanced` and `fast` are on UNets spoils pictures.
+    more = {f"{TOME}, kv_downsample 0.9375, residual {kept}": kept for kept in ("seldom", "start")}
+    found = {name: tome(method="kv_downsample", ratio=0.9375, residual=kept) for name, kept in more.items()}
+    if witness.frames:
+        found |= {name: apply for name, apply in mergers().items() if "kv_downsample" in name}
+    found = {f"{TOME}, quality": quality, **found}
     return found | {f"{INT8}, balanced": int8, f"{INT8}, balanced, and {TOME}, quality": both}
 
 
 VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
     "pictures": mergers,
     "transformer": partial(of_transformer, trained.ICONS_LUMINA),
-    "video": partial(of_transformer, trained.ICONS_VIDEO, mergers),
+    "video": partial(of_transformer, trained.ICONS_VIDEO),
 }
 
 

@@ -16,9 +16,10 @@ from ...core.errors import UnsupportedModel
 from ...core.phrases import phrase
 from .method import Reduction
 from .methods import METHODS
-from .policy import TokenMergingPolicy
+from .policy import ALL_KEPT, TokenMergingPolicy
 from .settings import TokenMergingSettings
 
+_WHOLE = "without the difference, which cannot be kept here, a preset leaves the attention of transformers whole"
 SAME_SIZE = "calls over the image and over other tokens have the same number of tokens, so they cannot be told apart"
 
 
@@ -90,7 +91,7 @@ class JointMergingPolicy(TokenMergingPolicy):
         where: str = "",
         notes: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(settings, places, total_places)
+        super().__init__(settings.on_transformers(), places, total_places)
         if not self.method.works_after_rope:
             able = " or ".join(name for name, method in METHODS.items() if method.works_after_rope)
             raise UnsupportedModel(
@@ -140,6 +141,10 @@ class JointMergingPolicy(TokenMergingPolicy):
         if key not in self._prepared:
             self._prepared[key] = self.kept(*key)
         return self._prepared[key]
+
+    def all_stay(self, with_residual: bool) -> str:
+        """Return why all keys of a call stay, where they do."""
+        return ALL_KEPT if with_residual or self.settings.alone is None else _WHOLE
 
     def ended(self) -> None:
         super().ended()

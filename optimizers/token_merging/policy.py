@@ -161,10 +161,10 @@ class TokenMergingPolicy(Policy):
         return self.method.shrinks_queries or self.other_layers
 
 
-def counted(place: str, tokens: int, kept: Tensor, activity: Activity) -> Tensor | None:
-    """Return ``kept`` if fewer than ``tokens`` stay at ``place``, else None; and count which of the two it is."""
+def counted(place: str, tokens: int, kept: Tensor, activity: Activity, all_stay: str = ALL_KEPT) -> Tensor | None:
+    """Return ``kept`` if fewer than ``tokens`` stay at ``place``, else None; and count which, or why ``all_stay``."""
     if kept.shape[0] == tokens:
-        activity.skip(place, ALL_KEPT)
+        activity.skip(place, all_stay)
         return None
     activity.use(place, tokens, kept.shape[0])
     return kept

@@ -9,7 +9,7 @@ from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
 from paceline.optimizers.token_merging.joint_policy import Grid, JointMergingPolicy, Layout
 from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
-from paceline.optimizers.token_merging.policy import ALL_KEPT
+from paceline.optimizers.token_merging.policy import ALL_KEPT, counted
 from paceline.optimizers.token_merging.unet_policy import (
     OTHER_OUTPUT,
     OTHER_TOKENS,
@@ -195,3 +195,15 @@ def test_what_a_transformers_run_says():
         "116 -> 83 keys and values",
         "116 -> 83: 28% less work in attention; other layers as before",
     )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_leave_transformers_whole_where_they_keep_no_difference(preset):
+    policy, layout = joint(**PRESETS[preset]), Layout(10, Grid(1, 24, 16))
+    assert (policy.settings.ratio, policy.settings.residual) == (0.75, "auto")
+    kept = {keeps: policy.kept(KVDownsampling, layout, torch.device("cpu"), keeps) for keeps in (False, True)}
+    assert len(kept[True]) < layout.tokens / 2 and len(kept[False]) == layout.tokens
+    activity = Activity(model_calls=1)
+    assert counted("block", layout.tokens, kept[False], activity, policy.all_stay(False)) is None
+    assert "a preset leaves the attention of transformers whole" in str(policy.summarize(activity).details)
+    assert joint(ratio=0.9).settings.ratio == 0.9  # what a user sets is done

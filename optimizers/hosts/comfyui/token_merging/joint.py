@@ -185,8 +185,9 @@ class ComfyJointTokenMerging(ComfyTokenMerging):
         method = self.policy.method_for(place, tokens, k.device, activity, residual)
         if method is None:
             return "", None
-        kept = self._kept_of(method, layout, k.device, state, call.in_block, residual is not None)
-        return place, counted(place, tokens, kept, activity)
+        with_residual = residual is not None
+        kept = self._kept_of(method, layout, k.device, state, call.in_block, with_residual)
+        return place, counted(place, tokens, kept, activity, self.policy.all_stay(with_residual))
 
     def _kept_of(
         self,

@@ -90,7 +90,7 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
                 if tokens != self._text:
                     self.activity.fall_back(_OTHER_TOKENS)
                 return None
-            return counted(name, tokens, kept, self.activity)
+            return counted(name, tokens, kept, self.activity, self.policy.all_stay(residual is not None))
 
         return self.with_fewer_keys(name, forward, kept_of)
 
