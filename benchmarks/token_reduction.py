@@ -202,7 +202,8 @@ def of_today(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
     def draw(patcher: Any, steps: int) -> object:
         return sample(patcher, made.words, made.words, made.latent, steps=steps, cfg=1.0, scheduler="simple")
 
-    names = tuple(name for name in names if name != CORE and not name.startswith("merge"))
+    # ComfyUI's node and merging do nothing there, and all presets are the same.
+    names = tuple(name for name in names if name != CORE and not name.startswith("merge") and "balanced" not in name)
     return measured(f"{made.model.name}, 1 of {part} of its tokens", kind, made.plain, names, draw, options)
 
 
