@@ -9,7 +9,8 @@ pictures: what merges or thins tokens, on the icon model: distance, operations, 
 large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
 that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
 transformer: the presets and int8 on a small transformer of today's form; the rows of the picture that is drawn are the
-plain model, the variants in their order, and another seed. video: likewise on a small video transformer.
+plain model, the variants in their order, and another seed. video: likewise on a small video transformer, every third
+frame.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -265,8 +266,10 @@ def main() -> None:
         if options.only in ("large", "few"):
             plot(rows, options.json.with_suffix(".png"))
         elif options.only in ("transformer", "video"):
-            columns = len(bench.pairs) * (witness.frames or 1)
-            icon_words.save_grid(trained.frames_of(torch.cat(sheet)), options.json.with_suffix(".png"), columns=columns)
+            drawn = torch.cat(sheet)[:, :, ::3] if witness.frames else torch.cat(sheet)  # not all frames
+            frames = trained.frames_of(drawn)
+            columns = len(bench.pairs) * len(frames) // len(drawn)
+            icon_words.save_grid(frames, options.json.with_suffix(".png"), columns=columns)
 
 
 if __name__ == "__main__":
