@@ -19,7 +19,7 @@ from .methods import METHODS
 from .policy import ALL_KEPT, TokenMergingPolicy
 from .settings import TokenMergingSettings
 
-_WHOLE = "without the difference, which cannot be kept here, a preset leaves the attention of transformers whole"
+_WHOLE = "the difference cannot be kept here, and without it attention stays whole: to thin it, set residual to off"
 SAME_SIZE = "calls over the image and over other tokens have the same number of tokens, so they cannot be told apart"
 
 
@@ -144,7 +144,7 @@ class JointMergingPolicy(TokenMergingPolicy):
 
     def all_stay(self, with_residual: bool) -> str:
         """Return why all keys of a call stay, where they do."""
-        return ALL_KEPT if with_residual or self.settings.alone is None else _WHOLE
+        return ALL_KEPT if with_residual or self.settings.residual == "off" else _WHOLE
 
     def ended(self) -> None:
         super().ended()

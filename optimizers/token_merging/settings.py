@@ -57,7 +57,7 @@ class TokenMergingSettings(Settings):
             that they cost six tenths of what reducing saves; ``"seldom"``: a quarter of it; ``"start"``: in the first
             two steps; ``"off"``: in none. Where it is kept, only the two finest levels of a
             UNet are reduced.
-        alone: ratio and level_decay where the difference cannot be kept; presets set them, and nothing else does.
+        alone: ratio and level_decay where the difference cannot be kept, if they are to be others; presets set them.
     """
 
     ratio: float = number(0.5, 0.0, 1.0)
@@ -137,8 +137,13 @@ class TokenMergingSettings(Settings):
         return (f"residual {self.residual}{other}",)
 
     def on_transformers(self) -> TokenMergingSettings:
-        """Return these settings for a diffusion transformer, where all presets are the mildest."""
-        return self if self.alone is None else replace(self, **_ON_TRANSFORMERS)
+        """Return these settings for a diffusion transformer.
+
+        There all presets are the mildest, and where the difference cannot be kept, attention stays whole.
+        """
+        if self.residual == "off":
+            return self
+        return replace(self, **(_ON_TRANSFORMERS if self.alone is not None else {}), alone=(0.0, 0.0))
 
     def describe_schedule(self) -> tuple[str, ...]:
         """Return in which steps tokens are reduced; nothing if in all."""
@@ -159,8 +164,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 """What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 
-_ON_TRANSFORMERS: Mapping[str, Any] = {"ratio": 0.75, "residual": "auto", "alone": (0.0, 0.0)}
-"""More, or less without the difference, spoiled the pictures of both trained transformers: see docs/results.md."""
+_ON_TRANSFORMERS: Mapping[str, Any] = {"ratio": 0.75, "residual": "auto"}
+"""More, or half without the difference, spoiled the pictures of both trained transformers: see docs/results.md."""
 
 PRESET_NAMES = ("custom", *PRESETS)
 

@@ -32,7 +32,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "int8": (QuantizeInt8(include="*", rotation="off"), 0.08),
     "weight_only": (QuantizeInt8(mode="weight_only"), 0.03),
     "bf16": (Precision("bf16"), 0.1),
-    "fewer_keys": (TokenMerging(ratio=0.75, method="kv_downsample"), 0.2),
+    "fewer_keys": (TokenMerging(ratio=0.75, method="kv_downsample", residual="off"), 0.2),
 }
 
 
@@ -65,7 +65,7 @@ TOGETHER = (
     Attention("sub_quadratic"),
     FuseQKV(),
     QuantizeInt8(include="*", rotation="off"),
-    TokenMerging(ratio=0.75, method="kv_downsample"),
+    TokenMerging(ratio=0.75, method="kv_downsample", residual="off"),
     ScheduleOnCPU(),
 )
 

@@ -171,7 +171,7 @@ def every_second(rows, columns):
 
 
 def test_a_transformer_keeps_text_borders_and_every_frame():
-    policy, layout = joint(), Layout(20, Grid(2, 8, 12), (Grid(1, 6, 4),), behind=3)
+    policy, layout = joint(residual="off"), Layout(20, Grid(2, 8, 12), (Grid(1, 6, 4),), behind=3)
     kept = policy.prepare(KVDownsampling, layout, torch.device("cpu"))
     video = [20 + frame * 96 + place for frame in range(2) for place in every_second(8, 12)]
     reference = [20 + 192 + place for place in every_second(6, 4)]
@@ -205,5 +205,6 @@ def test_presets_leave_transformers_whole_where_they_keep_no_difference(preset):
     assert len(kept[True]) < layout.tokens / 2 and len(kept[False]) == layout.tokens
     activity = Activity(model_calls=1)
     assert counted("block", layout.tokens, kept[False], activity, policy.all_stay(False)) is None
-    assert "a preset leaves the attention of transformers whole" in str(policy.summarize(activity).details)
-    assert joint(ratio=0.9).settings.ratio == 0.9  # what a user sets is done
+    assert "without it attention stays whole" in str(policy.summarize(activity).details)
+    own = joint(ratio=0.9, residual="off")  # what a user sets is done
+    assert len(own.kept(KVDownsampling, layout, torch.device("cpu"))) < layout.tokens / 2
