@@ -123,4 +123,4 @@ def _doubts(found: Outcome) -> Iterator[str]:
     if not found.measured:
         yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough"
     if not found.unet:
-        yield "the rule was measured on one small transformer only: for this model its estimate is rough"
+        yield "the rule was measured on two small transformers only: for this model its estimate is rough"

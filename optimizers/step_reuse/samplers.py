@@ -131,9 +131,9 @@ SAMPLERS: dict[str, Sampler] = {
     "dpm_adaptive": Sampler(chooses_levels="DPM adaptive"),
     "restart": Sampler(webui="restart_sampler", chooses_levels="Restart"),
 }
-"""Calibrations were measured with ``benchmarks/step_reuse_constants.py``, on one small transformer with its option
-``--only transformer``. There those of ``dpmpp_2m`` and ``res_multistep`` were fitted on a half-trained model that is
-not in the repository, and checked on held-out pictures of ``benchmarks/weights/icons32_lumina.safetensors``."""
+"""Calibrations were measured with ``benchmarks/step_reuse_constants.py``. Those of ``dpmpp_2m`` and ``res_multistep``
+on transformers were fitted on a half-trained model that is not in the repository, and checked on held-out pictures and
+videos of ``benchmarks/weights/icons64_lumina.safetensors`` and ``icons_video.safetensors``."""
 
 _UNKNOWN = Sampler()
 

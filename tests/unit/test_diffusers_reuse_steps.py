@@ -36,7 +36,7 @@ def test_steps_are_left_out(name: str) -> None:
     assert said["evaluations"] in (16, 17)  # PNDM begins with one more
     assert said["forecast"] + said["guidance_reused"] > 0, line.summary
     assert len(calls) == said["computed"] + said["guidance_reused"]
-    assert ("measured on one small transformer" in str(line.summary.details)) == (name in ("flux", "sd3"))
+    assert ("measured on two small transformers" in str(line.summary.details)) == (name in ("flux", "sd3"))
     assert distance(found, plain) < 0.2
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline, steps=16), plain)

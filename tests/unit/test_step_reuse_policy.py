@@ -110,7 +110,7 @@ def test_what_was_not_measured_is_said(solver, unet):
     assert found.state == "inactive" and "a larger budget or more steps would help" in found.details[0]
     details = str(found.details)
     assert ("this sampler was not measured" in details) == (solver == "dpmpp_sde")
-    assert ("measured on one small transformer" in details) == (not unet)
+    assert ("measured on two small transformers" in details) == (not unet)
 
 
 def test_the_negative_pass_is_computed_where_the_host_needs_it():

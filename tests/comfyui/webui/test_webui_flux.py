@@ -41,7 +41,7 @@ def test_as_many_steps_are_reused_as_in_comfyui(studio, forge, flux, cfg):
     assert counts["forecast"] == outcome(model).forecast > 0
     assert counts["computed"] == outcome(model).computed
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
-    assert "measured on one small transformer only" in str(forge.said[-1].summary.details)
+    assert "measured on two small transformers only" in str(forge.said[-1].summary.details)
 
 
 def test_what_is_for_unets_leaves_the_picture_alone_and_says_so(forge):
