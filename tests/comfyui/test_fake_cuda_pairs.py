@@ -19,7 +19,7 @@ from .test_fake_cuda import CUSTOM, TOME, call_of, is_active, made, step  # noqa
 NODES = {
     "sdpa": ("PacelineSetAttentionProcessor", {"backend": "sdpa"}),
     "vanilla": ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),
-    "kv_downsample": (TOME, {**CUSTOM, "method": "kv_downsample"}),
+    "kv_downsample": (TOME, {**CUSTOM, "method": "kv_downsample", "residual": "off"}),
     "merge": (TOME, {**CUSTOM, "method": "merge"}),
     "fuse": ("PacelineFuseQKV", {}),
     "int8": ("PacelineQuantizeInt8", {}),

@@ -20,7 +20,7 @@ from paceline.optimizers.hosts.diffusers.position import PipelinePosition
 from random_pipelines import picture, small
 
 TECHNIQUES = {
-    "kv_downsample": TokenMerging(method="kv_downsample", max_downsample=8),
+    "kv_downsample": TokenMerging(method="kv_downsample", max_downsample=8, residual="off"),
     # One block alone on a level makes a tensor of one number, which fake tensors keep on the CPU.
     "merge": TokenMerging(method="merge", max_downsample=4),
     "fuse": FuseQKV(),
