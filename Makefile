@@ -88,6 +88,9 @@ screenshots: setup ## take a screenshot of each of our surfaces in dark and ligh
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in benchmarks/*.py; do \
 		echo "== $$file"; $(VENV_PYTHON) "$$file" $(BENCH_ARGS); \
+	done; \
+	for part in "step_caches.py --only icons-lumina" "step_caches.py --only icons-video" "peers.py --only transformer" "peers.py --only video"; do \
+		echo "== $$part"; $(VENV_PYTHON) benchmarks/$$part $(BENCH_ARGS); \
 	done
 
 gpu-check: setup ## compile what torch.compile generates for four NVIDIA architectures, without a GPU (GPU_CHECK_ARGS="--only sd15")
