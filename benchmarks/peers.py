@@ -70,6 +70,8 @@ PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
     "video": (trained.ICONS_VIDEO, Solver("euler", "simple", 20), (13, 15, 17, 18, 19)),
 }
 """Parts: whose pictures, how they are drawn, and with which fewer steps too."""
+TRANSFORMERS = ("transformer", "video")
+"""Parts that are run only if they are asked for."""
 PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
@@ -228,11 +230,12 @@ def of_transformer(witness: Witness) -> dict[str, Apply]:
     quality = tome(preset="quality")
     both: Apply = lambda patcher: quality(int8(patcher))  # noqa: E731
     # All presets are the same there: what `balanced` and `fast` are on UNets spoils pictures.
-    more = {f"{TOME}, kv_downsample 0.9375, residual {kept}": kept for kept in ("seldom", "start")}
-    found = {name: tome(method="kv_downsample", ratio=0.9375, residual=kept) for name, kept in more.items()}
+    found = {f"{TOME}, quality": quality} | {
+        f"{TOME}, kv_downsample 0.9375, residual {kept}": tome(method="kv_downsample", ratio=0.9375, residual=kept)
+        for kept in ("seldom", "start")
+    }
     if witness.frames:
         found |= {name: apply for name, apply in mergers().items() if "kv_downsample" in name}
-    found = {f"{TOME}, quality": quality, **found}
     return found | {f"{INT8}, balanced": int8, f"{INT8}, balanced, and {TOME}, quality": both}
 
 
@@ -255,7 +258,7 @@ def main() -> None:
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
     for part, (witness, solver, fewer) in PICTURES.items():
-        if options.only != part and (options.only or part in ("transformer", "video")):  # only if it is asked for
+        if options.only != part and (options.only or part in TRANSFORMERS):  # only if it is asked for
             continue
         bench = Bench(witness, solver, pairs=4 if options.quick else None)
         variants, sheet = VARIANTS.get(part, presets)(), []
@@ -265,11 +268,12 @@ def main() -> None:
         write(options.json, rows, "the plain model from the same seed", notes)
         if options.only in ("large", "few"):
             plot(rows, options.json.with_suffix(".png"))
-        elif options.only in ("transformer", "video"):
-            drawn = torch.cat(sheet)[:, :, ::3] if witness.frames else torch.cat(sheet)  # not all frames
-            frames = trained.frames_of(drawn)
-            columns = len(bench.pairs) * len(frames) // len(drawn)
-            icon_words.save_grid(frames, options.json.with_suffix(".png"), columns=columns)
+        elif options.only in TRANSFORMERS:
+            drawn, columns = torch.cat(sheet), len(bench.pairs)
+            if witness.frames:
+                drawn = drawn[:, :, ::3]
+                columns *= drawn.shape[2]
+            icon_words.save_grid(drawn, options.json.with_suffix(".png"), columns=columns)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from .roof import Counted
 sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "demo/training")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
+import icon_words  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 
 
@@ -177,7 +178,7 @@ class Bench:
 
     def pictures(self, latent: Tensor) -> Tensor:
         """Return pictures, or frames, ``[batch, height, width, 3]``."""
-        return self._decode(frames_of(latent), scale=1)
+        return self._decode(icon_words.frames_of(latent), scale=1)
 
     def plain(self, prompt: str, seed: int, steps: int | None = None) -> Tensor:
         """Return what the plain model draws."""
@@ -203,11 +204,6 @@ class Bench:
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
         drawn += [self.plain(prompt, 2000)]
         return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
-
-
-def frames_of(latent: Tensor) -> Tensor:
-    """Return pictures as they are, and the frames of videos one after the other, ``[batch, 4, side, side]``."""
-    return latent if latent.ndim == 4 else latent.transpose(1, 2).flatten(0, 1)
 
 
 def rms(a: Tensor, b: Tensor) -> float:

@@ -124,7 +124,7 @@ def main() -> None:
         rows.append(torch.stack([source.drawings(captions).cpu(), *pictures], 1))
     sheet = torch.stack(rows, 1).flatten(0, 1)  # a trained caption, a held-out one, in turn
     if sheet.ndim == 6:  # [captions, drawing and seeds, 4, frames, side, side]
-        sheet = sheet[:, :2].transpose(2, 3).flatten(1, 2)
+        sheet = sheet[:, :2]
     icon_words.save_grid(sheet.flatten(0, 1), options.sheet, columns=16)
     print(f"sheet: {options.sheet}")
 

@@ -63,8 +63,7 @@ def side(weights: Path) -> int:
     """Return the side of the pictures that a model was trained on, in pixels, from its file."""
     with safe_open(weights, "pt") as file:
         metadata = file.metadata()
-    config = json.loads(metadata["config"])
-    return int(metadata.get("side") or config.get("side") or config["image_size"])  # in older files, of a UNet
+    return int(metadata.get("side") or json.loads(metadata["config"])["image_size"])  # in older files, of a UNet
 
 
 def combinations() -> tuple[list[str], list[str]]:

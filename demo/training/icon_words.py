@@ -23,9 +23,14 @@ def composite(latent: torch.Tensor) -> torch.Tensor:
     return rgb.clamp(0.0, 1.0).permute(0, 2, 3, 1)
 
 
+def frames_of(latent: torch.Tensor) -> torch.Tensor:
+    """Return pictures as they are, and the frames of videos one after the other, [batch, 4, height, width]."""
+    return latent if latent.ndim == 4 else latent.transpose(1, 2).flatten(0, 1)
+
+
 def save_grid(latent: torch.Tensor, path: Path, columns: int = 8) -> None:
-    """Write [batch, 4, height, width] as one PNG, four times as large by nearest so that faults stay visible."""
-    rgb = (composite(latent.cpu()) * 255.0).round().to(torch.uint8)
+    """Write pictures or videos as one PNG, four times as large by nearest so that faults stay visible."""
+    rgb = (composite(frames_of(latent).cpu()) * 255.0).round().to(torch.uint8)
     rows = [torch.cat(list(rgb[i : i + columns]), dim=1) for i in range(0, len(rgb), columns)]
     width = max(row.shape[1] for row in rows)
     rows = [torch.nn.functional.pad(row, (0, 0, 0, width - row.shape[1]), value=255) for row in rows]

@@ -209,8 +209,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             with half(), torch.compiler.set_stance("force_eager"):
                 shown = tokens(source.shown(wanted))
                 drawn = draw(net, ids=shown, null=null, size=args.size, steps=20 if last else 12)
-            pictures = drawn.transpose(1, 2).flatten(0, 1) if video else drawn
-            icon_words.save_grid(pictures, args.work / f"grid{args.size}_{step:05d}.png")
+            icon_words.save_grid(drawn, args.work / f"grid{args.size}_{step:05d}.png")
         with torch.no_grad():
             torch._foreach_copy_(parameters, live)
 

@@ -139,11 +139,13 @@ class TokenMergingSettings(Settings):
     def on_transformers(self) -> TokenMergingSettings:
         """Return these settings for a diffusion transformer.
 
-        There all presets are the mildest, and where the difference cannot be kept, attention stays whole.
+        There all presets are the mildest, and where the difference cannot be kept, attention stays whole: more, or half
+        without the difference, spoiled the pictures of both trained ones (docs/results.md).
         """
         if self.residual == "off":
             return self
-        return replace(self, **(_ON_TRANSFORMERS if self.alone is not None else {}), alone=(0.0, 0.0))
+        mildest = {} if self.alone is None else PRESETS["quality"]
+        return replace(self, **{**mildest, "alone": (0.0, 0.0)})
 
     def describe_schedule(self) -> tuple[str, ...]:
         """Return in which steps tokens are reduced; nothing if in all."""
@@ -163,9 +165,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "fast": _MOST | {"residual": "start", "alone": (0.9375, 0.8)},
 }
 """What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
-
-_ON_TRANSFORMERS: Mapping[str, Any] = {"ratio": 0.75, "residual": "auto"}
-"""More, or half without the difference, spoiled the pictures of both trained transformers: see docs/results.md."""
 
 PRESET_NAMES = ("custom", *PRESETS)
 
