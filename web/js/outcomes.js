@@ -58,7 +58,7 @@ export function renderOutcomes() {
     save.disabled = clear.disabled = kept.runs.length === 0;
   }
 
-  show(kept);
+  save.disabled = clear.disabled = true;
   ask(ROUTE).then(show, () => {});
   return createBox("paceline-outcomes", count, save, clear);
 }
