@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -40,18 +41,59 @@ def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtyp
     return None
 
 
+class _Switch:
+    """Switches something of the whole process on while at least one thread is inside.
+
+    ComfyUI runs the clones for several GPUs at once: the first that leaves must switch nothing off for the others, and
+    the last one must put back what was there before the first came.
+    """
+
+    def __init__(self, on: Callable[[], AbstractContextManager[None]]) -> None:
+        self._on, self._undo, self._lock, self._inside = on, ExitStack(), Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._undo.enter_context(self._on())
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._undo.close()
+
+
 @contextmanager
 def arithmetic(settings: PrecisionSettings) -> Iterator[None]:
     """Switch on what ``settings`` ask for, and put the switches back to what they were, also after an error."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with ExitStack() as stack:
         if settings.fp16_accumulation:
-            stack.callback(setattr, matmul, "allow_fp16_accumulation", matmul.allow_fp16_accumulation)
-            matmul.allow_fp16_accumulation = True
+            stack.enter_context(_FP16_ACCUMULATION)
         if settings.tf32:
-            stack.enter_context(_tf32_of(matmul, matmul))
-            stack.enter_context(_tf32_of(cudnn, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)))
+            stack.enter_context(_TF32)
         yield
+
+
+@contextmanager
+def _fp16_accumulation() -> Iterator[None]:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_fp16_accumulation
+    matmul.allow_fp16_accumulation = True
+    try:
+        yield
+    finally:
+        matmul.allow_fp16_accumulation = before
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    with _tf32_of(matmul, matmul), _tf32_of(cudnn, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)):
+        yield
+
+
+_FP16_ACCUMULATION, _TF32 = _Switch(_fp16_accumulation), _Switch(_tf32)
 
 
 @contextmanager
@@ -69,6 +111,9 @@ def _tf32_of(backend: Any, *parts: Any) -> Iterator[None]:
             break
         except RuntimeError:
             continue
+    if first and all(value == "tf32" for _, value in second):
+        yield  # torch.set_float32_matmul_precision("medium") means it too, and cannot be read any more after a change
+        return
     backend.allow_tf32 = True
     try:
         yield

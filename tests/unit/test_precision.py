@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Barrier, Thread
+
 import pytest
 import torch
 from paceline.core.activity import Activity
@@ -30,6 +32,40 @@ def test_switches_are_put_back(fails):
         except ValueError:
             pass
         assert switches() == before
+
+
+def test_switches_stay_on_until_the_last_of_two_threads_has_left():
+    """As the clones of a MODEL for several GPUs do, which ComfyUI runs at once."""
+    before, settings = switches(), PrecisionSettings(fp16_accumulation=True, tf32=True)
+    both_are_inside, inside = Barrier(2, timeout=60), []
+
+    def first():
+        with arithmetic(settings):
+            both_are_inside.wait()
+
+    def last():
+        with arithmetic(settings):
+            both_are_inside.wait()
+            thread.join()
+            inside.append(switches()[:3])
+
+    thread = Thread(target=first)
+    thread.start()
+    last()
+    assert inside == [(True, True, True)]
+    assert switches() == before
+
+
+def test_a_coarser_precision_that_other_code_has_set_can_still_be_read():
+    """Else torch raises wherever it is read: inductor reads it for each graph."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with arithmetic(PrecisionSettings(tf32=True)):
+            assert MATMUL.allow_tf32 and torch.get_float32_matmul_precision() == "medium"
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("value", ["tf32", "ieee"])
