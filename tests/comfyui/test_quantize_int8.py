@@ -119,6 +119,9 @@ def test_calibration_measures_real_tokens_and_leaves_the_model_alone(studio, bas
     assert "input_blocks.1.1.transformer_blocks.0.attn1.to_q: 768 x 32 -> 32" in text
     assert unchanged(studio.model, before)
     assert torch.equal(studio.sample(studio.model), baseline)
+    # What our other nodes change in the layers' inputs must not depend on the order of nodes.
+    merging = studio.tome(studio.model, merge_mlp=True, residual="off")
+    assert studio.nodes["PacelineQuantizeInt8"].execute(model=merging, **TINY, **connected).result[1] == text
     with pytest.raises(Exception, match="Connect the latent that will be sampled too"):
         quantize(studio.model, conditioning=studio.positive)
 

@@ -18,7 +18,7 @@ from .....core.calls import Function
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
-from ..model import describe_model, is_unet
+from ..model import ModelTarget, describe_model, is_unet
 from ..protocols import Conditioning, ModelPatcher
 from ..weight_clone import second_module
 from ..weight_swap import on_second_model
@@ -140,7 +140,8 @@ def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tens
     import comfy.sample
 
     seen = Observations(source="one sampling step with the connected conditioning")
-    clone = on_second_model(patcher, ())
+    # Without our techniques, which change what layers are given: the order of nodes must not matter.
+    clone = ModelTarget(on_second_model(patcher, ())).with_techniques(())
     _watch(clone.model.diffusion_model, seen, samples=True)
     noise = comfy.sample.prepare_noise(latent, 0)
     with torch.inference_mode():
