@@ -61,6 +61,16 @@ def test_any_sampler(studio, sampler):
     check(studio, studio.model, sampler=sampler)
 
 
+def test_a_wrapper_of_another_node_may_name_the_arguments_of_the_sampler(studio):
+    def naming(executor, guider, sigmas, extra_args, callback, noise, latent_image, denoise_mask, disable_pbar):
+        named = {"latent_image": latent_image, "denoise_mask": denoise_mask, "disable_pbar": disable_pbar}
+        return executor(guider, sigmas, extra_args, callback=callback, noise=noise, **named)
+
+    model = studio.model.clone()
+    model.add_wrapper_with_key("sampler_sample", "another", naming)
+    check(studio, model)
+
+
 def test_a_sampler_that_chooses_its_steps_is_left_alone(studio):
     model = reuse(studio, studio.model)
     plain = studio.sample(studio.model, steps=10, sampler="dpm_adaptive")

@@ -129,7 +129,9 @@ class ComfyStepReuse(Scheduled):
     def _sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
         """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper)."""
         guider, options = args[0], args[2]["model_options"]
-        noise, mask = args[4], args[6] if len(args) > 6 else kwargs.get("denoise_mask")
+        # Wrappers of others may name these.
+        noise = args[4] if len(args) > 4 else kwargs["noise"]
+        mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
         split = split_for(shapes_in(guider.conds) or [noise.shape], mask)
         rule = self._begin(executor.class_obj, guider, args[1].tolist(), options, split)
         if rule is None:
