@@ -64,7 +64,7 @@ def register_routes(nodes: Nodes) -> None:
     answers("GET", RUN, lambda query: run_payload(server, query.get("workflow", ""), query.get("prompt_id", "")))
     answers("GET", PATH, lambda _: cache_payload())
     answers("DELETE", PATH, lambda _: clear_cache(server))
-    server.add_on_prompt_handler(DESK.queued)
+    server.add_on_prompt_handler(partial(DESK.queued, server=server))
 
 
 def cache_payload() -> Payload:

@@ -85,10 +85,13 @@ class Case:
             self.conclude(stopped)
 
     def conclude(self, stopped: bool) -> None:
-        """Find the offers once, and free what was kept of the run: a probe that is stopped can end after the answer."""
+        """Find the offers once, and free what was kept of the run.
+
+        A probe that is stopped can end after the answer, or after the run was dropped.
+        """
         with self.lock:
-            if self.offers is None:
-                samplings = self.observer.samplings
+            samplings = self.observer.samplings
+            if self.offers is None and samplings:
                 offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
                 found = [
                     (sampling.wire, one)
@@ -199,7 +202,7 @@ class Desk:
         """Return the case of a run; `InvalidSetting` if it is another one's, or none."""
         case = self.case(run)
         if case is None:
-            problem = "This run is not known any more: another one was watched since."
+            problem = "This run is not known any more: another prompt was queued since."
             raise InvalidSetting(problem, "Run it once more.")
         return case
 
@@ -210,12 +213,20 @@ class Desk:
         if before is not None:
             before.observer.forget()
 
-    def queued(self, sent: Any) -> Any:
-        """Free what was kept of a run when another prompt is queued and no probe waits for it; return the prompt."""
+    def queued(self, sent: Any, server: Any) -> Any:
+        """Drop a run that is over, and that nobody asks about, when another prompt is queued; return the prompt."""
         case = self._case
-        if case is not None and not case.probing and case.run not in str(sent):
-            case.observer.forget()
+        asked_about = case is None or case.probing or case.offers is not None
+        if case is not None and not asked_about and not _to_come(case.run, sent, server.prompt_queue):
+            self.take(None)
         return sent
+
+
+def _to_come(run: str, sent: Any, queue: Any) -> bool:
+    """Return whether the prompt of a run is ``sent`` just now, waits or runs."""
+    with queue.mutex:
+        prompts = [sent, *(prompt for _, _, prompt, *_ in [*queue.currently_running.values(), *queue.queue])]
+    return any(run in str(prompt) for prompt in prompts)
 
 
 DESK = Desk()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,10 +153,36 @@ def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, wo
     comfyui.run(second["prompt"])
     assert DESK.case(second["run"]).observer.bytes > 0
     case = DESK.case(second["run"])
-    DESK.queued({"prompt": workflow})  # another prompt is queued before anybody has asked for the probe
-    assert case.observer.bytes == 0 and case.observer.samplings == []
-    ask(do="drop", run=second["run"])
-    assert DESK.case(second["run"]) is None
+    running = {0: (0, "id", second["prompt"], {}, [])}
+    server = SimpleNamespace(prompt_queue=SimpleNamespace(mutex=nullcontext(), currently_running=running, queue=[]))
+    DESK.queued({"prompt": workflow}, server)  # another prompt is queued while it decodes its picture
+    assert case.observer.bytes > 0
+    running.clear()
+    DESK.queued({"prompt": workflow}, server)  # or when it is over, and nobody has asked for the probe
+    assert case.observer.bytes == 0
+    with pytest.raises(InvalidSetting, match="not known any more: another prompt was queued since"):
+        ask(do="next", run=second["run"])
+
+
+def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(comfyui, workflow):
+    """As when somebody closes the dialog: that it is dropped reaches the server before the prompt is interrupted."""
+    import comfy.model_management as management
+    from paceline.server.faster.state import DESK
+
+    began = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(began["prompt"])
+    ask(do="next", run=began["run"])
+    case = DESK.case(began["run"])
+
+    def say(share):
+        if share > 0.5:
+            raise management.InterruptProcessingException
+        if share > 0:
+            ask(do="drop", run=began["run"])
+
+    with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
+        case.probe(say)
+    assert DESK.case(began["run"]) is None and case.observer.bytes == 0
 
 
 @pytest.mark.parametrize(

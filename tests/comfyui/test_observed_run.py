@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import model_changes as changes
 import pytest
 import torch
@@ -120,10 +123,14 @@ def test_memory_is_bounded_and_given_back(studio, monkeypatch):
     studio.sample(model, steps=8)
     first, second = observer.samplings
     assert len(first.again.points) == 3 and not second.can_probe and observer.bytes <= observing.MOST_BYTES
-    observer.forget()
-    assert observer.bytes == 0 and not observer.samplings and not first.can_probe and not first.seen
     with pytest.raises(InvalidSetting, match="Nothing was kept"):
-        probe(first, {})
+        probe(second, {})
+    kept = weakref.ref(first.again.points[0][1])
+    observer.forget()
+    assert observer.bytes == 0 and not observer.samplings
+    del first, second
+    gc.collect()
+    assert kept() is None
 
 
 def test_without_keeping_only_counts_are_there(studio):

@@ -92,11 +92,8 @@ class Observer:
         return sum(one.again.bytes for one in self.samplings if one.again is not None)
 
     def forget(self) -> None:
-        """Drop all that is kept."""
-        for one in self.samplings:
-            one.model = one.again = None
-            one.seen.clear()
-        self.samplings.clear()
+        """Drop all that is kept; who evaluates some of it again keeps that until its end."""
+        self.samplings = []
 
 
 @dataclass
