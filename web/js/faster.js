@@ -39,7 +39,7 @@ export async function makeFaster(timeline) {
   try {
     await open(timeline);
   } catch (error) {
-    tell("error", String(/** @type {Error} */ (error).message));
+    tell("error", reason(error));
   } finally {
     opened = false;
   }
@@ -58,6 +58,7 @@ async function open(timeline) {
   /** @type {TimedRun | undefined} the run that was watched */
   let watched;
   let picked = 0;
+  let asking = false;
 
   const text = createElement("p", { role: "status", hidden: true });
   const bar = createElement("progress", { hidden: true, max: 1 });
@@ -87,10 +88,14 @@ async function open(timeline) {
   /** @param {string} name */
   async function choose(name) {
     choice = name;
-    const looked = await ask(ROUTE, { do: "look", prompt, choice });
-    if (choice !== name) return; // another one was chosen since
-    state = looked;
-    show();
+    try {
+      const looked = await ask(ROUTE, { do: "look", prompt, choice });
+      if (choice !== name || group.disabled) return; // another one was chosen since, or it runs
+      state = looked;
+      show();
+    } catch (error) {
+      if (choice === name && !group.disabled) list.replaceChildren(createElement("li", {}, reason(error)));
+    }
   }
 
   /** Show what is known. */
@@ -133,16 +138,21 @@ async function open(timeline) {
    * @param {Record<string, unknown>} question
    */
   async function step(question) {
+    if (asking) return; // a second click, before there is an answer to the first
+    asking = true;
+    const before = state;
     try {
       state = await ask(ROUTE, question);
       while (state.prompt && !closed) state = await ask(ROUTE, await answered(state));
       if (!closed) show();
     } catch (error) {
       if (closed) return;
-      text.textContent = words("fasterFailed");
-      bar.hidden = true;
-      text.after(createElement("small", { textContent: String(/** @type {Error} */ (error).message) }));
-      buttons.replaceChildren(createButton(words("close"), () => dialog.close()));
+      state = before; // what could be kept without a proof can be kept after one that has failed
+      show();
+      text.hidden = false;
+      text.replaceChildren(...(state.offers.length ? [] : [words("fasterFailed")]), createElement("small", {}, reason(error)));
+    } finally {
+      asking = false;
     }
   }
 
@@ -186,6 +196,11 @@ async function open(timeline) {
     if (watched) void expectOf(workflow, state.offers[picked].steps, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
+}
+
+/** @param {unknown} error */
+function reason(error) {
+  return String(/** @type {Error} */ (error).message);
 }
 
 /**

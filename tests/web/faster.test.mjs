@@ -1,0 +1,89 @@
+// The dialog of "Make this workflow faster": what it says while the server is asked, and after something has failed.
+
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { api, app, happens, open, until } from "./comfyui.mjs";
+import { makeFaster } from "../../web/js/faster.js";
+
+const said = (text) => ({ text, phrase: text });
+const answer = (more) => ({ phase: "look", run: "", prompt: null, why_not: said(""), lines: [], offers: [], ...more });
+const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), steps: [1, 2, 3], proof_seconds: 4, measured: null, picture: null, inserts: [] };
+const KNOWN = answer({ phase: "answer", run: "one", lines: [said("It took 3 s")], offers: [OFFER] });
+
+/** What the dialog has asked, and by what is asked for what the server answers. */
+let asked, answers;
+
+beforeEach(async () => {
+  Object.assign(window.HTMLElement.prototype, {
+    showModal() {},
+    focus() {},
+    close() {
+      happens(this, "close");
+    },
+  });
+  api.reload();
+  open("a workflow", [4, "KSampler", {}]);
+  app.graphToPrompt = async () => ({ output: {} });
+  asked = [];
+  answers = { look: ({ choice }) => answer({ lines: [said(`of ${choice}`)] }), run: () => KNOWN };
+  api.answers["/paceline/faster"] = ({ body }) => {
+    asked.push(JSON.parse(body));
+    return answers[asked.at(-1).do](asked.at(-1));
+  };
+  await makeFaster({ runs: [] });
+});
+
+const dialog = () => [...document.querySelectorAll("dialog")].at(-1);
+const lines = () => [...dialog().querySelectorAll("ul li")].map(({ textContent }) => textContent);
+const labels = () => [...dialog().querySelectorAll(".paceline-dialog-buttons button")].map(({ textContent }) => textContent);
+const press = (start) => [...dialog().querySelectorAll(".paceline-dialog-buttons button")].find((one) => one.textContent.startsWith(start)).click();
+const choose = (name) => happens(dialog().querySelector(`input[value=${name}]`), "change");
+
+test("the lines are of the choice, or say why there are none", async () => {
+  assert.equal(lines()[0], "of balanced");
+  choose("fast");
+  await until(() => lines()[0] === "of fast");
+  answers.look = () => {
+    throw new Error("nobody answers");
+  };
+  choose("lossless");
+  await until(() => lines()[0] === "nobody answers");
+});
+
+test("a choice whose answer comes after the run has begun changes nothing in it", async () => {
+  let late;
+  answers.look = () => new Promise((done) => (late = () => done(answer({ lines: [said("late")] }))));
+  choose("fast");
+  press("Run once and look");
+  await until(() => lines().includes("It took 3 s"));
+  late();
+  await until(() => true);
+  assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4 s)", "Keep"]]);
+  assert.equal(asked.at(-1).choice, "fast");
+});
+
+test("a second click asks for nothing more, and where a proof fails the answer can be kept still", async () => {
+  press("Run once and look");
+  press("Run once and look");
+  await until(() => labels().includes("Keep"));
+  assert.equal(asked.filter(({ do: what }) => what === "run").length, 1);
+  answers.prove = () => {
+    throw new Error("No sampler gives a latent.");
+  };
+  press("Prove it");
+  await until(() => dialog().querySelector("p").textContent);
+  const status = dialog().querySelector("p");
+  assert.deepEqual([status.textContent, status.hidden], ["No sampler gives a latent.", false]);
+  assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4 s)", "Keep"]]);
+});
+
+test("where the run cannot begin, that is said with its cause", async () => {
+  answers.run = () => {
+    throw new Error("nobody answers");
+  };
+  press("Run once and look");
+  await until(() => labels().join() === "Close");
+  const status = dialog().querySelector("p");
+  assert.match(status.textContent, /^This could not be measured\..*nobody answers$/);
+  assert.equal(status.hidden, false);
+});
