@@ -39,3 +39,19 @@ def test_the_form_of_a_sweep_counts_cells_as_the_server_does():
     answer = node(*PAGE, "--input-type=module", "--eval", counted, package="linkedom")
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == [*(len(parse_axes(grid, "").cells()) for grid in grids[:3]), None]
+
+
+@pytest.mark.usefixtures("comfy")
+def test_the_name_of_a_cells_preset_is_one_that_the_server_takes():
+    from paceline.workbench.recipe import require_preset_name
+
+    studies = ["my settings", "测试", "سرعة", "サイズ", "𠮷" * 90, "a/b: c"]
+    named = f"""
+    const {{ presetName }} = await import({json.dumps((ROOT / "web/js/sweeps.js").as_uri())});
+    console.log(JSON.stringify({json.dumps(studies)}.map((study) => presetName(`${{study}} - ratio 0.5`))));
+    """
+    answer = node(*PAGE, "--input-type=module", "--eval", named, package="linkedom")
+    assert answer.returncode == 0, answer.stderr
+    names = json.loads(answer.stdout)
+    assert names[:2] == ["my settings - ratio 0.5", "测试 - ratio 0.5"]
+    assert [require_preset_name("name", name, ()) for name in names] == names

@@ -53,7 +53,7 @@ function statusOf({ cells, total, running, seconds_per_step }, node) {
 function cellParts(cell, node, study) {
   const { label, picture, steps, text } = cell;
   const save = createButton(words("savePreset"), async () => {
-    const name = `${study} - ${label}`.replace(/[^\w .()+-]/g, " ").slice(0, 80).trim();
+    const name = presetName(`${study} - ${label}`);
     try {
       await ask(PRESETS, { name, steps, description: text });
       await refreshMenus(name);
@@ -67,6 +67,15 @@ function cellParts(cell, node, study) {
   const column = createElement("div", {}, createElement("strong", {}, describe(cell)), createElement("p", {}, text), bar);
   if (!picture) return [column];
   return [Object.assign(new Image(), { src: address(picture), alt: label, draggable: false }), column];
+}
+
+/**
+ * @param {string} text
+ * @returns {string} it as the name of a preset, as far as `PRESET_NAME` in workbench/recipe.py allows
+ */
+export function presetName(text) {
+  const allowed = text.replace(/[^\p{L}\p{N}_ .()+-]/gu, " ");
+  return [...allowed].slice(0, 80).join("").trim();
 }
 
 /**
