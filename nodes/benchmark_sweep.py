@@ -186,9 +186,10 @@ class PacelineBenchmarkSweep(PacelineNode):
         try:
             found = run_sweep(bench, axes, plan, source, output, say, workflow_of(cls), view.watch)
         except BaseException:  # cancelling is one that is no Exception
-            view.stop()
-            kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)
-            cls.announce(Summary("partly", kept))
+            if view.total:  # else it was refused before anything was begun
+                view.stop()
+                kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)
+                cls.announce(Summary("partly", kept))
             raise
         cls.announce(_summary(found, removed))
         view.stop(None if found.preset is None else found.preset.stem)
