@@ -46,6 +46,41 @@ def test_a_core_node_is_converted_in_its_place(page: Page):
     assert made["values"].items() >= {"method": "merge", "ratio": 0.4, "preset": "custom"}.items()
 
 
+def test_nodes_that_a_subgraph_hands_on_are_replaced_in_it(page: Page):
+    """By ours, and Optimize (Preset) by single nodes: what the subgraph gives comes from them."""
+    page.use(CANVAS)
+    page.empty()
+    types = page.script(
+        """
+        const [loader, old, preset, sampler] = ["CheckpointLoaderSimple", "TomePatchModel", "PacelineOptimizePreset",
+          "KSampler"].map((type) => {
+            const node = LiteGraph.createNode(type);
+            app.graph.add(node);
+            return node;
+          });
+        loader.connect(0, old, 0);
+        loader.connect(0, preset, 0);
+        old.connect(0, sampler, 0);
+        const { subgraph } = app.canvas.graph.convertToSubgraph(new Set([old, preset])).node;
+        const inside = (type) => subgraph.nodes.find((node) => node.type === type);
+        const found = [...subgraph.nodes].map(({ type }) => type);
+        const given = () => subgraph.outputs.map((output) => subgraph.getNodeById(output.getLinks()[0]?.origin_id)?.type);
+        const item = app.collectNodeMenuItems(inside("TomePatchModel")).find((one) => one?.content === "Convert to Paceline");
+        await item.callback();
+        const converted = given();
+        const { expand } = await import(new URL("js/expand.js", document.querySelector("[href$='results.css']").href));
+        const ours = inside("PacelineApplyToMe");
+        const last = LiteGraph.createNode("PacelineOptimizePreset");
+        subgraph.add(last);
+        ours.connect(0, last, 0);
+        subgraph.outputs[0].connect(last.outputs[0], last);
+        expand(last, [{ node: "PacelineReuseSteps", inputs: {} }]);
+        return [found.length, converted, given(), ours.getOutputNodes(0)?.map(({ type }) => type)];
+        """
+    )
+    assert types == [2, ["PacelineApplyToMe"], ["PacelineReuseSteps"], ["PacelineReuseSteps"]]
+
+
 def test_a_node_of_a_pack_that_is_not_installed_is_converted(page: Page):
     slot = {"name": "model", "type": "MODEL", "link": 1}
     page.load(

@@ -222,6 +222,16 @@ def test_the_default_preset_in_the_settings_is_a_preset_of_a_node():
     assert offered - presets == {"node default"}
 
 
+@pytest.mark.usefixtures("comfy")
+def test_a_preset_switches_off_all_inputs_that_it_sets():
+    from paceline.nodes.apply_tome import PacelineApplyToMe
+    from paceline.optimizers.token_merging import PRESETS
+
+    listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", (SCRIPTS / "ignored.js").read_text(encoding="utf-8"))
+    inputs = {entry.id for entry in PacelineApplyToMe.define_schema().inputs}
+    assert listed and set(re.findall(r"\w+", listed[1])) == inputs & set().union(*PRESETS.values())
+
+
 def test_a_prompt_without_a_page_tells_no_page(page_server):
     from paceline.core.activity import Summary
     from paceline.optimizers.hosts.comfyui import reporting

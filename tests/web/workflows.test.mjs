@@ -2,8 +2,9 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, app, open } from "./comfyui.mjs";
-import { loadConversions, valuesOf } from "../../web/js/convert.js";
+import { api, app, Node, open } from "./comfyui.mjs";
+import { convertMenuItems, loadConversions, valuesOf } from "../../web/js/convert.js";
+import { makeNode } from "../../web/js/insert.js";
 import { layInRow } from "../../web/js/place.js";
 import { switchIgnored } from "../../web/js/ignored.js";
 import { applyDefaultPreset } from "../../web/js/preset.js";
@@ -67,6 +68,26 @@ test("what a node of a pack that is not installed was set to is read from the fi
   assert.deepEqual((await openPrompt())["2"].inputs, { factor: 3, level: 2, model: ["1", 0] });
 });
 
+test("a node of a workflow that was closed meanwhile is not converted, and a refusal is told", async () => {
+  api.answers["/paceline/conversions"] = { Old: { to: "PacelineApplyToMe", input: "model", our_input: "model", widgets: [] } };
+  await loadConversions();
+  const [node] = open("to convert", [1, "Old", {}]);
+  const made = [];
+  app.rootGraph.add = (one) => made.push(one);
+  window.LiteGraph = { createNode: (type) => new Node(9, type) };
+  const convert = convertMenuItems(node)[0].callback;
+  api.answers["/paceline/conversions"] = () => (open("another", [1, "KSampler", {}]), {});
+  await convert();
+  assert.deepEqual(made, []);
+  const told = [];
+  app.extensionManager.toast.add = ({ detail, summary }) => told.push(detail ?? summary);
+  api.answers["/paceline/conversions"] = () => {
+    throw new Error("nobody answers");
+  };
+  await convert();
+  assert.deepEqual(told, ["nobody answers"]);
+});
+
 test("new nodes are laid in a row where they lie on nothing", () => {
   const [loader, ...made] = open("a row", [1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [3, "PacelineCompileUNet", {}]);
   layInRow(app.rootGraph, made, [900, 0]);
@@ -104,4 +125,19 @@ test("new nodes begin with the preset of the settings, where they offer it", () 
     return node.widgets[0].value;
   };
   assert.deepEqual([begins("node"), begins("quality"), begins("fast")], ["custom", "custom", "fast"]);
+});
+
+test("a node that is made for a step means what the step says, whatever new nodes begin with", () => {
+  window.LiteGraph = {
+    createNode(type) {
+      const node = new Node(9, type, { preset: "custom", ratio: 0.75 });
+      node.constructor = { comfyClass: type };
+      node.widgets[0].options.values = ["custom", "balanced", "fast"];
+      applyDefaultPreset(node);
+      return node;
+    },
+  };
+  app.settings["Paceline.DefaultPreset"] = "fast";
+  const made = (inputs) => makeNode({ node: "PacelineApplyToMe", inputs }).widgets.map(({ value }) => value);
+  assert.deepEqual([made({ ratio: 0.5 }), made({ preset: "balanced" })], [["custom", 0.5], ["balanced", 0.75]]);
 });

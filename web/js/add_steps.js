@@ -27,5 +27,7 @@ function wireInto(node, name) {
   const found = sourceOf(node, name);
   const source = found?.graph.getNodeById(found.origin);
   if (!found || !source) return null;
-  return { name, prefix: "", ...found, receivers: receiversOf(source, found.slot).filter((one) => one.node !== node) };
+  const others = receiversOf(source, found.slot).filter((one) => one.node !== node);
+  const receivers = others.flatMap(({ node: other, input }) => (other ? [{ node: other, input }] : []));
+  return { name, prefix: "", ...found, receivers };
 }

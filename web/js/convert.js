@@ -1,8 +1,8 @@
 // "Convert to Paceline" in the context menu of nodes of ComfyUI and of other packs that do what one of ours does. The
 // server knows which they are, and what ours is set to in their place.
 
-import { app } from "./comfy.js";
-import { asOneStep } from "./graph.js";
+import { app, tell } from "./comfy.js";
+import { asOneStep, isOpen } from "./graph.js";
 import { makeNode } from "./insert.js";
 import { ask } from "./server.js";
 import { connectSource, inputOf, receiversOf, sourceOf } from "./wires.js";
@@ -31,9 +31,13 @@ export function convertMenuItems(node) {
   if (!(type in known)) return [];
   /** @returns {Promise<void>} */
   const callback = async () => {
-    const inputs = /** @type {Values} */ (await ask(ROUTE, { node: type, inputs: valuesOf(node) }));
-    const made = convert(node, inputs);
-    if (made) app.canvas.selectItems?.([made]);
+    try {
+      const inputs = /** @type {Values} */ (await ask(ROUTE, { node: type, inputs: valuesOf(node) }));
+      const made = isOpen(node) && convert(node, inputs); // another workflow can be open by now
+      if (made) app.canvas.selectItems?.([made]);
+    } catch (error) {
+      tell("error", String(/** @type {Error} */ (error).message));
+    }
   };
   return [{ content: words("convert"), callback: /** @type {() => void} */ (callback) }];
 }
@@ -68,8 +72,8 @@ export function convert(node, values) {
     made.pos = [node.pos[0], node.pos[1]];
     made.mode = node.mode;
     const source = sourceOf(node, conversion.input);
-    if (source) connectSource(source, made, inputOf(made, conversion.our_input));
-    for (const { node: receiver, input } of receiversOf(node, 0)) made.connect(0, receiver, input);
+    if (source) connectSource(source, { node: made, input: inputOf(made, conversion.our_input) });
+    for (const receiver of receiversOf(node, 0)) connectSource({ graph, origin: made.id, slot: 0 }, receiver);
     graph.remove(node);
   });
   return made;

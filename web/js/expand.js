@@ -1,13 +1,13 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, createNode, tell } from "./comfy.js";
-import { asOneStep, executionIdOf, openWorkflow } from "./graph.js";
+import { asOneStep, executionIdOf, isOpen, openWorkflow } from "./graph.js";
 import { lead, makeNode, outputOf } from "./insert.js";
 import { layInRow } from "./place.js";
 import { openPrompt } from "./prompt.js";
 import { NO_RUN, runPrompt } from "./run_prompt.js";
 import { isLink } from "./speed_history.js";
-import { receiversOf, sourceOf } from "./wires.js";
+import { connectSource, receiversOf, sourceOf } from "./wires.js";
 import { words } from "./words.js";
 
 const TYPE = "PacelineOptimizePreset";
@@ -79,7 +79,8 @@ async function expandAs(node, store) {
   if (!canExpand(node, store)) return;
   try {
     const known = knownSteps(node, store);
-    expand(node, known.length ? known : await stepsOf(node));
+    const steps = known.length ? known : await stepsOf(node);
+    if (isOpen(node)) expand(node, steps); // another workflow can be open by now
   } catch (error) {
     tell("error", String(/** @type {Error} */ (error).message));
   }
@@ -145,7 +146,7 @@ function keepReport(node, nodes) {
   if (!graph || !model || !report) return;
   graph.add(report);
   model.connect(0, report, 0);
-  for (const receiver of readers) report.connect(0, receiver.node, receiver.input);
+  for (const receiver of readers) connectSource({ graph, origin: report.id, slot: 0 }, receiver);
   nodes.push(report);
 }
 

@@ -120,6 +120,19 @@ export function asOneStep(action) {
 }
 
 /**
+ * @param {LGraphNode} node
+ * @returns {boolean} whether it is in the open workflow; a node of one that was closed has the same graph still
+ */
+export function isOpen(node) {
+  return allNodes().includes(node);
+}
+
+/** @returns {LGraphNode[]} all nodes of the open workflow, those in subgraphs last */
+export function allNodes() {
+  return allGraphs().flatMap(({ graph }) => graph.nodes);
+}
+
+/**
  * List our nodes in the open workflow, those in subgraphs last.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids

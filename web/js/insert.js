@@ -2,6 +2,7 @@
 
 import { createNode } from "./comfy.js";
 import { layInRow } from "./place.js";
+import { withoutDefaultPreset } from "./preset.js";
 import { connectSource, inputOf } from "./wires.js";
 
 /**
@@ -10,6 +11,7 @@ import { connectSource, inputOf } from "./wires.js";
  */
 export function makeNode(step) {
   const made = createNode(step.node);
+  if (made) withoutDefaultPreset(made);
   for (const widget of made?.widgets ?? []) {
     if (widget.name in step.inputs) widget.value = /** @type {string} */ (step.inputs[widget.name]);
   }
@@ -34,18 +36,18 @@ export function insertOn(wire, steps) {
 
 /**
  * Lead a wire through the nodes that take it, to all its receivers.
- * @param {Omit<Wire, "prefix">} wire
+ * @param {Omit<Wire, "prefix" | "receivers"> & {receivers: Receiver[]}} wire
  * @param {LGraphNode[]} nodes in order
  */
-export function lead(wire, nodes) {
-  let connect = (/** @type {LGraphNode} */ node, /** @type {number} */ input) => connectSource(wire, node, input);
-  for (const made of nodes) {
-    if (inputOf(made, wire.name) < 0) continue;
-    connect(made, inputOf(made, wire.name));
-    const output = outputOf(made, wire.name);
-    if (output >= 0) connect = (node, input) => void made.connect(output, node, input);
+export function lead({ graph, name, receivers, ...source }, nodes) {
+  let { origin, slot } = source;
+  for (const node of nodes) {
+    if (inputOf(node, name) < 0) continue;
+    connectSource({ graph, origin, slot }, { node, input: inputOf(node, name) });
+    const output = outputOf(node, name);
+    if (output >= 0) [origin, slot] = [node.id, output];
   }
-  for (const { node, input } of wire.receivers) connect(node, input);
+  for (const receiver of receivers) connectSource({ graph, origin, slot }, receiver);
 }
 
 /**

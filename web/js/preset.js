@@ -21,5 +21,19 @@ export function applyDefaultPreset(node) {
   const wanted = app.extensionManager.setting.get(PRESET_SETTING);
   const widget = node.widgets?.find((candidate) => candidate.name === "preset");
   const values = widget?.options?.values;
-  if (widget && Array.isArray(values) && values.includes(wanted)) widget.value = /** @type {string} */ (wanted);
+  if (!widget || !Array.isArray(values) || !values.includes(wanted)) return;
+  own.set(node, widget.value);
+  widget.value = /** @type {string} */ (wanted);
+}
+
+/** @type {WeakMap<LGraphNode, NonNullable<LGraphNode["widgets"]>[number]["value"]>} what the presets of new nodes were before */
+const own = new WeakMap();
+
+/**
+ * Take the user's choice back: a node that is made for a step means what the step says, and else its own defaults.
+ * @param {LGraphNode} node that is new
+ */
+export function withoutDefaultPreset(node) {
+  const widget = node.widgets?.find((candidate) => candidate.name === "preset");
+  if (widget && own.has(node)) widget.value = own.get(node);
 }

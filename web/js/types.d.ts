@@ -77,6 +77,8 @@ declare global {
     node: string;
     /** The last one. */
     activity?: Activity;
+    /** What it was set to in that run. */
+    then?: string;
     /** Whether the node's settings, wires or mode are others than in that run. */
     stale?: boolean;
     /** What it is set to, if it is stale. */
@@ -158,6 +160,12 @@ declare global {
   interface Job {
     key: string;
     techniques: number;
+  }
+
+  /** An input of a node that takes what an output gives; of the subgraph's own outputs, where `node` is null. */
+  interface Receiver {
+    node: LGraphNode | null;
+    input: number;
   }
 
   /** One source, and everything that it is to go faster for. */

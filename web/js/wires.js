@@ -46,25 +46,24 @@ export function sourceOf(node, name) {
 /**
  * @param {LGraphNode} node
  * @param {number} slot of its outputs; -1 for none
- * @returns {{node: LGraphNode, input: number}[]} what takes it
+ * @returns {Receiver[]} what takes it
  */
 export function receiversOf({ graph, outputs }, slot) {
   return [...(outputs[slot]?.links ?? [])].flatMap((id) => {
     const link = graph?.links.get(id);
-    const node = link && graph?.getNodeById(link.target_id);
-    return node ? [{ node, input: link.target_slot }] : [];
+    return link ? [{ node: graph?.getNodeById(link.target_id) ?? null, input: link.target_slot }] : [];
   });
 }
 
 /**
- * Connect the source of a wire with an input.
+ * Connect the source of a wire with what takes it.
  * @param {Pick<Wire, "graph" | "origin" | "slot">} wire
- * @param {LGraphNode} node
- * @param {number} input
+ * @param {Receiver} receiver
  */
-export function connectSource({ graph, origin, slot }, node, input) {
+export function connectSource({ graph, origin, slot }, { node, input }) {
   const source = graph.getNodeById(origin);
-  if (source) source.connect(slot, node, input);
-  // Else it is the graph's own input: a subgraph has its inputs as objects that connect themselves.
-  else /** @type {any} */ (graph).inputs[slot].connect(node.inputs[input], node);
+  const own = /** @type {any} */ (graph); // a subgraph has its inputs and outputs as objects that connect themselves
+  if (source && node) source.connect(slot, node, input);
+  else if (source) own.outputs[input].connect(source.outputs[slot], source);
+  else if (node) own.inputs[slot].connect(node.inputs[input], node);
 }
