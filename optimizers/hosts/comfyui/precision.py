@@ -16,6 +16,7 @@ from ...families import find_family
 from ...precision.arithmetic import arithmetic
 from ...precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ...precision.settings import PrecisionSettings
+from .compilation.refusals import without_dynamic_vram
 from .method_proxy import NetworkCall, NetworkTechnique
 from .model import describe_model, inference_dtype, is_unet, require_model
 from .protocols import VAE, BaseModel, ModelPatcher, NetworkPatcher
@@ -144,11 +145,13 @@ def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPreci
     device, before = torch.device(home.device), home.vae_dtype
     supported, what = tuple(home.working_dtypes), describe_vae(vae)
     dtype = choose_dtype(settings, what, device, before, supported)
-    streamed = home.patcher.is_dynamic()
+    streamed = vae.patcher.is_dynamic()
     policy = PrecisionPolicy("VAE Precision", settings, before, dtype, before, dtype, streamed=streamed)
     policy.require_change(what, device, supported)
     if policy.changes_weights:
         home = moved_to(home, _second_patcher(home.patcher, policy), vae_dtype=dtype)
+    if home.patcher.is_dynamic() and not streamed:  # Compile VAE has taken it off dynamic VRAM
+        home = moved_to(home, without_dynamic_vram(home.patcher, what))
     return home, VAEPrecision(policy)
 
 

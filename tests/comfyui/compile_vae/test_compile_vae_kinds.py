@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from functools import partial
 
 import pytest
 import torch
@@ -93,6 +94,28 @@ def test_dynamic_vram_is_left_for_a_second_copy_or_refused(vae, studio, compiled
     dynamic.patcher = patcher(loads=False)
     with pytest.raises(Exception, match="uses ComfyUI's dynamic VRAM, which cannot be compiled.*--disable-dynamic"):
         compiled(dynamic)
+
+
+def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio, compiled, report):
+    import comfy.model_patcher
+
+    class Dynamic(comfy.model_patcher.ModelPatcher):
+        def is_dynamic(self):
+            return True
+
+    vae, again = vaes.kl(levels=1), vaes.kl(levels=1)
+    plain = vae.patcher
+    dynamic = vae.patcher = Dynamic(plain.model, plain.load_device, plain.offload_device)
+    dynamic.cached_patcher_init = (lambda disable_dynamic=False: again.patcher, ())
+    half = partial(studio.run, "PacelineVAEPrecision", dtype="bf16")
+    pictures = []
+    for ours in (compiled(half(vae=vae)), half(vae=compiled(vae)), half(vae=compiled(half(vae=vae)))):
+        assert next(ours.first_stage_model.parameters()).dtype == torch.bfloat16
+        pictures.append(decode(ours, latent()))
+        assert "compiled decode: 1 graph" in report(ours)
+        removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
+        assert removed.patcher is dynamic and removed.vae_dtype == torch.float32
+    assert all(torch.equal(picture, pictures[0]) for picture in pictures)
 
 
 def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, report, monkeypatch):
