@@ -18,7 +18,7 @@ from ....core import technique as core
 from ....core.errors import UnsupportedModel
 from .compilation.refusals import FOREIGN_COMPILE
 from .model import describe_model, first_of
-from .protocols import BaseModel, ModelConfig, ModelPatcher, SharedBackups
+from .protocols import BaseModel, Factory, ModelConfig, ModelPatcher, SharedBackups
 from .stack import ComfyTechnique, ModelCall
 from .weight_clone import WeightPlan, second_module
 
@@ -62,9 +62,11 @@ class Origin:
     def __init__(self, patcher: ModelPatcher) -> None:
         self.factory = patcher.cached_patcher_init
         self.clone_base_uuid = patcher.clone_base_uuid
+        self._options: dict[str, bool] = {}
         self._set(patcher)
 
     def _set(self, patcher: ModelPatcher) -> None:
+        self._is_dynamic = patcher.is_dynamic()
         model, self._shared = patcher.get_clone_model_override()
         self._model = weakref.ref(model)
         first = first_of(patcher)
@@ -82,11 +84,19 @@ class Origin:
         model = self._model()
         if model is None:
             assert self.factory is not None, "a model that cannot be made again is kept"
-            made = self.factory[0](*self.factory[1])
-            patcher: ModelPatcher = made[self.factory[2]] if len(self.factory) > 2 else made
+            patcher = _made_by(self.factory, self._options)
+            if patcher.is_dynamic() and not self._is_dynamic:  # Compile UNet came before
+                self._options = {"disable_dynamic": True}
+                patcher = _made_by(self.factory, self._options)
             self._set(patcher)
             model = patcher.model
         return model, self._shared
+
+
+def _made_by(factory: Factory, options: dict[str, bool]) -> ModelPatcher:
+    made = factory[0](*factory[1], **options)
+    patcher: ModelPatcher = made[factory[2]] if len(factory) > 2 else made
+    return patcher
 
 
 def unload(patcher: ModelPatcher) -> None:
