@@ -159,6 +159,7 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
     dynamic.control_model.dynamic_vbars = {"cuda:0": Handle()}
     first = dynamic.control_model.time_embed[0]
     first._v, first._pin_state, first.comfy_cast_weights = Handle(), {"weights": Handle()}, True
+    first._v_block, first._v_block_faulted, first._comfy_graph = (Handle(), 0, 1), True, {"graph": Handle()}  # 0.33
     dynamic.control_model_wrapped.is_dynamic = lambda: True
     ours = compiled(dynamic)
     assert ours.control_model is ours.control_model_wrapped.model is not dynamic.control_model

@@ -31,7 +31,7 @@ _RUNTIME = {
     "prev_comfy_cast_weights", "comfy_force_cast_weights", "comfy_patched_weights", "seed_key", "current_patcher",
     "current_weight_patches_uuid", "model_loaded_weight_memory", "model_offload_buffer_memory", "model_lowvram",
     "lowvram_patch_counter", "dynamic_vbars", "dynamic_pins", "dynamic_patchers", "_v", "_v_signature",
-    "_v_weight", "_v_bias", "_pins", "_pin", "_pin_state", "_prefetch",
+    "_v_weight", "_v_bias", "_v_block", "_v_block_faulted", "_comfy_graph", "_pins", "_pin", "_pin_state", "_prefetch",
 }  # fmt: skip
 
 
