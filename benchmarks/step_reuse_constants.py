@@ -73,7 +73,7 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
     count = 2 if options.quick else options.pairs or 2 * len(witness.prompts)
     for name in names[: 1 if options.quick else None]:
         sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
-        constants, errors = _constants(sampler, witness, options), []
+        constants, errors = _constants(sampler, options), []
         for guidance in options.guidance or [witness.guidance]:
             for shift in options.shifts:
                 model = replace(witness, guidance=guidance, shift=shift)
@@ -87,19 +87,18 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
         print(f"{name}: {constants}", *_factors(errors), sep="\n", flush=True)
 
 
-def _constants(sampler: str, witness: Witness, options: argparse.Namespace) -> Calibration:
+def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
     """Return the constants of a sampler, after those that are to be tried were put in their place."""
     from comfy.samplers import sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
     from paceline.optimizers.step_reuse.samplers import SAMPLERS, calibration_of, sampler_of
 
-    unet = witness.weights == ICONS.weights
     name = sampler_name(sampler_object(sampler))
-    known, measured = calibration_of(name, unet)
+    known, measured = calibration_of(name, flow=False)
     tried = {one: getattr(options, one) for one in GIVEN if getattr(options, one) is not None}
     constants = replace(known, **tried)
     if tried or measured:
-        SAMPLERS[name] = replace(sampler_of(name), **{"calibration" if unet else "transformer_calibration": constants})
+        SAMPLERS[name] = replace(sampler_of(name), calibration=constants)
     return constants
 
 

@@ -66,6 +66,8 @@ class KModel:
     def __init__(self, network):
         self.network, self.diffusion_model = network, network.unet
         self.computation_dtype = torch.float32
+        flow = any(kind.__name__ == "CONST" for kind in type(network.schedule).__mro__)
+        self.predictor = SimpleNamespace(prediction_type="const" if flow else "epsilon")
 
     def apply_model(self, x, t, c_crossattn=None, control=None, transformer_options=None):
         return self.network.predict(x, t, c_crossattn, control=control, transformer_options=dict(transformer_options))

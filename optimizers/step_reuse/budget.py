@@ -1,7 +1,7 @@
 """How far the final latent has moved by now, and whether one more skip keeps it inside of the budget.
 
 Every computed step tests each forecast. An error of the denoised prediction moves the latent by its share in the
-solver's update (``Place.weight``); once the next step was computed, a skipped one is known much better, from both
+solver's update (``Rule._weight``); once the next step was computed, a skipped one is known much better, from both
 sides. Errors of different steps point into different directions, so their squares are added.
 
 Distances are root mean squares over the parts (``parts.py``) of each item of the batch; the worst decides. They are

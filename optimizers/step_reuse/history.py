@@ -69,15 +69,6 @@ class Place:
                 return cls(float(number) if inside < 1e-4 else number + inside, sigma, after)
         return cls(0.0, sigma, 0.0)
 
-    @property
-    def weight(self) -> float:
-        """How far an error of the denoised prediction here moves the latent in one step: 1 - next sigma / sigma.
-
-        Exact for Euler and DDIM; in solvers that look at several evaluations it is the sum over all steps, to first
-        order.
-        """
-        return 1.0 - self.ahead / self.sigma if self.sigma > 0 else 1.0
-
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -19,7 +19,7 @@ class Outcome:
         methods: how often each forecast was used.
         bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
-        unet: whether the network is a UNet, where the constants were measured on a model that draws well.
+        flow: whether the network was trained by flow matching, as today's transformers are.
         notes: why nothing was reused, or where the node stepped aside.
     """
 
@@ -33,7 +33,7 @@ class Outcome:
     methods: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     measured: bool = True
-    unet: bool = True
+    flow: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property

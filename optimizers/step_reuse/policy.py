@@ -35,7 +35,7 @@ class StepReusePolicy(Policy):
         self,
         noise_levels: Sequence[float],
         solver: str | None,
-        unet: bool,
+        flow: bool,
         refusals: Sequence[str] = (),
         negative_needed: str = "",
         split: Split = undivided,
@@ -57,7 +57,7 @@ class StepReusePolicy(Policy):
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = Rule(self.settings, noise_levels, solver, unet, split, may_skip_negative=not negative_needed)
+        rule = Rule(self.settings, noise_levels, solver, flow, split, may_skip_negative=not negative_needed)
         self.outcome = rule.outcome
         if self.settings.use_guidance and negative_needed:
             rule.outcome.note(f"the negative pass is always computed: {negative_needed}")
@@ -122,5 +122,5 @@ class StepReusePolicy(Policy):
 def _doubts(found: Outcome) -> Iterator[str]:
     if not found.measured:
         yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough"
-    if not found.unet:
+    if found.flow:
         yield "the rule was measured on two small transformers only: for this model its estimate is rough"

@@ -48,6 +48,9 @@ more while that takes no more than a quarter of the allowance. With Euler and 50
 allowance let them moved three of eight pictures out of 0.05; within a quarter of it, none.
 """
 
+FAINTEST = 1e-3
+"""The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
+
 NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
 
 
@@ -76,7 +79,7 @@ class Rule:
         noise_levels: of the schedule, the last one included, from high to low.
         solver: ComfyUI's name of it, where it is known. With those whose update is known (``samplers.py``), what a
             forecast did to the latent is taken back in the next computed step.
-        unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
+        flow: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma * noise``.
         split: into the parts of a latent that are judged one by one.
         may_skip_negative: whether the negative pass may be left out at all.
 
@@ -90,12 +93,12 @@ class Rule:
         settings: StepReuseSettings,
         noise_levels: Sequence[float],
         solver: str | None = None,
-        unet: bool = False,
+        flow: bool = False,
         split: Split = undivided,
         may_skip_negative: bool = True,
     ) -> None:
-        calibration, measured = calibration_of(solver, unet)
-        self.outcome = Outcome(len(noise_levels) - 1, measured=measured, unet=unet)
+        calibration, measured = calibration_of(solver, flow)
+        self.outcome = Outcome(len(noise_levels) - 1, measured=measured, flow=flow)
         self.reuses_guidance = settings.use_guidance and may_skip_negative
         self._use_forecast = settings.use_forecast
         self.budget = Budget(settings.budget, calibration)
@@ -159,11 +162,23 @@ class Rule:
         return Action.COMPUTE
 
     def _pays(self, expected: Distances, part: float, for_good: bool = False) -> bool:
-        cost = [self.place.weight * error for error in expected]
+        cost = [self._weight(self.place) * error for error in expected]
         if not self.budget.allows(cost, part):
             return False
         self.budget.spend(cost, for_good)
         return True
+
+    def _noise(self, sigma: float) -> float:
+        """Return the noise level of a latent in which the picture has its own size."""
+        return sigma / max(1.0 - sigma, FAINTEST) if self.outcome.flow else sigma
+
+    def _weight(self, place: Place) -> float:
+        """Return how far an error of the denoised prediction moves such a latent in one step.
+
+        Exact for Euler and DDIM; in solvers that look at several evaluations it is the sum over all steps, to first
+        order.
+        """
+        return 1.0 - self._noise(place.ahead) / self._noise(place.sigma) if place.sigma > 0 else 1.0
 
     def forecast(self, latent: Tensor) -> Tensor:
         """Return the forecast of the guided prediction, float32, of the shape of ``latent``."""
@@ -200,7 +215,7 @@ class Rule:
     def solver_unknown(self) -> None:
         """Take nothing back any more: the solver does more than its update, it adds noise for example."""
         self._correction, self._order = None, 1
-        self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.unet)
+        self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.flow)
 
     def end(self, latent: Tensor, guided: Tensor, moved: Tensor | None = None, held: int = 0) -> Tensor:
         """Note the guided prediction; return the prediction for the solver, corrected for forecasts before it.
@@ -233,7 +248,7 @@ class Rule:
     def _test(self, found: Evaluation) -> None:
         if self._first is None:
             self._first = found.denoised
-        seeds = partial(self.budget.measure_seeds, sigma=found.place.sigma)
+        seeds = partial(self.budget.measure_seeds, sigma=self._noise(found.place.sigma))
         change = stream_rms(self._split(found.denoised - self._first))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
@@ -257,7 +272,7 @@ class Rule:
             return None
         better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
         for (place, guess), known in zip(self._skipped, better, strict=True):
-            self._unread.append((self.budget.settle, self._rms(guess - known).mul_(place.weight)))
+            self._unread.append((self.budget.settle, self._rms(guess - known).mul_(self._weight(place))))
         self._skipped.clear()
         return None if self._correction is None else self._correction.take_back(found.latent, better)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .budget import Calibration
@@ -33,7 +33,6 @@ class Sampler:
         order: order of that update: a prediction between two known ones is on a polynomial of the same order.
         once_a_step: whether it calls the network once for each step, at its noise level, and then the callback.
         calibration: constants of the budget of Reuse Steps, measured with this sampler on a UNet.
-        transformer_calibration: the same, measured on a transformer.
         schedulers: its names in diffusers.
         webui: name of its function in Stable Diffusion WebUI and Forge, where that is another one than ComfyUI's.
         chooses_levels: its title in WebUI and Forge, where its function chooses its noise levels itself there.
@@ -43,7 +42,6 @@ class Sampler:
     order: int = 1
     once_a_step: bool = False
     calibration: Calibration | None = None
-    transformer_calibration: Calibration | None = None
     schedulers: tuple[Scheduler, ...] = ()
     webui: str = ""
     chooses_levels: str = ""
@@ -57,7 +55,6 @@ _EULER = Sampler(
     update=euler,
     once_a_step=True,
     calibration=Calibration(1.6, 1.5, 2.5, shown=0.6),
-    transformer_calibration=Calibration(1.1, margin=4.5, shown=0.7),
     schedulers=(
         Scheduler("EulerDiscreteScheduler"),
         Scheduler("FlowMatchEulerDiscreteScheduler"),
@@ -85,7 +82,6 @@ SAMPLERS: dict[str, Sampler] = {
         order=2,
         once_a_step=True,
         calibration=Calibration(0.7),
-        transformer_calibration=Calibration(1.1, margin=2.5),
         schedulers=(_multistep("dpmsolver++", 2, solver_type="midpoint"),),
     ),
     "dpmpp_2m_cfg_pp": _ONCE_A_STEP,
@@ -100,7 +96,6 @@ SAMPLERS: dict[str, Sampler] = {
         order=2,
         once_a_step=True,
         calibration=Calibration(0.7, margin=2.5),
-        transformer_calibration=Calibration(1.0, margin=2.5),
         schedulers=(_multistep("dpmsolver++", 2, solver_type="heun"),),
     ),
     "res_multistep_cfg_pp": _ONCE_A_STEP,
@@ -131,9 +126,7 @@ SAMPLERS: dict[str, Sampler] = {
     "dpm_adaptive": Sampler(chooses_levels="DPM adaptive"),
     "restart": Sampler(webui="restart_sampler", chooses_levels="Restart"),
 }
-"""Calibrations were measured with ``benchmarks/step_reuse_constants.py``. Those of ``dpmpp_2m`` and ``res_multistep``
-on transformers were fitted on a half-trained model that is not in the repository, and checked on held-out pictures and
-videos of ``benchmarks/weights/icons64_lumina.safetensors`` and ``icons_video.safetensors``."""
+"""Calibrations were measured with ``benchmarks/step_reuse_constants.py``."""
 
 _UNKNOWN = Sampler()
 
@@ -146,12 +139,13 @@ def sampler_of(name: str | None) -> Sampler:
 OTHER = Calibration(3.0)
 """For other samplers: ``ipndm`` needs it, and it is too careful for most."""
 
-OTHER_ON_TRANSFORMERS = Calibration(3.0, margin=2.5)
-"""For other samplers there: with it ``er_sde`` and ``uni_pc`` left their budgets in 1 of 144 pictures."""
+FLOW = 2.0
+"""So many times as large are the margins with flow matching: without guidance, pictures of
+``benchmarks/weights/icons64_lumina.safetensors`` moved that much farther for the same errors than the UNet's."""
 
 
-def calibration_of(name: str | None, unet: bool) -> tuple[Calibration, bool]:
-    """Return the constants for a sampler on a UNet or another network, and whether they were measured with it."""
-    sampler = sampler_of(name)
-    found = sampler.calibration if unet else sampler.transformer_calibration
-    return found or (OTHER if unet else OTHER_ON_TRANSFORMERS), found is not None
+def calibration_of(name: str | None, flow: bool) -> tuple[Calibration, bool]:
+    """Return the constants for a sampler, with a network of flow matching or another, and whether it was measured."""
+    found = sampler_of(name).calibration
+    constants = found or OTHER
+    return (replace(constants, margin=constants.margin * FLOW) if flow else constants), found is not None

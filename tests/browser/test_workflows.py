@@ -64,8 +64,10 @@ def test_nodes_that_a_subgraph_hands_on_are_replaced_in_it(page: Page):
         const { subgraph } = app.canvas.graph.convertToSubgraph(new Set([old, preset])).node;
         const inside = (type) => subgraph.nodes.find((node) => node.type === type);
         const found = [...subgraph.nodes].map(({ type }) => type);
-        const given = () => subgraph.outputs.map((output) => subgraph.getNodeById(output.getLinks()[0]?.origin_id)?.type);
-        const item = app.collectNodeMenuItems(inside("TomePatchModel")).find((one) => one?.content === "Convert to Paceline");
+        const origin = (output) => subgraph.getNodeById(output.getLinks()[0]?.origin_id);
+        const given = () => subgraph.outputs.map((output) => origin(output)?.type);
+        const items = app.collectNodeMenuItems(inside("TomePatchModel"));
+        const item = items.find((one) => one?.content === "Convert to Paceline");
         await item.callback();
         const converted = given();
         const { expand } = await import(new URL("js/expand.js", document.querySelector("[href$='results.css']").href));

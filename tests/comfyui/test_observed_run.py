@@ -125,7 +125,7 @@ def test_memory_is_bounded_and_given_back(studio, monkeypatch):
     assert len(first.again.points) == 3 and not second.can_probe and observer.bytes <= observing.MOST_BYTES
     with pytest.raises(InvalidSetting, match="Nothing was kept"):
         probe(second, {})
-    kept = weakref.ref(first.again.points[0][1])
+    kept = weakref.ref(first.again.points[0][2])
     observer.forget()
     assert observer.bytes == 0 and not observer.samplings
     del first, second

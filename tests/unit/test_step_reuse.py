@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers.hosts.comfyui.step_reuse import ReuseRun
+from paceline.optimizers.step_reuse import samplers
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, Place, lagrange
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.samplers import SAMPLERS
@@ -135,24 +136,45 @@ def test_early_skips_leave_the_budget_to_later_ones():
             return action
 
     used: list[tuple[float, float]] = []
-    drive(Watched(StepReuseSettings(budget=0.01), LEVELS, solver="euler", unet=True), smooth)
+    drive(Watched(StepReuseSettings(budget=0.01), LEVELS, solver="euler"), smooth)
     assert all(part <= place for place, part in used) and used[0][0] < 0.5 < max(part for _, part in used), used
 
 
 def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
-    run = Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
+    run = Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
     actions, found = drive(run, smooth)
     full = drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     assert actions.count(Action.FORECAST) >= 6
     assert (found - full).square().mean().sqrt() < 0.05
-    late = drive(Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True), abrupt)[0][12:]
+    late = drive(Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler"), abrupt)[0][12:]
     assert late.count(Action.FORECAST) <= 1
+
+
+def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_its_own_size(monkeypatch):
+    """The latent of a flow is the other one times ``1 - sigma``, and its noise level is ``sigma / (1 + sigma)``."""
+    monkeypatch.setattr(samplers, "FLOW", 1.0)  # the same margin
+    levels = [level / (1 + level) for level in LEVELS]
+    settings = StepReuseSettings(budget=0.02, forecast="linear")
+    beside, plain = Rule(settings, LEVELS, "euler"), drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
+    expected, there = drive(beside, smooth)
+    flow = Rule(settings, levels, "euler", flow=True)
+    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0] / (1 + LEVELS[0]), []
+    for level in levels[:-1]:
+        place = flow.place_of(level)
+        actions.append(flow.begin(place))
+        at = level / (1 - level)
+        found = flow.forecast(x) if flow.action is Action.FORECAST else smooth(x * (1 + at), at)
+        x = x * (place.ahead / place.sigma) + flow.end(x, found) * (1 - place.ahead / place.sigma)
+    flow.read()
+    assert actions == expected and expected.count(Action.FORECAST) >= 4
+    assert torch.allclose(x, there, atol=1e-4) and not torch.allclose(x, plain, atol=1e-4)
+    assert flow.outcome.share == pytest.approx(beside.outcome.share, rel=1e-2)
 
 
 @pytest.mark.parametrize(("steps", "budget", "most"), [(20, 0.05, 2), (50, 0.001, 3), (50, 0.05, 4)])
 def test_more_forecasts_follow_each_other_where_a_step_changes_less(steps, budget, most):
     levels = [*torch.linspace(math.log(10.0), math.log(0.05), steps).exp().tolist(), 0.0]
-    actions, _ = drive(Rule(StepReuseSettings(budget=budget), levels, solver="euler", unet=True), smooth, levels)
+    actions, _ = drive(Rule(StepReuseSettings(budget=budget), levels, solver="euler"), smooth, levels)
     rows = "".join("f" if action is Action.FORECAST else " " for action in actions).split()
     assert max(map(len, rows)) == most
 

@@ -19,7 +19,8 @@ from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 STEPS, BUDGET, RUNS = 30, 0.15, 40
-LEVELS = [*torch.linspace(math.log(10.0), math.log(0.03), STEPS).exp().tolist(), 0.0]
+BESIDE = [*torch.linspace(math.log(10.0), math.log(0.03), STEPS).exp().tolist(), 0.0]
+LEVELS = [level / (1 + level) for level in BESIDE]  # of a flow, as videos with sound are
 WITH_SOUND = [(1, 4, 5, 25, 40), (1, 8, 25)]
 VIDEO = (1, 4, 41, 8, 8)
 
@@ -41,8 +42,9 @@ def drawn(shape, place, seed, rule=None):
         if rule is not None and rule.begin(rule.place_of(sigma)) is Action.FORECAST:
             found = rule.forecast(x)
         else:
-            found = x / (1 + sigma**2)
-            found[place] = torch.sin(7 * x[place] / (1 + sigma))
+            picture, noise = x / (1 - sigma), sigma / (1 - sigma)  # the picture at its own size
+            found = picture / (1 + noise**2)
+            found[place] = torch.sin(7 * picture[place] / (1 + noise))
         if rule is not None:
             found = rule.end(x, found)
         x = x * (ahead / sigma) + found * (1 - ahead / sigma)
@@ -51,7 +53,7 @@ def drawn(shape, place, seed, rule=None):
 
 def distance(shape, split, place, seed):
     """Return how far the part at ``place`` moved, as a share of a seed change there, and what was reused."""
-    rule = Rule(StepReuseSettings(budget=BUDGET), LEVELS, solver="euler", split=split)
+    rule = Rule(StepReuseSettings(budget=BUDGET), LEVELS, solver="euler", flow=True, split=split)
     found = drawn(shape, place, seed, rule)
     rule.read()
     plain, other = (drawn(shape, place, number) for number in (seed, seed + 5000))

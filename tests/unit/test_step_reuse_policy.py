@@ -24,7 +24,7 @@ def said(of):
 
 def sampled(of, predict, levels=LEVELS, **run):
     """Run Euler on a small latent under the policy; return the rule."""
-    rule = of.rule_for(levels, run.pop("solver", "euler"), run.pop("unet", True), **run)
+    rule = of.rule_for(levels, run.pop("solver", "euler"), run.pop("flow", False), **run)
     x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
     for sigma, ahead in zip(levels, levels[1:], strict=False):
         rule.begin(rule.place_of(sigma), guidance=4.0)
@@ -54,7 +54,7 @@ def smooth(x, sigma):
 )
 def test_schedules_in_which_nothing_can_be_left_out_are_left_alone(levels, reason):
     asked = policy(1.0)
-    assert asked.rule_for(levels, "euler", True) is None
+    assert asked.rule_for(levels, "euler", False) is None
     found = said(asked)
     assert found.state == "inactive" and found.headline == "nothing was reused"
     assert reason in found.details[0]
@@ -62,13 +62,13 @@ def test_schedules_in_which_nothing_can_be_left_out_are_left_alone(levels, reaso
 
 def test_a_host_can_leave_a_run_alone_with_its_reason():
     asked = policy()
-    assert asked.rule_for(LEVELS, "euler", True, refusals=["another node skips steps"]) is None
+    assert asked.rule_for(LEVELS, "euler", False, refusals=["another node skips steps"]) is None
     assert said(asked).details == ("another node skips steps",)
 
 
 def test_where_no_budget_would_help_it_does_not_ask_for_one():
     rising = policy(1.0)
-    assert rising.rule_for(LEVELS[::-1], "euler", True) is None
+    assert rising.rule_for(LEVELS[::-1], "euler", False) is None
     assert said(rising).details == ("this schedule adds noise, and steps that do so have no forecast",)
     nothing = StepReusePolicy(StepReuseSettings(budget=1.0, use_forecast=False, use_guidance=False), "")
     sampled(nothing, smooth)
@@ -102,15 +102,15 @@ def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
     assert "choose a smaller budget" in found.details[0]
 
 
-@pytest.mark.parametrize(("solver", "unet"), [("euler", True), ("dpmpp_sde", True), ("euler", False)])
-def test_what_was_not_measured_is_said(solver, unet):
+@pytest.mark.parametrize(("solver", "flow"), [("euler", False), ("dpmpp_sde", False), ("euler", True)])
+def test_what_was_not_measured_is_said(solver, flow):
     asked = policy(0.0)
-    sampled(asked, smooth, solver=solver, unet=unet)
+    sampled(asked, smooth, solver=solver, flow=flow)
     found = said(asked)
     assert found.state == "inactive" and "a larger budget or more steps would help" in found.details[0]
     details = str(found.details)
     assert ("this sampler was not measured" in details) == (solver == "dpmpp_sde")
-    assert ("measured on two small transformers" in details) == (not unet)
+    assert ("measured on two small transformers" in details) == flow
 
 
 def test_the_negative_pass_is_computed_where_the_host_needs_it():

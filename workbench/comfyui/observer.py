@@ -18,7 +18,7 @@ from ...core.devices import synchronize
 from ...core.technique import STEP_REUSE
 from ...optimizers.hosts.comfyui.evaluations import taking_part
 from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
-from ...optimizers.hosts.comfyui.model import is_unet, stack_of
+from ...optimizers.hosts.comfyui.model import is_flow, stack_of
 from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
 from ...optimizers.hosts.comfyui.step_reuse import guidance_of, negative_needed, other_cache, refusals, sampler_name
 from ..expectation.sampling import Sampling, Seen, Sketch
@@ -181,7 +181,7 @@ class _Watch:
             solver=sampler_name(executor.class_obj),
             levels=levels,
             guidance=guidance_of(guider, options),
-            unet=is_unet(guider.model_patcher),
+            flow=is_flow(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
             refusals=refusals(executor.class_obj, guider, options),

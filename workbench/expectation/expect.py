@@ -45,7 +45,7 @@ REUSED = Range(0.08, 0.23, 0.62)
 says less of the next one."""
 
 ELSEWHERE = 2.0
-"""So many times wider on other networks: a guess, as none was there that draws pictures."""
+"""So many times wider with flow matching, where pictures differ more in how far they move."""
 
 PROBED, KEPT = Range(0.3, 1.5, 7.5), Range(0.25, 1.0, 3.75)
 """How far a picture moves for each unit of a prediction's error; the second where it is of what is kept from steps."""
@@ -185,7 +185,7 @@ def prior(steps: int | None, solver: str | None, limit: float) -> Range:
 
 
 def _reused(sampling: Sampling) -> Range:
-    wider = 1.0 if sampling.unet else ELSEWHERE
+    wider = ELSEWHERE if sampling.flow else 1.0
     return Range(REUSED.low / wider, REUSED.likely, REUSED.high * wider)
 
 

@@ -29,7 +29,7 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
     rule = policy.rule_for(
         sampling.levels,
         sampling.solver,
-        sampling.unet,
+        sampling.flow,
         sampling.refusals,
         sampling.negative_needed,
         sampling.sketch.split,

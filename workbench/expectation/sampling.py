@@ -91,7 +91,7 @@ class Sampling:
         wire: the name that was given to its MODEL.
         solver: ComfyUI's name of it; ``levels`` are its noise levels, the last one included.
         guidance: scale of plain guidance; None where other code looks at the passes.
-        unet: whether the network is a UNet.
+        flow: whether the network was trained by flow matching.
         shape: of the latent, ``[batch, channels, ...]``; packed if it has several streams.
         sketch: what makes its sketches, and splits them into the parts that are judged one by one.
         refusals: why Reuse Steps would leave the run alone; ``negative_needed``: why it computes all negative passes.
@@ -107,7 +107,7 @@ class Sampling:
     solver: str
     levels: list[float]
     guidance: float | None
-    unet: bool
+    flow: bool
     shape: tuple[int, ...]
     sketch: Sketch
     refusals: list[str] = field(default_factory=list)

@@ -128,6 +128,13 @@ def is_unet(patcher: ModelPatcher) -> bool:
     return isinstance(patcher.model.diffusion_model, UNetModel)
 
 
+def is_flow(patcher: ModelPatcher) -> bool:
+    """Return whether the model was trained by flow matching: noise takes the place of the picture in its latents."""
+    from comfy.model_sampling import CONST
+
+    return isinstance(patcher.get_model_object("model_sampling"), CONST)
+
+
 def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
     """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
     manual: torch.dtype | None = getattr(patcher.model, "manual_cast_dtype", None)

@@ -24,7 +24,7 @@ from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
 from .evaluations import taking_part
 from .latent_parts import shapes_in, split_for
-from .model import is_unet, require_model, stack_of
+from .model import is_flow, require_model, stack_of
 from .protocols import Executor, ModelPatcher, Options
 from .schedule import Scheduled, noise_level
 from .stack import RUN, ModelCall
@@ -146,7 +146,7 @@ class ComfyStepReuse(Scheduled):
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
         model, why = guider.model_patcher, refusals(sampler, guider, options)
-        return self.policy.rule_for(levels, sampler_name(sampler), is_unet(model), why, negative_needed(model), split)
+        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, negative_needed(model), split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
         """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""

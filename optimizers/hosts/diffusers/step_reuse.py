@@ -24,12 +24,11 @@ from .host import Host, PipelineTechnique
 from .network_calls import PipelineCall, Text, positive_half, text_of
 from .patches import Patches
 from .position import PipelinePosition
-from .prediction import noise_levels
+from .prediction import FLOW, noise_levels
 from .settings import ReuseSteps
 from .solvers import solver_of
 from .step_hook import step_hook_of
 from .step_reuse_run import PipelineRun, frames_of
-from .unet import is_unet
 
 
 class PipelineStepReuse(PipelineTechnique):
@@ -148,7 +147,7 @@ class PipelineStepReuse(PipelineTechnique):
         rule = self.policy.rule_for(
             levels.steps(index, end),
             solver_of(scheduler),
-            is_unet(host.component.part),
+            levels.kind == FLOW,
             negative_needed="without it, Compile would need one more graph" if compiled else "",
             split=lambda latent: frames_of(latent, host.component.part.config.get("out_channels"), self._frames),
         )

@@ -31,6 +31,7 @@ class WebUIModel:
         owner, name: object and attribute of the function that computes passes from ``(x, sigma, **conditions)``.
         dtype: in which the network computes.
         gives_noise: whether passes are predictions of noise, as for samplers that count in timesteps, or of pictures.
+        flow: whether the network was trained by flow matching.
     """
 
     def __init__(self, model: Any, denoiser: Denoiser, timesteps: bool) -> None:
@@ -38,6 +39,7 @@ class WebUIModel:
         self.owner, self.name = denoiser.inner_model, "forward"
         self.gives_noise = timesteps
         self.dtype = self._dtype()
+        self.flow = _is_flow(model.model)
 
     def _dtype(self) -> torch.dtype:
         if torch.is_autocast_enabled():
@@ -83,6 +85,7 @@ class ForgeModel(WebUIModel):
         self.network = self.unet.model.diffusion_model
         self.owner, self.name = self.unet.model, "apply_model"
         self.gives_noise = False
+        self.flow = _is_flow(self.unet.model)
         self.dtype = getattr(self.unet.model, "computation_dtype", None) or self._dtype()
 
     def halves(self, rows: int, images: int, options: Kwargs) -> Halves | None:
@@ -128,6 +131,14 @@ class ForgeModel(WebUIModel):
             return None if forecast(x) else compute(x, *args, **options)
 
         shadows.put(control, "get_control", get_control)
+
+
+def _is_flow(model: Any) -> bool:
+    predictor = getattr(model, "predictor", None)  # of Forge; the others have classes by ComfyUI's names
+    if predictor is not None:
+        return getattr(predictor, "prediction_type", "") == "const"
+    sampling = type(getattr(model, "model_sampling", None))
+    return any(kind.__name__ in ("CONST", "ModelSamplingDiscreteFlow") for kind in sampling.__mro__)
 
 
 def model_of(model: Any, denoiser: Denoiser, timesteps: bool) -> WebUIModel:

@@ -22,7 +22,6 @@ from .models import Halves, WebUIModel
 from .protocols import Denoiser, Processing
 from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
 from .technique import Compute, Sampling, WebUITechnique
-from .unet import is_unet
 
 UNASKED = "the sampler asked for no evaluation"
 OTHER_WORDS = ("cache", "spectrum")
@@ -160,7 +159,7 @@ class WebUIStepReuse(WebUITechnique):
         refusals = list(_refusals(model, solver))
         if len(levels) < 2 and solver.function not in OWN_LOOPS:
             refusals.append(f"the noise levels of the sampler {solver.function} are not known")
-        rule = self.policy.rule_for(levels, solver.name, is_unet(model.network), refusals)
+        rule = self.policy.rule_for(levels, solver.name, model.flow, refusals)
         if rule is not None:
             self._run = WebUIReuseRun(rule, self._sampling.p, model, timesteps)
 
