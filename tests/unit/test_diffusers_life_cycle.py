@@ -16,6 +16,7 @@ from paceline import (
     FuseQKV,
     Precision,
     QuantizeInt8,
+    ReuseSteps,
     ScheduleOnCPU,
     TokenMerging,
     optimize,
@@ -135,6 +136,17 @@ def test_a_model_on_its_own() -> None:
         assert torch.equal(picture(pipeline), on_its_own)
 
 
+def test_a_model_on_its_own_keeps_what_its_pipeline_has_given_it() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, ReuseSteps(), components=["unet"])
+    with pytest.raises(BackendUnavailable, match="xformers"):
+        optimize(pipeline.pipe.unet, Attention("xformers"))
+    optimize(pipeline.pipe.unet, FuseQKV())
+    assert titles(pipeline.pipe) == ["Fuse QKV", "Reuse Steps"]
+    picture(pipeline, steps=8)
+    assert "evaluations: 9, computed: " in str(report(pipeline.pipe))  # of PNDM
+
+
 @pytest.mark.parametrize("kind", often([INT8, FuseQKV()], [INT8, FuseQKV(), FEWER, MERGED]), ids=repr)
 def test_moved_to_another_dtype_and_back(kind: Any) -> None:
     pipeline, plain = small("sdxl"), small("sdxl")
@@ -172,6 +184,14 @@ def test_precision_of_the_vae_alone(name: str) -> None:
     assert torch.equal(picture(pipeline), baseline(name))
 
 
+def test_precision_of_a_vae_that_its_pipeline_converts() -> None:
+    pipeline = small("sdxl")
+    pipeline.pipe.vae.register_to_config(force_upcast=True)
+    with optimize(pipeline.pipe, Precision("fp16")), pytest.warns(FutureWarning, match="upcast_vae"):
+        assert distance(picture(pipeline), baseline("sdxl")) <= 0.1
+    assert torch.equal(picture(pipeline), baseline("sdxl"))
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
     pipeline = small("sd15")
     optimize(pipeline.pipe, FuseQKV(), FEWER, INT8)
@@ -205,6 +225,19 @@ def test_weights_loaded_afterwards_are_used() -> None:
     assert distance(picture(pipeline), picture(plain)) <= 0.08
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), picture(plain))
+
+
+def test_what_torch_has_wrapped_since_is_restored() -> None:
+    pipeline = small("sd15")
+    before = state_of(pipeline.pipe)
+    optimize(pipeline.pipe, FuseQKV())
+    unet = pipeline.pipe.unet
+    pipeline.pipe.unet = torch.compile(unet, backend="eager")
+    assert titles(pipeline.pipe) == ["Fuse QKV"]
+    restore(pipeline.pipe)
+    pipeline.pipe.unet = unet
+    del unet._is_torch_compile  # torch's own mark
+    assert not differences(before, state_of(pipeline.pipe))
 
 
 def test_a_part_of_the_steps() -> None:
@@ -242,35 +275,6 @@ def test_batches_and_sizes_change_between_calls() -> None:
     for prompts, size in ((["a"], 64), (["a", "b"], 64), (["a"], 96), (["a"], 64)):
         options = {"prompts": prompts, "size": size}
         assert distance(picture(pipeline, **options), picture(plain, **options)) <= 2e-5
-
-
-def test_accelerate_offloads_below_ours() -> None:
-    from accelerate.hooks import AlignDevicesHook, add_hook_to_module, remove_hook_from_module
-
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, FuseQKV(), FEWER)
-    expected = picture(pipeline)
-    add_hook_to_module(pipeline.pipe.unet, AlignDevicesHook("cpu", io_same_device=True))
-    assert torch.equal(picture(pipeline), expected)
-    restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), baseline("sd15"))
-    optimize(pipeline.pipe, FuseQKV(), FEWER)
-    assert torch.equal(picture(pipeline), expected)
-    remove_hook_from_module(pipeline.pipe.unet)
-    assert torch.equal(picture(pipeline), expected)
-
-
-def test_weights_that_are_away_are_not_quantised() -> None:
-    from accelerate import cpu_offload
-
-    pipeline = small("sd15")
-    cpu_offload(pipeline.pipe.unet, torch.device("cpu"))
-    with pytest.raises(UnsupportedModel, match="not on a device between its calls"):
-        optimize(pipeline.pipe, INT8)
-    assert not report(pipeline.pipe).lines
-    # A backend is tried out where the model computes, not where its weights wait.
-    optimize(pipeline.pipe, Attention("sub_quadratic"), FEWER, components=["unet"])
-    assert set(titles(pipeline.pipe)) == {"Set Attention Processor", "Apply ToMe"}
 
 
 def test_precision_is_the_setting_of_the_node() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, restore
+from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize, restore
 from peft import LoraConfig
 from random_pipelines import baseline, distance, picture, small
 
@@ -70,3 +70,16 @@ def test_merged_into_the_weights_and_taken_out(kind: str) -> None:
     pipeline.pipe.unet.disable_adapters()
     assert distance(picture(pipeline), baseline("sd15")) <= max(tolerance, 1e-4)
     restore(pipeline.pipe)
+
+
+def test_merged_into_weights_of_another_precision_it_stays_when_that_comes_off() -> None:
+    expected = plain_with_lora()
+    pipeline = small("sd15")
+    add_lora(pipeline.pipe)
+    optimize(pipeline.pipe, Precision("bf16"))
+    pipeline.pipe.unet.fuse_lora()
+    restore(pipeline.pipe)
+    assert distance(picture(pipeline), expected) <= 0.02
+    pipeline.pipe.unet.unfuse_lora()
+    pipeline.pipe.unet.disable_adapters()
+    assert distance(picture(pipeline), baseline("sd15")) <= 0.02

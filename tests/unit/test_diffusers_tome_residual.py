@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from cases import often
+from diffusers import EulerDiscreteScheduler
 from diffusers_host.pipelines import NamedPipeline
 from paceline import Compile, ReuseSteps, TokenMerging, optimize, report, restore
 from paceline.optimizers.hosts.diffusers.host import host_of
@@ -91,6 +92,18 @@ def test_other_prompts_are_measured_anew() -> None:
         picture(pipeline, steps=STEPS, **more)
         found.append(residuals(pipeline).counts.full)
     assert found == [3, 4]
+
+
+def test_of_another_pipeline_with_a_schedule_of_its_own_nothing_is_kept() -> None:
+    pipeline, other = small("sd15"), small("sd15")
+    other.pipe.register_modules(unet=pipeline.denoiser)
+    for one in (pipeline, other):
+        one.pipe.register_modules(scheduler=EulerDiscreteScheduler())  # which counts its steps, as most do
+    optimize(pipeline.pipe, TokenMerging(**FEWER))
+    picture(other, steps=STEPS)
+    picture(other, steps=STEPS)
+    assert "it is not known here where a step begins and ends" in said(pipeline)
+    assert residuals(pipeline).counts.full == 1  # the first call cannot be told from one of ours
 
 
 def test_two_passes_in_two_calls_each_have_their_own() -> None:

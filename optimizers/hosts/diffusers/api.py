@@ -15,7 +15,7 @@ from ...token_merging import TokenMergingSettings
 from .attention import Attention, ComponentAttention
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import ComponentTarget, PipelineTechnique, host_of
+from .host import Host, PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ComponentQKVFusion
 from .quantization.technique import ComponentQuantization
@@ -23,6 +23,7 @@ from .schedule_on_cpu import PipelineScheduleOnCPU
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
 from .step_reuse import PipelineStepReuse
 from .step_reuse_controlnet import step_reuse_for
+from .target import ComponentTarget
 from .token_merging import token_merging_for
 from .token_merging.denoiser import PipelineTokenMerging
 
@@ -112,20 +113,19 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     chosen = choose(parts, components)
     plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for value in plan], chosen)
-    done: list[tuple[ComponentTarget, bool, tuple[PipelineTechnique, ...]]] = []
+    done: list[tuple[ComponentTarget, Host | None]] = []
     try:
         for part, plan in plans:
             if not plan:
                 continue
             optional = components is None and len(parts) > 1 and part.role != DENOISER
-            target, host = ComponentTarget(part, pipe, optional), host_of(part.part)
-            before = target.techniques
+            target, before = ComponentTarget(part, pipe, optional), host_of(part.part)
             attach(target, *(_maker(value)[2](value, part) for value in plan))
-            done.append((target, host is not None and host.optional, before))
-        _require_use(settings, [item.settings for target, _, _ in done for item in target.techniques], chosen)
+            done.append((target, before))
+        _require_use(settings, [item.settings for target, _ in done for item in target.techniques], chosen)
     except BaseException:
-        for target, optional, before in reversed(done):
-            ComponentTarget(target.component, pipe, optional).with_techniques(before)
+        for target, before in reversed(done):
+            target.put_back(before)
         raise
     return Report(pipe)
 

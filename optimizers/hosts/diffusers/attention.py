@@ -82,7 +82,7 @@ class ComponentAttention(PipelineTechnique):
             )
         sizes = sorted({head_size(layer) for _, layer in layers})
         timings = file_at_home("attention_timings.json")
-        dtype = next(part.parameters()).dtype
+        dtype = getattr(part, "dtype", None) or next(part.parameters()).dtype
         self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes, timings)
         backend = policy.backend.name
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.

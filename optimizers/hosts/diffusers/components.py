@@ -47,12 +47,10 @@ def components_of(target: object) -> tuple[Component, ...]:
 
 def device_of(part: torch.nn.Module) -> torch.device:
     """Return where a model computes: also where accelerate brings its weights there for each call only."""
-    device = next(part.parameters()).device
-    if device.type != "meta":
-        return device
     hooks = (getattr(module, "_hf_hook", None) for module in part.modules())
     found = (getattr(hook, "execution_device", None) for hook in hooks)
-    return next((torch.device(place) for place in found if place is not None), device)
+    brought = next((torch.device(place) for place in found if place is not None), None)
+    return next(part.parameters()).device if brought is None else brought
 
 
 def choose(components: tuple[Component, ...], names: Iterable[str] | None) -> tuple[Component, ...]:

@@ -22,7 +22,7 @@ from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
-from .components import CONTROLNET, DENOISER, Component
+from .components import CONTROLNET, DENOISER, VAE, Component
 from .patches import Patches, current
 
 HOST = "_paceline_host"
@@ -177,6 +177,7 @@ class Host:
                 return plain(*args, **kwargs)
             self.running = True
             try:
+                self._bring_weights()
                 self.begin_run()
                 result = self.techniques[-1].call(self, self._compute, args, kwargs)
             except BaseException:
@@ -189,6 +190,12 @@ class Host:
             return result
 
         return run
+
+    def _bring_weights(self) -> None:
+        """Let accelerate move the weights of a VAE now: around ``decode`` it does so inside of ours, not outside."""
+        hook = getattr(self.component.part, "_hf_hook", None)
+        if self.component.role == VAE and hook is not None:
+            hook.pre_forward(self.component.part)
 
     def begin_run(self) -> None:
         """Begin a run, unless the schedule is that of the run that goes on.
@@ -247,36 +254,13 @@ class Host:
         return result
 
 
-class ComponentTarget:
-    """A component that techniques are attached to, in place. A part that stands alone is its own ``pipeline``."""
-
-    def __init__(self, component: Component, pipeline: object, optional: bool = False) -> None:
-        self.component, self.pipeline, self.optional = component, pipeline, optional
-
-    @property
-    def techniques(self) -> tuple[PipelineTechnique, ...]:
-        host = host_of(self.component.part)
-        return () if host is None else host.techniques
-
-    def with_techniques(self, techniques: tuple[PipelineTechnique, ...]) -> object:
-        """Put exactly these techniques on the component; after an error it has the same as before."""
-        before = host_of(self.component.part)
-        if before is not None:
-            before.detach()
-        if techniques:
-            try:
-                self._host(techniques, self.optional).attach()
-            except BaseException:
-                if before is not None:
-                    self._host(before.techniques, before.optional).attach()
-                raise
-        return self.component.part
-
-    def _host(self, techniques: Iterable[PipelineTechnique], optional: bool) -> Host:
-        return Host(self.component, self.pipeline, [type(item)(item.settings) for item in techniques], optional)
-
-
 def host_of(part: object) -> Host | None:
-    """Return the host of a part of a pipeline; None if it has none, or is a copy, from which nothing can be undone."""
-    host: Host | None = part.__dict__.get(HOST)
-    return host if host is not None and host.component.part is part else None
+    """Return the host of a part of a pipeline; None if it has none, or is a copy, from which nothing can be undone.
+
+    What torch.compile has wrapped since is looked through.
+    """
+    for one in (part, getattr(part, "_orig_mod", None)):
+        host: Host | None = getattr(one, "__dict__", {}).get(HOST)
+        if host is not None and host.component.part is one:
+            return host
+    return None

@@ -18,6 +18,11 @@ class PipelinePosition:
         self._timesteps: torch.Tensor | None = None
         self._values: list[float] = []
 
+    @property
+    def timestep(self) -> object:
+        """What the denoiser was called with."""
+        return self._timestep
+
     def moved_to(self, pipeline: object, timestep: object) -> None:
         """Go to a call of the denoiser."""
         self._timestep = timestep
@@ -69,6 +74,13 @@ class PipelinePosition:
         config: Any = getattr(self._scheduler, "config", {})
         return float(config.get("num_train_timesteps", 1000))
 
+    def is_at(self, timestep: object) -> bool:
+        """Return whether the call is for this timestep; waits for the device where the two were made apart."""
+        here = self._timestep
+        if here is timestep or (isinstance(here, torch.Tensor) and _is_same_place(here, timestep)):
+            return True
+        return None not in (here, timestep) and _number(here) == _number(timestep)
+
     def schedule(self) -> list[float]:
         """Return the scheduler's timesteps; none without a scheduler. Read once for each run, which waits for them."""
         if not self._values and self._timesteps is not None:
@@ -79,6 +91,13 @@ class PipelinePosition:
 def _number(timestep: Any) -> float:
     """Return a timestep's value, which waits for the device."""
     return float(timestep.flatten()[0] if isinstance(timestep, torch.Tensor) else timestep)
+
+
+def _is_same_place(one: torch.Tensor, other: object) -> bool:
+    """Return whether two tensors begin at the same place of one memory. Nothing is read."""
+    if not isinstance(other, torch.Tensor) or one.storage_offset() != other.storage_offset():
+        return False
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:

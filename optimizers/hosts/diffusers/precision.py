@@ -37,6 +37,11 @@ class ComponentPrecision(PipelineTechnique):
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
         device = device_of(component.part)
+        if any(_is_cast(module) for module in component.part.modules()):
+            raise UnsupportedModel(
+                f"Model Precision: diffusers casts the layers of this {component.class_name} in each call.",
+                "Leave Precision out for it, or enable_layerwise_casting: its compute_dtype says what they compute in.",
+            )
         try:
             dtype = choose_dtype(settings, component.class_name, device, _suitable(device))
         except BackendUnavailable as error:
@@ -52,17 +57,22 @@ class ComponentPrecision(PipelineTechnique):
             tensor.data = original.to(dtype)
             kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
             patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
-        self._convert_calls(host, patches, dtype)
+        self._convert_calls(host, patches, next((tensor for tensor, stays in weights if not stays), None))
         if settings.channels_last:
             to_channels_last(component.part, patches)
 
-    def _convert_calls(self, host: Host, patches: Patches, dtype: torch.dtype) -> None:
-        """Let the component take tensors of other dtypes: pipelines expect the same one of all their parts."""
+    def _convert_calls(self, host: Host, patches: Patches, weight: torch.Tensor | None) -> None:
+        """Let the component take tensors of other dtypes: pipelines expect the same one of all their parts.
+
+        The dtype is that of ``weight`` in each call: pipelines of SDXL convert their VAE to float32 and back.
+        """
+        if weight is None:
+            return
         part, inner = host.component.part, host.inner
 
         @functools.wraps(inner)
         def converted(*args: Any, **kwargs: Any) -> Any:
-            return _back(inner(*_as(args, dtype), **_as(kwargs, dtype)), _dtype_of(args, kwargs))
+            return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), _dtype_of(args, kwargs))
 
         host.inner = converted
         if host.component.role == VAE:  # it has a second entry
@@ -70,13 +80,19 @@ class ComponentPrecision(PipelineTechnique):
 
             @functools.wraps(encode)
             def encoded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-                return encode(_as(x, dtype), *args, **kwargs)
+                return encode(_as(x, weight.dtype), *args, **kwargs)
 
             patches.shadow(part, "encode", encoded)
 
     def around(self) -> AbstractContextManager[None]:
         self.activity.use("call")
         return arithmetic(self.settings)
+
+
+def _is_cast(module: torch.nn.Module) -> bool:
+    """Return whether diffusers keeps the weights of a layer in another dtype than it computes in."""
+    hooks = getattr(module, "_diffusers_hook", None)
+    return hooks is not None and hooks.get_hook("layerwise_casting") is not None
 
 
 def _suitable(device: torch.device) -> torch.dtype:
@@ -120,9 +136,14 @@ def _back(result: Any, dtype: torch.dtype | None) -> Any:
 
 
 def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:
-    """Give ``tensor`` its values back, where it is now; in a dtype that somebody chose since, if so."""
+    """Give ``tensor`` its values back, where it is now; in a dtype that somebody chose since, if so.
+
+    Values that were changed since, as by a LoRA that was merged, stay what they are.
+    """
     wanted = original.dtype if tensor.dtype == dtype else tensor.dtype
-    tensor.data = original.to(device=tensor.device, dtype=wanted)
+    rounded = original.to(dtype).to(device=tensor.device, dtype=tensor.dtype)
+    is_same = tensor.device.type == "meta" or torch.equal(rounded, tensor.data)
+    tensor.data = (original if is_same else tensor.data).to(device=tensor.device, dtype=wanted)
 
 
 def _weights(module: Any) -> Iterator[tuple[torch.Tensor, bool]]:

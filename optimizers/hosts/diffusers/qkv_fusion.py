@@ -82,6 +82,8 @@ class LinearProjections(FusedProjections):
             reason = f"its projections are {type(layer).__name__}, not plain linear layers"
         elif weight is None or weight.device.type == "meta":
             reason = "its weights are not on a device (sequential offloading)"
+        elif hasattr(layer, "_diffusers_hook"):
+            reason = "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
         return (reason,)
 
 

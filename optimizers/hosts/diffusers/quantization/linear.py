@@ -74,9 +74,14 @@ class Int8Product:
             return
 
         def forward(tokens: Tensor, *args: object, **options: object) -> Tensor:
-            return self.compute(0, 1, tokens)
+            # Others that have wrapped this function, as diffusers' hooks do, call it also after it was taken off.
+            return self.compute(0, 1, tokens) if self._weights else Linear.forward(self.layers[0], tokens)
 
+        patches.on_undo(self._forget)
         patches.shadow(self.layers[0], "forward", functools.wraps(Linear.forward)(forward))
+
+    def _forget(self) -> None:
+        self._weights = {}
 
     def quantize(self) -> None:
         with torch.no_grad(), torch.inference_mode(False):

@@ -23,7 +23,7 @@ from ....quantization.layer_times import Timings
 from ....quantization.layers import LayerChoices, protected_because
 from ....quantization.policy import QuantizationPolicy, choose_layers
 from ....quantization.settings import QuantizationSettings
-from ..components import DENOISER
+from ..components import DENOISER, device_of
 from ..host import Host, PipelineTechnique
 from ..patches import Patches
 from ..qkv_fusion import ComponentQKVFusion
@@ -57,7 +57,7 @@ class ComponentQuantization(PipelineTechnique):
                 "offloading).",
                 "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
             )
-        choices = self._choose(products, next(host.component.part.parameters()).dtype)
+        choices = self._choose(products, host.component.part)
         self.policy = QuantizationPolicy(self.settings, choices, unit="products", shrinks=False)
         self.policy.require_gain(name)
         for product in products:
@@ -97,9 +97,9 @@ class ComponentQuantization(PipelineTechnique):
     def _count(self, name: str) -> None:
         self.activity.use(name)
 
-    def _choose(self, products: list[Int8Product], dtype: torch.dtype) -> LayerChoices:
+    def _choose(self, products: list[Int8Product], part: Module) -> LayerChoices:
         settings = replace(self.settings, rotation="off") if self._torchao else self.settings  # torchao knows none
-        device = products[0].layers[0].weight.device if products else torch.device("cpu")
+        device, dtype = device_of(part), next(part.parameters()).dtype
         timings = Timings(device, dtype, Path.home() / ".cache" / "paceline" / "int8_timings.json")
         layers = [(product.layer, product.weight) for product in products]
         choices = choose_layers(layers, settings, timings, {}, device)

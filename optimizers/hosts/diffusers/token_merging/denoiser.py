@@ -39,7 +39,9 @@ class PipelineEvaluations:
         self._over = over
         self._levels: list[float] = []
         self._steps: list[float] = []
-        self._place, self._last, self._calls = -1, 0, 0
+        self._place, self._last, self._calls, self._most = -1, 0, 0, 0
+        self._timestep: object = None
+        self._elsewhere = False
         self._given: list[tuple[weakref.ref[Tensor] | None, int | None, bool]] = []
         self._taking_part = 0
 
@@ -52,9 +54,11 @@ class PipelineEvaluations:
             return None, ()
         if place < self._place or not self._levels:
             self._begin(host.pipeline, place)
+        if not host.again and self._goes_on_elsewhere(position, place):
+            return None, ()
         if not host.again:
             self._calls = self._calls + 1 if place == self._place else 0
-        self._place = place
+        self._place, self._most = place, max(self._most, self._calls)
         self._look_at(text_of(args, kwargs).tensor)
         tensors = [*args, *kwargs.values()]
         shapes = tuple(value.shape for value in tensors if isinstance(value, Tensor))
@@ -62,6 +66,18 @@ class PipelineEvaluations:
         sigma = self._steps[min(place, len(self._steps) - 1)]
         evaluation = Evaluation(self._levels, place, sigma, self._taking_part, last=place >= self._last)
         return evaluation, (self._calls, shapes, given)
+
+    def _goes_on_elsewhere(self, position: PipelinePosition, place: int) -> bool:
+        """Return whether the steps are those of another pipeline, with a scheduler of its own: ours stands still.
+
+        Asked of more calls at one place than any place had before, as looking at timesteps may wait for the device.
+        """
+        before, self._timestep = self._timestep, position.timestep
+        if place != self._place:
+            self._elsewhere = False
+        elif self._calls >= self._most:
+            self._elsewhere = self._elsewhere or not position.is_at(before)
+        return self._elsewhere
 
     def _begin(self, pipeline: Any, place: int) -> None:
         # Image to image begins in the middle of the schedule, and a base model may leave the end to a refiner.
