@@ -286,3 +286,51 @@ def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attentio
     monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", attention.attention_pytorch, raising=False)
     assert not any(SLOT in options for options in studio.options_seen(model, steps=1))
     assert "ComfyUI's own attention is kitchen already, so nothing was changed" in studio.report(model)
+
+
+FEED_FORWARD = """
+class FeedForward(Sequential):
+    def forward(self, x):
+        return comfy.ops.linear_input_act(self[2], self[0](x), "gelu_tanh")
+"""
+"""Wan's since 0.33; LTX, MiniMax H3 and Qwen-Image 2.1 have the like."""
+
+
+def test_int8_layers_are_asked_where_comfyui_computes_them_together_with_the_activation(studio, monkeypatch):
+    """It would compute weight-only layers in int8 too, by a dispatch that torch.compile cannot trace."""
+    import comfy.ops
+    from paceline.optimizers.quantization.kernels import Kitchen
+
+    together = []
+
+    def linear_input_act(linear, x, input_act):
+        together.append(linear)
+        return linear(comfy.ops.INPUT_ACT_EAGER[input_act](x))
+
+    def drawn(model):
+        together.clear()
+        text = conditioning("wan")
+        return in_process.sample(model, text, text, latent("wan"), steps=1, cfg=1.0)
+
+    names = {"comfy": comfy, "Sequential": torch.nn.Sequential}
+    exec(FEED_FORWARD, names)
+    gelu = torch.nn.GELU(approximate="tanh")
+    monkeypatch.setattr(comfy.ops, "linear_input_act", linear_input_act, raising=False)
+    monkeypatch.setattr(comfy.ops, "INPUT_ACT_EAGER", {"gelu_tanh": gelu}, raising=False)
+    for mode in ("weight_only", "int8"):
+        settings, model = {"mode": mode, "include": "ffn"}, build("wan")
+        expected = drawn(studio.run("PacelineQuantizeInt8", model=model, **settings))
+        blocks = model.model.diffusion_model.blocks
+        for block in blocks:
+            block.ffn.__class__ = names["FeedForward"]
+        converted = studio.run("PacelineQuantizeInt8", model=model, **settings)
+        assert torch.equal(drawn(converted), expected) and not together
+        drawn(model)
+        assert len(together) == len(blocks)
+    kernel = converted.get_attachment("paceline").find("int8").policy.kernel
+    kernel.kernel = Kitchen()  # it is the same dispatch, quicker in one step
+    drawn(converted)
+    assert len(together) == len(blocks)
+    with torch.compiler.set_stance("force_eager"):
+        drawn(studio.run("PacelineCompileUNet", model=converted, backend="eager"))
+    assert not together

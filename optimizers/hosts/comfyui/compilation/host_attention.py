@@ -17,6 +17,7 @@ from torch.nn import Module
 
 from .....core.shadow import Shadows
 from ..attention_chain import Attend, Layer, add_layer
+from ..other_names import names_in, with_names
 from ..protocols import Options
 
 _OPERATORS = (
@@ -137,12 +138,7 @@ def _with_attention(network: Module) -> Iterator[Module]:
 
 def _names_attention(module: Module) -> bool:
     forwards = [vars(kind).get("forward") for kind in type(module).__mro__]
-    return _FUNCTION in vars(module) or any(_FUNCTION in _names_in(forward) for forward in forwards)
-
-
-def _names_in(function: object) -> tuple[str, ...]:
-    code = getattr(function, "__code__", None)
-    return () if code is None else code.co_names
+    return _FUNCTION in vars(module) or any(_FUNCTION in names_in(forward) for forward in forwards)
 
 
 def in_options(options: Options) -> None:
@@ -160,7 +156,7 @@ def in_layers(network: Module, shadows: Shadows) -> None:
         return
     for module in _with_attention(network):
         forward = type(module).forward
-        if _FUNCTION in _names_in(forward) and forward.__globals__.get(_FUNCTION) is chosen:
+        if _FUNCTION in names_in(forward) and forward.__globals__.get(_FUNCTION) is chosen:
             shadows.put(module, "forward", MethodType(_calling_operator(forward, chosen), module))
 
 
@@ -168,15 +164,11 @@ def in_layers(network: Module, shadows: Shadows) -> None:
 def _calling_operator(forward: FunctionType, chosen: Attend) -> FunctionType:
     """Return a copy of ``forward`` to which ComfyUI's attention is the operator.
 
-    Without its module's name, as torch would look there for the function. The operator gets the function inside of
-    ComfyUI's wrapper, as overrides do: torch 2.15 reads another name of a wrapper than Python does.
+    The operator gets the function inside of ComfyUI's wrapper, as overrides do: torch 2.15 reads another name of a
+    wrapper than Python does.
     """
     operator = partial(_as_operator, chosen.__wrapped__)  # type: ignore[attr-defined]
-    known = {name: operator if value is chosen else value for name, value in forward.__globals__.items()}
-    del known["__name__"]
-    copy = FunctionType(forward.__code__, known, forward.__name__, forward.__defaults__, forward.__closure__)
-    copy.__kwdefaults__ = forward.__kwdefaults__
-    return copy
+    return with_names(forward, {name: operator for name, value in forward.__globals__.items() if value is chosen})
 
 
 def in_modules(network: Module, shadows: Shadows) -> None:

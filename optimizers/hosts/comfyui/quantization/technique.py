@@ -11,6 +11,8 @@ from torch.nn import Linear, Module
 
 from .....core.activity import Activity
 from .....core.errors import BackendUnavailable, UnsupportedModel
+from .....core.shadow import Shadows
+from .....core.technique import COMPILATION, find
 from ....quantization.kernels import SafeKernel
 from ....quantization.layer_times import Timings
 from ....quantization.layers import LayerChoice, LayerChoices
@@ -22,6 +24,7 @@ from ..protocols import Conditioning, ModelPatcher
 from ..stack import ModelCall
 from ..weight_clone import WeightPlan
 from ..weight_swap import WeightTechnique, original, unload
+from .input_act import Together, modules_together
 from .layers import linear_layers, observe
 from .linear import QuantizedLayer, both_layers, existing_weight, int8_layers, is_int8, quantized_linear
 
@@ -37,6 +40,7 @@ class Int8Quantization(WeightTechnique):
     def __init__(self, policy: QuantizationPolicy) -> None:
         super().__init__(policy)
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
+        self._together: WeakKeyDictionary[Module, tuple[Together, ...]] = WeakKeyDictionary()
 
     def plan(self, plan: WeightPlan) -> None:
         plan.config.quant_config = {"mixed_ops": True}
@@ -56,10 +60,16 @@ class Int8Quantization(WeightTechnique):
         layers = self._layers.get(network)
         if layers is None:  # walking through all modules takes milliseconds
             layers = self._layers[network] = int8_layers(network)
+            self._together[network] = tuple(modules_together(network))
         patched = sum(bool(module.weight_function) for module in layers)
         activity.used["layers"] = activity.used.get("layers", 0) + len(layers) - patched
         if patched:
             activity.fallbacks[_OFFLOADED] = activity.fallbacks.get(_OFFLOADED, 0) + patched
+        compiled = find(call.techniques, COMPILATION) is not None
+        shadows = call.cleanup.enter_context(Shadows())
+        for module, asking, quicker in self._together[network]:
+            if compiled or not quicker:
+                shadows.put(module, "forward", asking)
         if self.policy.kernel is not None:
             self.policy.kernel.activity = activity
             call.cleanup.callback(_count_failed, self.policy.kernel, activity)
