@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import Linear, Module
 from .....core.activity import Summary
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
+from .....core.kernel_times import file_at_home
 from .....core.technique import QKV_FUSION
 from ....families import find_family
 from ....quantization.kernels import kernel_named
@@ -100,7 +100,7 @@ class ComponentQuantization(PipelineTechnique):
     def _choose(self, products: list[Int8Product], part: Module) -> LayerChoices:
         settings = replace(self.settings, rotation="off") if self._torchao else self.settings  # torchao knows none
         device, dtype = device_of(part), next(part.parameters()).dtype
-        timings = Timings(device, dtype, Path.home() / ".cache" / "paceline" / "int8_timings.json")
+        timings = Timings(device, dtype, file_at_home("int8_timings.json"))
         layers = [(product.layer, product.weight) for product in products]
         choices = choose_layers(layers, settings, timings, {}, device)
         if not self._torchao:
