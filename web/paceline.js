@@ -12,7 +12,7 @@ import { convertMenuItems, loadConversions } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
-import { addGridForm } from "./js/grid_form.js";
+import { addGridForm, renewGridForms } from "./js/grid_form.js";
 import { rememberSettings } from "./js/grid_settings.js";
 import { switchIgnored } from "./js/ignored.js";
 import { keepOutcomes } from "./js/outcomes.js";
@@ -61,7 +61,10 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
-    languageChanges.addEventListener("change", () => timeline.changed());
+    languageChanges.addEventListener("change", () => {
+      renewGridForms();
+      timeline.changed();
+    });
     void lookForRun();
   },
   getNodeMenuItems(node) {

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { api, app, happens, open } from "./comfyui.mjs";
-import { addGridForm } from "../../web/js/grid_form.js";
+import { api, app, happens, open, speak, until } from "./comfyui.mjs";
+import { addGridForm, renewGridForms } from "../../web/js/grid_form.js";
 import { rememberSettings, settingOf } from "../../web/js/grid_settings.js";
 import { countCells, readRows, spread, writeRows } from "../../web/js/grid_text.js";
 import { describe } from "../../web/js/speed_history.js";
@@ -121,6 +121,46 @@ test("the time is foretold where a KSampler drew the same before", async () => {
   const shown = new Promise((next) => new MutationObserver(next).observe(form, { childList: true, subtree: true, characterData: true }));
   await shown;
   assert.equal(total(), "2 cells · about 4 min"); // each 2 steps in 2 runs and a warm-up, of both sides
+});
+
+test("an expected time is of what is sampled now, and of no size in the grid", async () => {
+  const model = (ckpt_name) => ({ class_type: "CheckpointLoaderSimple", inputs: { ckpt_name } });
+  const shared = { model: ["1", 0], cfg: 2 };
+  const drawn = { 1: model("a"), 4: { class_type: "KSampler", inputs: shared } };
+  api.settings["Paceline.Speeds"] = { [describe(drawn, "4").key]: [10] };
+  let opened = "a";
+  app.graphToPrompt = async () => ({ output: { 1: model(opened), 7: { class_type: "PacelineBenchmarkSweep", inputs: shared } } });
+  const { node, form, total } = sweep("Apply ToMe.preset: quality, fast");
+  await until(() => total() === "2 cells · about 4 min", total);
+  const unknown = "2 cells · its time is known after the first cell";
+  const [grid] = node.widgets;
+  grid.value = "size: 512, 1024";
+  happens(form, "pointerenter");
+  assert.equal(total(), unknown);
+  grid.value = "Apply ToMe.preset: quality, fast";
+  happens(form, "pointerenter");
+  assert.equal(total(), "2 cells · about 4 min");
+  opened = "b";
+  happens(form, "pointerenter");
+  await until(() => total() === unknown, total);
+});
+
+test("a node under its title and its id is one node, and a range has its ends", () => {
+  const { form, total } = sweep("Apply ToMe: on, off\nApplyToMe.ratio: 0.25, 0.5");
+  assert.match(total(), /^3 cells/);
+  const [from, to] = sweep("Apply ToMe.ratio: 0.2 .. 0.8").find("input[type=number]");
+  assert.deepEqual([from.value, to.value], ["0.2", "0.8"]);
+});
+
+test("a form speaks another language only as long as its node is in the workflow", () => {
+  const { form } = sweep("size: 512");
+  const [button] = form.querySelectorAll(".paceline-toolbar button");
+  const drawn = () => form.contains(button);
+  open("another workflow");
+  renewGridForms();
+  speak("es");
+  assert.ok(drawn());
+  speak("en");
 });
 
 test("times are said in the unit that fits", () => {

@@ -2,11 +2,11 @@
 
 import { addElement, app, makeRoom } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { comfyClassOf } from "./graph.js";
+import { comfyClassOf, ourNodes } from "./graph.js";
 import { allSettings, settingOf } from "./grid_settings.js";
 import { countCells, readRows, spread, writeRows } from "./grid_text.js";
 import { expectedPerStep, timeText, wholeTime } from "./sweep_time.js";
-import { languageChanges, words } from "./words.js";
+import { words } from "./words.js";
 
 const TYPE = "PacelineBenchmarkSweep";
 const ROW_HEIGHT = 26;
@@ -34,8 +34,16 @@ export function addGridForm(node, secondsPerStep) {
     onConfigure?.apply(this, saved);
     form.refresh();
   };
-  languageChanges.addEventListener("change", () => form.renew());
+  forms.set(node, form);
   form.refresh();
+}
+
+/** @type {WeakMap<LGraphNode, GridForm>} */
+const forms = new WeakMap();
+
+/** Show the forms of the open workflow again, in another language. */
+export function renewGridForms() {
+  for (const { node } of ourNodes()) forms.get(node)?.renew();
 }
 
 class GridForm {
@@ -124,20 +132,24 @@ class GridForm {
   }
 
   #showTotal() {
-    const rows = readRows(this.#shown);
+    // A node that is named by its title in one row and by its id in another is one node.
+    const rows = readRows(this.#shown).map(({ name, values }) => ({ name: settingOf(name)?.name ?? name, values }));
     const widget = (/** @type {string} */ name) => this.node.widgets?.find((one) => one.name === name)?.value;
     const search = widget("search");
     const cells = search === "optuna" ? Number(widget("trials")) : countCells(rows);
-    const seconds = this.secondsPerStep(this.node) ?? this.#expected;
+    const measured = this.secondsPerStep(this.node);
     const resized = rows.some(({ name }) => name === "size" || name === "batch"); // which takes another time
-    if (seconds === null && cells !== null && !resized) void this.#expect();
+    if (measured === null && cells !== null && !resized) void this.#expect();
+    const seconds = measured ?? (resized ? null : this.#expected);
     const time = seconds === null || cells === null ? words("timeUnknown") : timeText(wholeTime(this.node, cells, seconds));
     this.#total.textContent = cells === null ? words("rangeNeedsSearch") : `${cells} ${words("cells")} · ${time}`;
   }
 
   async #expect() {
-    this.#expected = await expectedPerStep(this.node);
-    if (this.#expected !== null) this.#showTotal();
+    const expected = await expectedPerStep(this.node);
+    if (expected === this.#expected) return;
+    this.#expected = expected;
+    this.#showTotal();
   }
 
   /** @param {Row[]} rows */
@@ -214,8 +226,8 @@ function numbers({ values }, setting, change) {
   list.addEventListener("change", () => change(list.value.split(",").map((value) => value.trim()).filter(Boolean)));
   list.addEventListener("keydown", (event) => event.stopPropagation()); // the canvas has shortcuts
   if (!setting) return createBox("paceline-grid-values", list);
-  const known = values.map(Number).filter(Number.isFinite);
-  const ends = [Math.min(...known, setting.high), Math.max(...known, setting.low)];
+  const known = values.flatMap((value) => value.split("..")).map(Number).filter(Number.isFinite);
+  const ends = known.length ? [Math.min(...known), Math.max(...known)] : [setting.low, setting.high];
   const [from, to, count] = [...ends, Math.max(2, values.length)].map((value, index) => {
     const input = createElement("input", { type: "number", value: String(value), step: "any" });
     Object.assign(input, index < 2 ? { min: String(setting.low), max: String(setting.high) } : { min: "1", max: "20" });
