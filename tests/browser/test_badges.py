@@ -65,6 +65,8 @@ def test_a_badge_is_not_saved(page: Page, ran: dict[str, Any]):
 
 
 def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
+    from selenium.webdriver import ActionChains
+
     page.script(
         """
         const node = app.canvas.graph.getNodeById(args[0]);
@@ -76,8 +78,11 @@ def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
     )
     page.settle()
     assert set(page.badges()) == {str(TOME), str(ATTENTION)}
+    page.show_node(TOME)
+    ActionChains(page.driver).move_to_element(page.badge(TOME)).perform()
+    page.wait(lambda: page.element(".paceline-tooltip"), "tooltip")
     page.script("app.canvas.graph.remove(app.canvas.graph.getNodeById(args[0]))", TOME)
-    page.settle()
+    page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
     assert set(page.badges()) == {str(ATTENTION)}
     assert len(page.driver.find_elements("css selector", ".paceline-badge")) == 1
 

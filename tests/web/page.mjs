@@ -17,6 +17,10 @@ Object.assign(globalThis, {
   },
   navigator: {},
   MutationObserver: window.MutationObserver,
+  ResizeObserver: class {
+    observe() {}
+    disconnect() {}
+  },
   requestAnimationFrame: (draw) => setTimeout(draw),
   sessionStorage: { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value) },
 });

@@ -23,10 +23,17 @@ export function showTooltip(owner, activity) {
   const top = below + height <= window.innerHeight ? below : anchor.top - height - 6;
   tooltip.style.left = `${Math.max(8, Math.min(anchor.left, window.innerWidth - width - 8))}px`;
   tooltip.style.top = `${Math.max(8, top)}px`;
+  shown.observe(owner);
 }
+
+/** A node that is removed, folded or seen from afar takes its badge away, of which the pointer tells nothing. */
+const shown = new ResizeObserver((owners) => {
+  if (owners.some(({ target }) => !target.getClientRects().length)) hideTooltip();
+});
 
 /** Remove the tooltip if there is one. */
 export function hideTooltip() {
+  shown.disconnect();
   document.getElementById(ID)?.remove();
   document.querySelector(`[aria-describedby="${ID}"]`)?.removeAttribute("aria-describedby");
 }
