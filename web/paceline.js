@@ -49,7 +49,10 @@ app.registerExtension({
   menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.MakeFaster", "Paceline.Report"] }],
   actionBarButtons: fasterButtons(timeline),
   bottomPanelTabs: [createSpeedTab(timeline, store)],
-  settings: createSettings(() => badges.refresh()),
+  settings: createSettings(() => {
+    badges.refresh();
+    showChips();
+  }),
   async setup() {
     await Promise.all([loadWords(), loadConversions()]);
     lookForRun = follow(store);

@@ -145,6 +145,17 @@ test("a badge says when it is of other settings, and again when it is not", asyn
   }
 });
 
+test("a run that fails before it comes to a node says nothing of the node's new settings", async () => {
+  await begun();
+  tell("execution_success");
+  app.rootGraph.nodes[0].widgets[0].value = 0.4;
+  run = { ...run, prompt_id: "the next", workflow: app.rootGraph.serialize() };
+  api.tell("execution_start", { prompt_id: "the next" });
+  tell("execution_error", { node_id: "8", node_type: "KSampler", exception_message: "It broke." });
+  await shows(4, "stale: ◌settings changed since · active in 3 of 7");
+  assert.equal(shown(5), "inactive: ○sdpa already");
+});
+
 test("settings are another text for another wire, in subgraphs too", () => {
   const ours = (origin) => ({ id: 2, type: "PacelineApplyToMe", inputs: [{ name: "model", link: 1 }], widgets_values: [1] });
   const graph = (origin, links) => ({ nodes: [ours(origin)], links });
@@ -169,6 +180,24 @@ test("a run that the page has not seen is shown as it was", async () => {
   run = { ...run, prompt_id: "failed", outcome: "failed", ...failed };
   await look();
   assert.deepEqual([shown(4), shown(5)], ["active: ●active in 3 of 7", "failed: ▲It broke."]);
+});
+
+test("the end of a run that was not heard is shown when the connection is back, and so is that the run is lost", async () => {
+  await begun();
+  hear("4", "sampling", "working");
+  await shows(4, "working: ↻sampling");
+  const known = run;
+  run = { ...run, activities: [says("4", "active in 3 of 7"), says("5", "sdpa already", "inactive")] };
+  api.tell("reconnected");
+  await shows(4, "active: ●active in 3 of 7");
+  run = { ...known, prompt_id: "the next" };
+  api.tell("execution_start", { prompt_id: "the next" });
+  hear("4", "sampling", "working");
+  await shows(4, "working: ↻sampling");
+  run = undefined; // the server was started again
+  api.tell("reconnected");
+  await shows(4, "failed: ▲The connection to the server was lost, and this run with it.");
+  assert.equal(shown(5), "inactive: ○sdpa already");
 });
 
 test("a page that is loaded during a run shows the rest of it", async () => {

@@ -4,9 +4,12 @@ import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { api, app, open, until } from "./comfyui.mjs";
 import { startChips } from "../../web/js/chips.js";
+import { renderOutcomes } from "../../web/js/outcomes.js";
 import { expectOf, testPromises } from "../../web/js/promises.js";
 import { runPrompt } from "../../web/js/run_prompt.js";
-import { describe } from "../../web/js/speed_history.js";
+import { describe, SpeedHistory } from "../../web/js/speed_history.js";
+import { createSpeedTab } from "../../web/js/speed_tab.js";
+import { ActivityStore } from "../../web/js/store.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
 
 let now = 0;
@@ -33,7 +36,7 @@ beforeEach(() => {
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
-    "/paceline/run": () => ({ prompt_id: "known", workflow: { id: `speed ${number}` } }),
+    "/paceline/run": (_, route) => ({ prompt_id: "known", workflow: route.endsWith("=baseline") ? {} : { id: `speed ${number}` } }),
     "/queue": () => ({ queue_running: [[0, timeline.current.promptId, prompt]] }),
   };
 });
@@ -57,7 +60,7 @@ async function draw(id, seconds, more = () => {}) {
   api.tell("executing", "5");
   now += 500;
   api.tell("execution_success", { prompt_id: id });
-  await until(() => timeline.current.workflow);
+  await until(() => timeline.current.workflow || id === "baseline");
 }
 
 test("a run has a part for each node, by what it is for, and a sampler's has its steps", async () => {
@@ -69,6 +72,17 @@ test("a run has a part for each node, by what it is for, and a sampler's has its
   const again = new Timeline();
   again.listen();
   assert.deepEqual(again.runs, timeline.runs); // after a reload
+});
+
+test("a run that goes on when the page is loaded again has no times", async () => {
+  prompt = picture(64, 1, false);
+  await draw("a", 2);
+  api.tell("execution_start", { prompt_id: "b" });
+  api.tell("executing", "1");
+  timeline.keep(); // as when something more is known of the run before
+  const again = new Timeline();
+  again.listen();
+  assert.deepEqual(again.runs.map(({ promptId }) => promptId), ["a"]);
 });
 
 test("weights that a sampler loads again have a part of their own, and a sentence with the cause", async () => {
@@ -130,13 +144,19 @@ test("the next run with what was kept is the test of what was expected", async (
   testPromises(timeline);
   prompt = picture(64, 1, false);
   await draw("watched", 3);
+  prompt = picture(64, 1, true); // the nodes are inserted
   await expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
   assert.equal(timeline.current.expected, undefined); // it is no test of itself
-  prompt = picture(64, 1, true);
   await draw("kept", 2);
   await until(() => timeline.current.parts[1].expected);
   assert.equal(timeline.current.expected, "steps: expected 1.6x (1.4 to 1.8), was 1.50x");
   await says(/ · steps: expected 1.6x .* was 1.50x$/);
+  for (const other of [picture(128, 1, true), picture(64, 1, false)]) { // another size, and the node bypassed
+    prompt = other;
+    await draw(`other ${JSON.stringify(other).length}`, 8);
+    await until(() => timeline.current.expected !== undefined);
+    assert.equal(timeline.current.expected, "");
+  }
   open(`speed ${number}`, ...NODES.filter(([id]) => id !== 2)); // taken out again
   await draw("undone", 3);
   await until(() => timeline.current.expected !== undefined);
@@ -158,6 +178,52 @@ test("a missing baseline is measured at a click, without our nodes", async () =>
   await draw("baseline", 4);
   await says(/^2.00 s\/it · about 2.0x against off$/); // of the run that it was measured for
   assert.equal(chip().querySelector("button"), null);
+  assert.equal(timeline.current.workflow, ""); // it is no run of the workflow
+  showChips(); // after undo
+  await says(/^2.00 s\/it · about 2.0x against off$/);
+});
+
+test("chips go and come with the badges", async () => {
+  prompt = picture(64, 1, false);
+  await draw("a", 2);
+  await says(/off$/);
+  app.settings["Paceline.Badges"] = false;
+  showChips();
+  assert.equal(chip(), undefined);
+  app.settings["Paceline.Badges"] = true;
+  showChips();
+  await says(/^2.00 s\/it · off$/);
+});
+
+test("a run whose end was not heard is over when the connection is back", async () => {
+  prompt = picture(64, 1, false);
+  now = 0;
+  api.tell("execution_start", { prompt_id: "a" });
+  api.tell("executing", "4");
+  for (let value = 1; value <= 3; value++) api.tell("progress", { node: "4", value, max: 5, prompt_id: "a" }, (now += 2000));
+  await says(/ · 4 s left$/);
+  now += 60_000;
+  api.answers["/paceline/run"] = { prompt_id: "a", workflow: { id: `speed ${number}` }, outcome: "running" };
+  api.tell("reconnected");
+  await until(() => true);
+  assert.equal(timeline.current.over, false);
+  api.answers["/paceline/run"] = {};
+  api.tell("reconnected");
+  await says(/^2.00 s\/it · off$/);
+  assert.equal(timeline.current.parts[0].end, 6);
+});
+
+test("what another tab has measured is kept", async () => {
+  const [one, other] = [new SpeedHistory(), new SpeedHistory()];
+  await one.times("a");
+  await other.keep("a", "run", [1, 2]);
+  await one.keep("b", "run", [3]);
+  await one.keep("a", "another run", [4]);
+  assert.deepEqual(api.settings["Paceline.Speeds"], { b: [3], a: [1, 2, 4] });
+  void one.keep("c", "two samplers", [5]);
+  void one.keep("d", "of one run", [6]);
+  await one.keep("d", "of one run", [6]);
+  assert.deepEqual(api.settings["Paceline.Speeds"], { b: [3], a: [1, 2, 4], c: [5], d: [6] });
 });
 
 test("a run leaves no chip in another workflow that is open by now", async () => {
@@ -169,6 +235,28 @@ test("a run leaves no chip in another workflow that is open by now", async () =>
   open(`speed ${number}`, ...NODES);
   showChips();
   assert.equal(chip().textContent, "2.00 s/it · off");
+});
+
+test("a tab Speed that is closed listens no more", async () => {
+  const tab = createSpeedTab(timeline, new ActivityStore());
+  const container = document.createElement("div");
+  document.body.append(container);
+  tab.render(container);
+  await until(() => container.textContent);
+  const draw = mock.method(globalThis, "requestAnimationFrame", () => 0);
+  tab.destroy();
+  timeline.changed();
+  assert.equal(draw.mock.callCount(), 0);
+  draw.mock.restore();
+});
+
+test("how many runs are kept is said when it is known, or that the server does not say", async () => {
+  api.answers["/paceline/outcomes"] = { runs: [{}, {}] };
+  const count = () => renderOutcomes().firstChild;
+  const [known, unknown] = [count(), (delete api.answers["/paceline/outcomes"], count())];
+  assert.equal(known.textContent, "…");
+  await until(() => known.textContent === "2");
+  assert.equal(unknown.textContent, "The server does not say.");
 });
 
 test("another size is another baseline, our nodes and seeds are not", () => {

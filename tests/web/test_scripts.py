@@ -48,10 +48,13 @@ def test_the_name_of_a_cells_preset_is_one_that_the_server_takes():
     studies = ["my settings", "测试", "سرعة", "サイズ", "𠮷" * 90, "a/b: c"]
     named = f"""
     const {{ presetName }} = await import({json.dumps((ROOT / "web/js/sweeps.js").as_uri())});
-    console.log(JSON.stringify({json.dumps(studies)}.map((study) => presetName(`${{study}} - ratio 0.5`))));
+    const labels = ["ratio 0.5", "ratio 0.75"];
+    const names = (study) => labels.map((label) => presetName(study, label));
+    console.log(JSON.stringify({json.dumps(studies)}.flatMap(names)));
     """
     answer = node(*PAGE, "--input-type=module", "--eval", named, package="linkedom")
     assert answer.returncode == 0, answer.stderr
     names = json.loads(answer.stdout)
-    assert names[:2] == ["my settings - ratio 0.5", "测试 - ratio 0.5"]
+    assert names[0] == "my settings - ratio 0.5" and names[2] == "测试 - ratio 0.5"
+    assert len({*names}) == len(names)  # no cell's preset takes the place of another's
     assert [require_preset_name("name", name, ()) for name in names] == names

@@ -72,6 +72,12 @@ export function notReached(activity) {
   return { ...NOTHING, title: activity.title, state: "inactive", before: ["notReached"] };
 }
 
+/** @param {Activity} activity in a run that the server does not know any more */
+export function lost(activity) {
+  if (activity.state !== "working") return activity;
+  return { ...NOTHING, title: activity.title, state: "failed", before: ["runLost"] };
+}
+
 /**
  * @param {Activity} activity
  * @returns {string} its headline in the language of the page

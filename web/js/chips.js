@@ -3,8 +3,8 @@
 import { againstText, OF_ONE_RUN, wonBackText } from "./against.js";
 import { showsBadges } from "./badges.js";
 import { measureBaseline, STEPS } from "./baseline.js";
-import { addElement, app, drawOnTop, hasElement, tell } from "./comfy.js";
-import { nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
+import { addElement, app, drawOnTop, hasElement, removeElement, tell } from "./comfy.js";
+import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { createButton, createElement } from "./elements.js";
 import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
@@ -43,7 +43,8 @@ function drawChips(texts) {
 
 /**
  * @param {Timeline} timeline
- * @returns {() => void} shows again what chips have said in the open workflow, after it was loaded
+ * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
+ *   when badges are switched on or off
  */
 export function startChips(timeline) {
   /** @type {Map<string, {workflow: string, text: string}>} */
@@ -125,6 +126,7 @@ export function startChips(timeline) {
   };
 
   return () => {
+    if (!showsBadges()) for (const node of allNodes()) removeElement(node, WIDGET);
     for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
       for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
     }

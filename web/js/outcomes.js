@@ -59,6 +59,8 @@ export function renderOutcomes() {
   }
 
   save.disabled = clear.disabled = true;
-  ask(ROUTE).then(show, () => {});
+  ask(ROUTE).then(show, () => {
+    count.textContent = words("cacheUnknown");
+  });
   return createBox("paceline-outcomes", count, save, clear);
 }

@@ -2,11 +2,16 @@
 
 import { nodeAt, openWorkflow } from "./graph.js";
 import { Kept } from "./kept.js";
+import { openPrompt } from "./prompt.js";
 import { number } from "./said.js";
+import { describe, jobOf } from "./speed_history.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "./words.js";
 
-/** @typedef {{when: number, steps: number[], samplers: Record<string, {seconds: number, total: number}>, nodes: string[]}} Promised */
+/**
+ * @typedef {{seconds: number, total: number, job?: string}} Sampled seconds of all steps, how many, and what was sampled
+ * @typedef {{when: number, steps: number[], samplers: Record<string, Sampled>, nodes: string[]}} Promised
+ */
 
 /** Seconds of all steps: of less their messages tell nothing, as some reach the page together. */
 const SHORTEST = 0.1;
@@ -16,7 +21,7 @@ const kept = new Kept("Paceline.Expected", 50);
 
 /**
  * @param {TimedRun} run
- * @returns {Promised["samplers"]} seconds of all steps of its samplers, by execution id
+ * @returns {Promised["samplers"]} those that have sampled, by execution id
  */
 function samplersOf({ parts }) {
   const sampled = parts.filter(({ kind }) => kind === "samplingRun");
@@ -29,6 +34,14 @@ function samplersOf({ parts }) {
 }
 
 /**
+ * @param {Job | null} job
+ * @returns {string} another one for other samplings, and where other nodes of ours take part
+ */
+function nameOf(job) {
+  return job ? `${job.key} ${job.techniques}` : "";
+}
+
+/**
  * Remember what is expected of the next run of a workflow.
  * @param {string} workflow
  * @param {number[]} steps how many times faster they get, at least, likely and at most
@@ -36,7 +49,10 @@ function samplersOf({ parts }) {
  * @param {string[]} nodes execution ids of those that were inserted
  */
 export async function expectOf(workflow, steps, before, nodes) {
-  await kept.store(workflow, { when: Date.now(), steps, samplers: samplersOf(before), nodes });
+  const when = Date.now();
+  const [prompt, samplers] = [await openPrompt(), samplersOf(before)];
+  for (const [id, one] of Object.entries(samplers)) one.job = nameOf(describe(prompt, id));
+  await kept.store(workflow, () => ({ when, steps, samplers, nodes }));
 }
 
 /**
@@ -48,8 +64,11 @@ export function testPromises(timeline) {
     const run = timeline.current;
     if (!run?.over || !run.workflow || run.expected !== undefined) return;
     const promised = (await kept.load())[run.workflow];
-    if (!promised || run.when < promised.when || run.expected !== undefined) return;
-    run.expected = tested(run, promised);
+    if (!promised || run.when < promised.when) return;
+    const now = samplersOf(run);
+    for (const [id, one] of Object.entries(now)) one.job = nameOf(await jobOf(run.promptId, id));
+    if (run.expected !== undefined) return; // another change has tested it meanwhile
+    run.expected = tested(run, now, promised);
     if (!run.expected) return;
     for (const part of run.parts) if (part.node in promised.samplers) part.expected = run.expected;
     timeline.keep();
@@ -59,13 +78,14 @@ export function testPromises(timeline) {
 
 /**
  * @param {TimedRun} run
+ * @param {Promised["samplers"]} now what it has sampled
  * @param {Promised} promised
- * @returns {string} "" where it did something else (other steps, without the nodes, or stopped), or was too short to tell
+ * @returns {string} "" where it did something else (another size, other steps, without the nodes, or stopped), or was too
+ *   short to tell
  */
-function tested(run, { steps, samplers, nodes }) {
-  const now = samplersOf(run);
+function tested(run, now, { steps, samplers, nodes }) {
   const ids = Object.keys(samplers);
-  const alike = ids.length > 0 && ids.every((id) => now[id]?.total === samplers[id].total);
+  const alike = ids.length > 0 && ids.every((id) => now[id]?.total === samplers[id].total && now[id].job === samplers[id].job);
   const sum = (/** @type {Promised["samplers"]} */ of) => ids.reduce((seconds, id) => seconds + of[id].seconds, 0);
   if (!alike || sum(now) < SHORTEST || run.workflow !== openWorkflow() || !nodes.every((id) => nodeAt(id))) return "";
   const [low, likely, high] = steps.map((times) => number(times, "#.2g"));

@@ -1,7 +1,7 @@
 // The last run of the open workflow, shown as if this page had seen it: after a reload, in a second tab, and for a run
 // that began before the page.
 
-import { cancelled, failure, notReached } from "./activity.js";
+import { cancelled, failure, lost, notReached } from "./activity.js";
 import { api } from "./comfy.js";
 import { newsOf } from "./events.js";
 import { isOurType, openWorkflow, savedWorkflow } from "./graph.js";
@@ -19,15 +19,21 @@ export function follow(store) {
     if (promptId) unfinished.add(promptId);
     const workflow = openWorkflow();
     const known = store.promptOf(workflow);
-    const found = workflow ? await askForRun({ workflow }) : null;
+    const found = workflow ? await askForRun({ workflow }) : undefined;
     // A run that this page has begun to hear of tells everything by itself.
     if (found && (found.prompt_id !== known || unfinished.has(known)) && store.promptOf(workflow) === known) {
       show(store, workflow, found);
     }
+    // A server that was started again knows nothing of it.
+    if (found === null && unfinished.delete(known)) store.stop(workflow, new Set(), lost);
     if (workflow === openWorkflow()) store.compare(workflow, settingsOf(savedWorkflow()));
   };
   // Every page is told when the queue gets longer or shorter.
   api.addEventListener("status", () => void look());
+  api.addEventListener("reconnected", () => {
+    for (const promptId of store.prompts()) unfinished.add(promptId); // of which messages can have been missed
+    void look();
+  });
   api.addEventListener("graphChanged", (event) => {
     const saved = /** @type {CustomEvent} */ (event).detail;
     store.compare(openWorkflow(), settingsOf(saved));
@@ -35,7 +41,7 @@ export function follow(store) {
   return look;
 }
 
-/** Runs of which only the beginning was shown: they went on when the server was asked. */
+/** Runs of which only the beginning was shown, as far as this page knows. */
 const unfinished = new Set();
 
 /**

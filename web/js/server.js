@@ -43,12 +43,12 @@ export function failureOf({ exception_message = "", exception_type = "" }) {
 /**
  * Ask about a run that this page has not seen from the beginning: before a reload, or from another tab.
  * @param {{prompt_id: string} | {workflow: string}} which
- * @returns {Promise<RunPayload | null>} null if the server knows none
+ * @returns {Promise<RunPayload | null | undefined>} null if the server knows none, undefined if it does not answer
  */
 export async function askForRun(which) {
   const route = `${RUN}?${new URLSearchParams(which)}`;
-  const found = await ask(route).catch(() => ({})); // offline: messages stop as well
-  return found.prompt_id ? found : null;
+  const found = await ask(route).catch(() => undefined); // offline: messages stop as well
+  return found && !found.prompt_id ? null : found;
 }
 
 /**

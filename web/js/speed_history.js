@@ -109,7 +109,8 @@ function digest(text) {
 export class SpeedHistory {
   /** @type {Kept<number[]>} */
   #kept = new Kept("Paceline.Speeds", 200);
-  #runs = new Set();
+  /** @type {Map<string, Promise<void>>} */
+  #runs = new Map();
 
   /**
    * @param {string} key
@@ -132,10 +133,11 @@ export class SpeedHistory {
    * @param {string} key
    * @param {string} run each is kept once
    * @param {number[]} seconds of a step, in each half of the run: together they tell how much a step's time varies
+   * @returns {Promise<void>} when it is kept, for all who ask
    */
-  async keep(key, run, seconds) {
-    if (this.#runs.has(run)) return;
-    this.#runs.add(run);
-    await this.#kept.store(key, [...(await this.times(key)), ...seconds].slice(-MOST_TIMES));
+  keep(key, run, seconds) {
+    const kept = this.#runs.get(run) ?? this.#kept.store(key, (before = []) => [...before, ...seconds].slice(-MOST_TIMES));
+    this.#runs.set(run, kept);
+    return kept;
   }
 }

@@ -13,6 +13,8 @@ import { language, words } from "./words.js";
  * @returns {NonNullable<Extension["bottomPanelTabs"]>[number]}
  */
 export function createSpeedTab(timeline, store) {
+  /** Of the panel that is shown: the frontend makes another one each time it opens the tab. */
+  let shown = new AbortController();
   return {
     id: "paceline.speed",
     title: "Speed",
@@ -31,9 +33,11 @@ export function createSpeedTab(timeline, store) {
         waiting = true;
         requestAnimationFrame(draw);
       };
-      for (const source of [timeline, store]) source.addEventListener("change", later);
+      shown = new AbortController();
+      for (const source of [timeline, store]) source.addEventListener("change", later, { signal: shown.signal });
       later();
     },
+    destroy: () => shown.abort(),
   };
 }
 

@@ -39,8 +39,8 @@ export class ActivityStore extends EventTarget {
    * @param {Omit<Entry, "node">} news
    */
   update(workflow, node, news) {
-    const { entries } = this.#run(workflow);
-    const entry = { ...entries.get(node), stale: false, ...news, node };
+    const { entries, settings } = this.#run(workflow);
+    const entry = { ...entries.get(node), stale: false, ...news, node, then: settings.get(node) };
     // Deleted first, so that the order of the map is the order of the last reports.
     entries.delete(node);
     entries.set(node, entry);
@@ -85,7 +85,7 @@ export class ActivityStore extends EventTarget {
   }
 
   /**
-   * Compare what the nodes are set to now with what they were set to in the last run.
+   * Compare what the nodes are set to now with what they were set to when they reported.
    * @param {string} workflow
    * @param {Map<string, string>} settings by execution id
    */
@@ -94,7 +94,7 @@ export class ActivityStore extends EventTarget {
     if (!run) return;
     const changed = [];
     for (const [node, entry] of run.entries) {
-      const then = run.settings.get(node);
+      const { then } = entry; // of an earlier run than the last one, where that has not come to the node
       const now = settings.get(node);
       const stale = then !== undefined && now !== undefined && now !== then;
       if (stale === (entry.stale ?? false) && (!stale || now === entry.now)) continue;
@@ -110,6 +110,11 @@ export class ActivityStore extends EventTarget {
    */
   promptOf(workflow) {
     return this.#runs.get(workflow)?.promptId ?? "";
+  }
+
+  /** @returns {string[]} of the last runs of all workflows */
+  prompts() {
+    return [...this.#runs.values()].map(({ promptId }) => promptId);
   }
 
   /**

@@ -53,7 +53,7 @@ function statusOf({ cells, total, running, seconds_per_step }, node) {
 function cellParts(cell, node, study) {
   const { label, picture, steps, text } = cell;
   const save = createButton(words("savePreset"), async () => {
-    const name = presetName(`${study} - ${label}`);
+    const name = presetName(study, label);
     try {
       await ask(PRESETS, { name, steps, description: text });
       await refreshMenus(name);
@@ -69,13 +69,17 @@ function cellParts(cell, node, study) {
   return [Object.assign(new Image(), { src: address(picture), alt: label, draggable: false }), column];
 }
 
+const MOST_LETTERS = 80;
+
 /**
- * @param {string} text
- * @returns {string} it as the name of a preset, as far as `PRESET_NAME` in workbench/recipe.py allows
+ * @param {string} study
+ * @param {string} label of the cell, by which it differs from others of the study
+ * @returns {string} what `PRESET_NAME` in workbench/recipe.py allows; of what is too long the study is cut
  */
-export function presetName(text) {
-  const allowed = text.replace(/[^\p{L}\p{N}_ .()+-]/gu, " ");
-  return [...allowed].slice(0, 80).join("").trim();
+export function presetName(study, label) {
+  const [first, last] = [study, ` - ${label}`].map((text) => [...text.replace(/[^\p{L}\p{N}_ .()+-]/gu, " ")]);
+  const name = [...first.slice(0, Math.max(1, MOST_LETTERS - last.length)), ...last];
+  return name.slice(0, MOST_LETTERS).join("").trim();
 }
 
 /**

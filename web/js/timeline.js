@@ -1,6 +1,6 @@
 // Where the time of each run goes, from ComfyUI's own messages: nothing is measured that would cost time.
 
-import { onMessage as on } from "./comfy.js";
+import { api, onMessage as on } from "./comfy.js";
 import { openWorkflow, typeOf } from "./graph.js";
 import { askForRun } from "./server.js";
 import { NO_RUN } from "./run_prompt.js";
@@ -29,7 +29,9 @@ export class Timeline extends EventTarget {
   /** Begin to listen. */
   listen() {
     try {
-      this.runs = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+      /** @type {TimedRun[]} */
+      const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+      this.runs = kept.filter(({ over }) => over); // of one that goes on, this page has not heard the beginning
     } catch {
       this.runs = [];
     }
@@ -40,7 +42,7 @@ export class Timeline extends EventTarget {
       this.runs = [...this.runs, run].slice(-MOST);
       // Another workflow can be open by now than the one that was queued.
       void askForRun({ prompt_id }).then((found) => {
-        run.workflow = found?.workflow.id || open;
+        run.workflow = found ? (found.workflow.id ?? "") : open; // "" for what a chip measures
         if (run.over) this.keep();
         this.changed();
       });
@@ -50,6 +52,7 @@ export class Timeline extends EventTarget {
     on("paceline.compile", ({ node }) => this.#compile(String(node)));
     on("paceline.loading", (loaded) => this.#load(loaded));
     for (const end of ["execution_success", "execution_error", "execution_interrupted"]) on(end, () => this.#end());
+    api.addEventListener("reconnected", () => void this.#ask());
   }
 
   /** @returns {TimedRun | undefined} the one that goes on, or the last one */
@@ -133,13 +136,25 @@ export class Timeline extends EventTarget {
   }
 
   #end() {
+    const last = this.current?.parts.at(-1);
+    if (last && !this.current?.over) last.end = this.#now();
+    this.#close();
+  }
+
+  #close() {
     const { current } = this;
-    const last = current?.parts.at(-1);
     if (!current || current.over) return;
-    if (last) last.end = this.#now();
     current.over = true;
     this.keep();
     this.changed();
+  }
+
+  /** The connection was lost: the message of the run's end can have been too. */
+  async #ask() {
+    const { current } = this;
+    if (!current || current.over) return;
+    const found = await askForRun({ prompt_id: current.promptId });
+    if (current === this.current && found !== undefined && found?.outcome !== "running") this.#close();
   }
 
   /** Keep what is known of the runs for this page's next load. */
