@@ -37,11 +37,10 @@ class ComponentPrecision(PipelineTechnique):
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
         device = device_of(component.part)
-        if any(_is_brought(module) for module in component.part.modules()):
+        if any(_is_cast(module) for module in component.part.modules()):
             raise UnsupportedModel(
-                f"Model Precision: diffusers brings or casts the weights of this {component.class_name} in each call "
-                "(group offloading, layerwise casting), from copies of its own.",
-                "Leave Precision out for it, and load it in the dtype that it is to have.",
+                f"Model Precision: diffusers casts the layers of this {component.class_name} in each call.",
+                "Leave Precision out for it, or enable_layerwise_casting: its compute_dtype says what they compute in.",
             )
         try:
             dtype = choose_dtype(settings, component.class_name, device, _suitable(device))
@@ -90,11 +89,10 @@ class ComponentPrecision(PipelineTechnique):
         return arithmetic(self.settings)
 
 
-def _is_brought(module: torch.nn.Module) -> bool:
-    """Return whether a hook of diffusers gives a module other weights in each call."""
+def _is_cast(module: torch.nn.Module) -> bool:
+    """Return whether diffusers keeps the weights of a layer in another dtype than it computes in."""
     hooks = getattr(module, "_diffusers_hook", None)
-    names = ("group_offloading", "layerwise_casting")
-    return hooks is not None and any(hooks.get_hook(name) is not None for name in names)
+    return hooks is not None and hooks.get_hook("layerwise_casting") is not None
 
 
 def _suitable(device: torch.device) -> torch.dtype:
