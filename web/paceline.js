@@ -47,7 +47,6 @@ app.registerExtension({
   name: "Paceline",
   commands: [createFasterCommand(timeline), createReportCommand(store, timeline), createExpandCommand(store)],
   menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.MakeFaster", "Paceline.Report"] }],
-  actionBarButtons: fasterButtons(timeline),
   bottomPanelTabs: [createSpeedTab(timeline, store)],
   settings: createSettings(() => {
     badges.refresh();
@@ -55,6 +54,8 @@ app.registerExtension({
   }),
   async setup() {
     await Promise.all([loadWords(), loadConversions()]);
+    // A button keeps the words that it begins with.
+    app.registerExtension({ name: "Paceline.ActionBar", actionBarButtons: fasterButtons(timeline) });
     lookForRun = follow(store);
     listen(store, lookForRun);
     timeline.listen();
