@@ -214,10 +214,13 @@ class Desk:
             before.observer.forget()
 
     def queued(self, sent: Any, server: Any) -> Any:
-        """Drop a run that is over, and that nobody asks about, when another prompt is queued; return the prompt."""
+        """Drop a run that is over, and that nobody asks about, when another prompt is queued; return the prompt.
+
+        A prompt that is neither sent, nor waits, nor runs may still be on its way into the queue: then nothing is kept.
+        """
         case = self._case
-        asked_about = case is None or case.probing or case.offers is not None
-        if case is not None and not asked_about and not _to_come(case.run, sent, server.prompt_queue):
+        kept = case is not None and case.observer.samplings and not case.probing and case.offers is None
+        if case is not None and kept and not _to_come(case.run, sent, server.prompt_queue):
             self.take(None)
         return sent
 

@@ -6,6 +6,7 @@ Where the ComfyUI of these tests does not have one yet, a function with its name
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -288,19 +289,21 @@ def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attentio
     assert "ComfyUI's own attention is kitchen already, so nothing was changed" in studio.report(model)
 
 
-FEED_FORWARD = """
-class FeedForward(Sequential):
+comfy = None  # as Wan's module has it; imported once the host is there
+
+
+class FeedForward(torch.nn.Sequential):
+    """Wan's since 0.33; LTX, MiniMax H3 and Qwen-Image 2.1 have the like."""
+
     def forward(self, x):
         return comfy.ops.linear_input_act(self[2], self[0](x), "gelu_tanh")
-"""
-"""Wan's since 0.33; LTX, MiniMax H3 and Qwen-Image 2.1 have the like."""
 
 
 def test_int8_layers_are_asked_where_comfyui_computes_them_together_with_the_activation(studio, monkeypatch):
     """It would compute weight-only layers in int8 too, by a dispatch that torch.compile cannot trace."""
-    import comfy.ops
     from paceline.optimizers.quantization.kernels import Kitchen
 
+    monkeypatch.setitem(globals(), "comfy", importlib.import_module("comfy"))
     together = []
 
     def linear_input_act(linear, x, input_act):
@@ -312,8 +315,6 @@ def test_int8_layers_are_asked_where_comfyui_computes_them_together_with_the_act
         text = conditioning("wan")
         return in_process.sample(model, text, text, latent("wan"), steps=1, cfg=1.0)
 
-    names = {"comfy": comfy, "Sequential": torch.nn.Sequential}
-    exec(FEED_FORWARD, names)
     gelu = torch.nn.GELU(approximate="tanh")
     monkeypatch.setattr(comfy.ops, "linear_input_act", linear_input_act, raising=False)
     monkeypatch.setattr(comfy.ops, "INPUT_ACT_EAGER", {"gelu_tanh": gelu}, raising=False)
@@ -322,7 +323,7 @@ def test_int8_layers_are_asked_where_comfyui_computes_them_together_with_the_act
         expected = drawn(studio.run("PacelineQuantizeInt8", model=model, **settings))
         blocks = model.model.diffusion_model.blocks
         for block in blocks:
-            block.ffn.__class__ = names["FeedForward"]
+            block.ffn.__class__ = FeedForward
         converted = studio.run("PacelineQuantizeInt8", model=model, **settings)
         assert torch.equal(drawn(converted), expected) and not together
         drawn(model)

@@ -51,7 +51,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "VAEs and ControlNets": {"comfy.controlnet": "ControlLora ControlNet T2IAdapter", "comfy.sd": "VAE"},
     "the schedule": {
         "comfy.k_diffusion": "sampling",
-        "comfy.model_sampling": "ModelSamplingContinuousEDM V_PREDICTION",
+        "comfy.model_sampling": "CONST ModelSamplingContinuousEDM V_PREDICTION",
         "comfy.samplers": "KSAMPLER",
     },
     "Compare Models and Benchmark Sweep": {
