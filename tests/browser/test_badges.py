@@ -78,6 +78,7 @@ def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
     )
     page.settle()
     assert set(page.badges()) == {str(TOME), str(ATTENTION)}
+    page.script("app.canvas.deleteSelected()")  # the copy, which can lie on the badge
     page.show_node(TOME)
     ActionChains(page.driver).move_to_element(page.badge(TOME)).perform()
     page.wait(lambda: page.element(".paceline-tooltip"), "tooltip")
