@@ -141,7 +141,7 @@ OTHER = Calibration(3.0)
 
 FLOW = 2.0
 """So many times as large are the margins with flow matching. With the UNet's own, one of six pictures of
-``benchmarks/weights/icons64_lumina.safetensors`` left a budget of 0.05 without guidance (``euler``); with these none."""
+``benchmarks/weights/icons64_lumina.safetensors`` left a budget of 0.05 without guidance (``euler``); now none."""
 
 
 def calibration_of(name: str | None, flow: bool) -> tuple[Calibration, bool]:
