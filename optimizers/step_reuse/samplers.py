@@ -139,7 +139,7 @@ def sampler_of(name: str | None) -> Sampler:
 OTHER = Calibration(3.0)
 """For other samplers: ``ipndm`` needs it, and it is too careful for most."""
 
-FLOW = 2.0
+FLOW_MARGIN = 2.0
 """So many times as large are the margins with flow matching. With the UNet's own, one of six pictures of
 ``benchmarks/weights/icons64_lumina.safetensors`` left a budget of 0.05 without guidance (``euler``); now none."""
 
@@ -148,4 +148,4 @@ def calibration_of(name: str | None, flow: bool) -> tuple[Calibration, bool]:
     """Return the constants for a sampler, with a network of flow matching or another, and whether it was measured."""
     found = sampler_of(name).calibration
     constants = found or OTHER
-    return (replace(constants, margin=constants.margin * FLOW) if flow else constants), found is not None
+    return (replace(constants, margin=constants.margin * FLOW_MARGIN) if flow else constants), found is not None

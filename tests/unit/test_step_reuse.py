@@ -152,7 +152,7 @@ def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
 
 def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_its_own_size(monkeypatch):
     """The latent of a flow is the other one times ``1 - sigma``, and its noise level is ``sigma / (1 + sigma)``."""
-    monkeypatch.setattr(samplers, "FLOW", 1.0)  # the same margin
+    monkeypatch.setattr(samplers, "FLOW_MARGIN", 1.0)  # the same margin
     levels = [level / (1 + level) for level in LEVELS]
     settings = StepReuseSettings(budget=0.02, forecast="linear")
     beside, plain = Rule(settings, LEVELS, "euler"), drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
