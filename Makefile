@@ -10,6 +10,7 @@ TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores 
 PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rerun-show-tracebacks --durations=40
 TRUST_MINUTES ?= 180
 SOAK_MINUTES ?= 30
+PACKS_COUNT ?= 300
 CACHE := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)
 AUDIT := $(CACHE)/audit
 AUDIT_ARGS ?=
@@ -29,10 +30,10 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 unexport PYTHONDONTWRITEBYTECODE
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 # Threads that wait for a core sleep; tests/conftest.py says the same to tests. Benchmarks are left as torch has it.
-demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
+demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-icons clean
+.PHONY: help setup demo test test-all test-newest quick trust peers soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-icons clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +58,9 @@ quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines,
 
 trust: setup ## try random graphs, bad input, faults and many clients, and write docs/TRUST.md (TRUST_MINUTES=180)
 	@$(VENV_PYTHON) tests/trust/run_all.py --minutes $(TRUST_MINUTES)
+
+peers: setup ## draw random graphs beside other node packs: PACKS=/folder/of/clones, PACKS_COUNT=300
+	@$(VENV_PYTHON) tests/trust/run_all.py --only packs --minutes 1000 --count $(PACKS_COUNT) --packs $(wildcard $(PACKS)/*)
 
 soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
 	@$(VENV_PYTHON) tests/trust/run_all.py --only soak --show --minutes $(SOAK_MINUTES)

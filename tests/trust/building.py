@@ -69,6 +69,13 @@ class Builder:
             return self.positive
         if value == "VAE":
             return [self.add("TrustVAE", copy=self.copy), 0]
+        if value == "MASK":
+            return [self.add("TrustMask", upper=True), 0]
+        if value == "SAMPLER":
+            return [self.add("KSamplerSelect", sampler_name="euler"), 0]
+        if value == "SIGMAS":
+            schedule = {"scheduler": "simple", "steps": 10, "denoise": 1.0}
+            return [self.add("BasicScheduler", model=link, **schedule), 0]
         return value
 
     def latent(self, noise: bool, batch: int | None = None) -> Link:
@@ -94,6 +101,20 @@ class Builder:
 
     def _plain(self, draw: random.Random) -> Link:
         return self.sampled(self.model(), self.latent(noise=False))
+
+    def _by_others(self, draw: random.Random) -> Link:
+        """Sample with a node of another pack, or with the sampler or the schedule that it makes."""
+        chosen, model, latent = self.graph.by_others, self.model(), self.latent(noise=False)
+        given = {"MODEL": model, "LATENT": latent}
+        passes = {name: link for name, link in self.passes.items() if name in chosen.inputs}
+        made = {name: given.get(value) or self._linked(value, model) for name, value in chosen.inputs.items()}
+        node = [self.add(chosen.name, **{**made, **passes}), chosen.output]
+        if chosen.what == "LATENT":
+            return node
+        links = {"sampler": self._linked("SAMPLER", model), "sigmas": self._linked("SIGMAS", model)}
+        links["sampler" if chosen.what == "SAMPLER" else "sigmas"] = node
+        settings = {"add_noise": True, "noise_seed": 7, "cfg": 4.0}
+        return [self.add("SamplerCustom", model=model, **self.passes, latent_image=latent, **links, **settings), 0]
 
     def _img2img(self, draw: random.Random) -> Link:
         return self.sampled(self.model(), self.latent(noise=True), denoise=draw.choice([0.3, 0.6, 0.9]))

@@ -32,6 +32,7 @@ class Graph:
         unload: whether models are unloaded between the runs.
         sampling: other settings of its samplers: ``steps``, ``cfg``, ``sampler_name``, ``scheduler``.
         more_steps: of its samplers in any case, where what is kept from step to step needs them.
+        by_others: what samples, where that is a node of another pack (``pack_graphs.Sampling``).
     """
 
     seed: int
@@ -44,10 +45,12 @@ class Graph:
     chains: list[list[tuple[str, dict[str, Any]]]] = field(default_factory=list)
     sampling: dict[str, Any] = field(default_factory=dict)
     more_steps: dict[str, int] = field(default_factory=dict)
+    by_others: Any = None
 
     def __str__(self) -> str:
         names = [f"{name}{inputs}" for chain in self.chains for name, inputs in chain]
         what = ", ".join([self.kind, self.shape, self.fault, *map(str, self.sampling.values())])
+        what += f", {self.by_others.name}{self.by_others.inputs}" if self.by_others else ""
         return f"graph {self.seed}: {what}: {' > '.join(names)}"
 
     def without(self, node_class: str) -> Graph:

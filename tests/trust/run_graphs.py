@@ -5,19 +5,32 @@ Each line is a graph; one that is wrong is printed whole, and its seed repeats i
 
 from __future__ import annotations
 
+import itertools
+import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from graphs import Generator
 from hosting import trust_server, write_loras
 from judge import Judge, Verdict
+from pack_graphs import PackGraphs, PackJudge
 from slopes import growth
 from step_graphs import StepGraphs, StepJudge
+
+
+def _packs_in(info: dict[str, Any]) -> set[str]:
+    """Return the folders of packs of which the server has nodes."""
+    return {str(node.get("python_module", "")).partition(".")[2] for node in info.values()}
+
+
+def _commit(pack: Path) -> str:
+    """Return the short commit of a clone; empty where it is none."""
+    git = subprocess.run(["git", "-C", str(pack), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return git.stdout.strip()
 
 
 def draw_graphs(
@@ -43,12 +56,15 @@ def draw_graphs(
         server.client() as client,
     ):
         info = client.object_info()
-        generator = StepGraphs(info, compiled) if steps else Generator(info, compiled, backend)
-        judge = (StepJudge if steps else Judge)(client, server.output_dir, lambda: server.log)
-        seeds = range(first, first + count)
+        kinds = (StepGraphs, StepJudge) if steps else (PackGraphs, PackJudge) if packs else (Generator, Judge)
+        generator = kinds[0](info, compiled, *([backend] if kinds[0] is Generator else []))
+        judge = kinds[1](client, server.output_dir, lambda: server.log)
+        seeds = itertools.count(first)
         graphs = map(generator.graph, seeds) if backend == "eager" else generator.compiled_graphs(first)
-        for graph in islice(graphs, count):
-            if time.monotonic() - started > minutes * 60:
+        for graph in graphs:
+            # Most nodes of a pack fit one model: graphs that they refuse without us count for nothing there.
+            judged = drawn - (states["not a graph"] if packs else 0)
+            if judged >= count or time.monotonic() - started > minutes * 60:
                 break
             begun = time.monotonic()
             try:
@@ -79,6 +95,7 @@ def draw_graphs(
         "minutes": (time.monotonic() - started) / 60,
         "growth": growth(memory),
         "memory": memory,
-        "packs": [pack.name for pack in packs],
+        "packs": [f"{pack.name} {_commit(pack)}".strip() for pack in packs],
+        "not_imported": sorted({*(pack.name for pack in packs)} - {*_packs_in(info)}),
         "others": [name for name in generator.others if name in nodes],
     }
