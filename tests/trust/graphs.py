@@ -137,7 +137,7 @@ class Generator:
                 inputs[entry.name] = legal(entry, draw)
             elif entry.kind == "MODEL":
                 inputs[entry.name] = "chain" if "chain" not in inputs.values() else "other"
-            elif entry.kind in LINKS and draw.random() < 0.3:
+            elif not entry.optional or (entry.kind in LINKS and draw.random() < 0.3):
                 inputs[entry.name] = entry.kind
         if name.startswith("PacelineCompile"):
             inputs["backend"], inputs["mode"] = self.backend, "default"
