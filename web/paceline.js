@@ -8,7 +8,6 @@ import { foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
-import { convertMenuItems, loadConversions } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
@@ -53,7 +52,7 @@ app.registerExtension({
     showChips();
   }),
   async setup() {
-    await Promise.all([loadWords(), loadConversions()]);
+    await loadWords();
     // A button keeps the words that it begins with.
     app.registerExtension({ name: "Paceline.ActionBar", actionBarButtons: fasterButtons(timeline) });
     lookForRun = follow(store);
@@ -72,7 +71,7 @@ app.registerExtension({
     void lookForRun();
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store), ...convertMenuItems(node)];
+    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
   },
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {

@@ -42,7 +42,6 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
     from paceline.optimizers.hosts.comfyui.weights import LOADING_EVENT
     from paceline.server import outcomes, routes
-    from paceline.server.faster.foreign import conversions_payload
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
     from paceline.server.sweep_view import SWEEP_EVENT
@@ -81,7 +80,6 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
         "Told": set(state["why_not"]),
         "Offer": set(offer),
         "Insert": set(offer["inserts"][0]),
-        "Conversion": set(conversions_payload()["EasyCache"]),
         "Cache": set(routes.cache_payload()),
         "KeptRuns": set(outcomes.Outcomes().payload()),
         "EndedRun": set(outcomes.Outcomes().ended(ENDED, finished_run())),
@@ -194,11 +192,10 @@ def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.server import routes, run_routes
-    from paceline.server.faster import foreign, state
+    from paceline.server.faster import state
     from paceline.server.sweep_view import SWEEP_EVENT
 
     assert ours("faster.js") == {state.FASTER}
-    assert ours("convert.js") == {foreign.CONVERSIONS}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}

@@ -120,18 +120,6 @@ export interface Insert {
   steps: Step[];
 }
 
-/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in server/faster/foreign.py. */
-export interface Conversion {
-  /** Type of ours. */
-  to: string;
-  /** What the old node changes, by its name there. */
-  input: string;
-  /** The same at ours; it is also our first output. */
-  our_input: string;
-  /** Of the old node, in the order of its saved values. */
-  widgets: string[];
-}
-
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
 export interface NodeOutput {
   paceline_comparison?: Comparison[];

@@ -122,7 +122,6 @@ const ENGLISH = {
   steps: "steps",
   expand: "Turn into single nodes",
   expandAfterRun: "Turn into single nodes (run it first)",
-  convert: "Convert to Paceline",
   faster_title: "Make this workflow faster",
   fasterChoice: "How much may the picture change?",
   choice_lossless: "Same picture",
