@@ -32,7 +32,6 @@ from .measuring import (
 
 _STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""
-_SAMPLING = ("steps", "sampler_name", "scheduler", "cfg")
 _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 
 
@@ -218,7 +217,7 @@ def shown_comparison(
     """
     control = numbers["fewer_steps"]
     fewer = {"fewer_steps": control["difference"]} if control else {}
-    settings, around, unit = numbers["settings"], numbers["surroundings"], numbers["speedup_of"]
+    unit = numbers["speedup_of"]
     return {
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
         "found": numbers["state"],
@@ -229,7 +228,6 @@ def shown_comparison(
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
         "lines": list(lines),
         "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
-        "sheet": files["comparison"],
         "numbers": numbers["shown"],
         "count": numbers["count"],
         "frames": numbers["frames"],
@@ -237,11 +235,6 @@ def shown_comparison(
         "first": numbers["shown"].index(numbers["farthest"]["picture"]) if numbers["frames"] > 1 else 0,
         "motion": files.get("motion"),
         "sounds": files["sounds"],
-        "about": {
-            **{name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
-            **{name: str(settings[name]) for name in _SAMPLING if name in settings},
-            "recipe": ", ".join(numbers["activity"]),
-        },
     }
 
 

@@ -58,7 +58,7 @@ def register_routes(nodes: Nodes) -> None:
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
     answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))
     answers("POST", FASTER, partial(faster_payload, nodes=nodes))
-    answers("GET", RUN, lambda query: run_payload(server, query.get("workflow", ""), query.get("prompt_id", "")))
+    answers("GET", RUN, lambda query: run_payload(server, query.get("prompt_id", "")))
     answers("GET", PATH, lambda _: cache_payload())
     answers("DELETE", PATH, lambda _: clear_cache(server))
     server.add_on_prompt_handler(partial(DESK.queued, server=server))

@@ -82,8 +82,7 @@ def test_a_prompt_with_anything_beside_it_costs_no_other_page_its_run(comfy, ext
     strange = {"prompt": (1, "strange", {}, extra, []), "outputs": {}, "status": {"messages": []}}
     mine = {**strange, "prompt": (0, "mine", {}, {"extra_pnginfo": {"workflow": {"id": "w"}}}, [])}
     queue = SimpleNamespace(mutex=nullcontext(), currently_running={}, history={"mine": mine, "strange": strange})
-    found = run_payload(SimpleNamespace(prompt_queue=queue), workflow="w")
-    assert found["prompt_id"] == "mine"
+    assert run_payload(SimpleNamespace(prompt_queue=queue), "mine")["workflow"] == {"id": "w"}
 
 
 PROMPTS = st.dictionaries(

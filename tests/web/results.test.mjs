@@ -5,7 +5,6 @@ import { test } from "node:test";
 import { happens, Node } from "./comfyui.mjs";
 import { comparisonParts } from "../../web/js/comparisons.js";
 import { differences } from "../../web/js/heat_map.js";
-import { textChunks, withChunks } from "../../web/js/png.js";
 import { createOffers } from "../../web/js/offers.js";
 import { profileParts } from "../../web/js/profiles.js";
 import { createPlot } from "../../web/js/sweep_plot.js";
@@ -29,7 +28,7 @@ const COMPARISON = {
   distances: { optimized: distance, fp32_reference: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
   pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) },
   numbers: [3, 1, 2, 4], count: 4, frames: 1, shares: [0.4, 0.3, 0.2, null], first: 0,
-  motion: null, sounds: {}, sheet: file("sheet"), about: {},
+  motion: null, sounds: {},
 }; // prettier-ignore
 
 test("all pictures of a comparison are turned over, the worst first, each with its number", () => {
@@ -159,17 +158,4 @@ test("differences are amplified as far as all but a few of them have room", () =
   assert.ok(brightness[3] > brightness[1] && brightness[1] > brightness[0] && brightness[2] === brightness[0]);
   assert.equal(differences(picture(1, 2), picture(1, 2)).gain, 0);
   assert.equal(differences(picture(0), picture(255)).gain, 1);
-});
-
-test("a card holds the texts of the sheet, where ComfyUI looks for the workflow", async () => {
-  const chunk = (type, body) => {
-    const bytes = new Uint8Array(12 + body.length);
-    new DataView(bytes.buffer).setUint32(0, body.length);
-    bytes.set(Buffer.from(type + body), 4);
-    return bytes;
-  };
-  const png = (...chunks) => Buffer.concat([Buffer.alloc(8), chunk("IHDR", ".".repeat(13)), ...chunks, chunk("IEND", "")]);
-  const text = chunk("tEXt", "workflow\0{}");
-  const made = await withChunks(png(chunk("IDAT", "x")), textChunks(png(chunk("IDAT", "y"), text))).arrayBuffer();
-  assert.deepEqual(Buffer.from(made), png(text, chunk("IDAT", "x")));
 });

@@ -75,7 +75,7 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
         "Profile": set(profile),
         "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
-        "RunPayload": set(run_payload(finished_run(), prompt_id="a prompt")),
+        "RunPayload": set(run_payload(finished_run(), "a prompt")),
         "FasterState": set(state),
         "Told": set(state["why_not"]),
         "Offer": set(offer),

@@ -45,10 +45,6 @@ export interface Comparison {
   motion: SavedImage | null;
   /** What can be heard, by side; empty without sound. */
   sounds: Record<string, SavedImage>;
-  /** A picture of all of it, which holds the workflow. */
-  sheet: SavedImage;
-  /** What it was measured on and with, by name. */
-  about: Record<string, string>;
 }
 
 /** The control of a comparison. */

@@ -51,23 +51,12 @@ export interface CompilePayload {
   graph: number;
 }
 
-/** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: a run that the page has not seen. */
+/** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: of which workflow a prompt is. */
 export interface RunPayload {
-  prompt_id: string;
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
   /** `running`, `success`, `failed` or `cancelled`. */
   outcome: string;
-  /** What each node said last. */
-  activities: ActivityPayload[];
-  /** What nodes have handed over. */
-  outputs: { node: string; output: NodeOutput }[];
-  /** Execution id of the node that has failed; null if none has. */
-  failed_node: string | null;
-  /** Its type. */
-  failed_type: string | null;
-  /** Of its error. */
-  message: string | null;
 }
 
 /** Answer of the route `/paceline/faster`, from `faster_payload` in server/faster/state.py. */
