@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from browser.comparing import LOADED, looks_at
 from browser.page import CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save

@@ -73,7 +73,6 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
         "Sweep": set(sweep),
         "SweepCell": set(sweep["cells"][0]),
         "Profile": set(profile),
-        "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
         "RunPayload": set(run_payload(finished_run(), "a prompt")),
         "FasterState": set(state),
@@ -140,15 +139,10 @@ def profiled() -> dict[str, Any]:
     """Return what the page is shown of a profile."""
     from paceline.nodes.profile import shown_profile
     from paceline.optimizers.hosts.comfyui.weights import WeightMoves
-    from paceline.server.remedies import Remedy
     from paceline.workbench.comfyui.profiling import Profile
-    from paceline.workbench.recipe import Step
 
-    remedy = Remedy("attention", Step("PacelineApplyToMe"), "Apply ToMe", 0.2)
     around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
-    return shown_profile(
-        Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}, WeightMoves(0.0, 0.0, 1, 1)), [remedy], around
-    )
+    return shown_profile(Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}, WeightMoves(0.0, 0.0, 1, 1)), around)
 
 
 def swept() -> dict[str, Any]:

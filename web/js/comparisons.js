@@ -168,7 +168,7 @@ function createDetails({ distances, lines }) {
 
 /**
  * @param {string} text
- * @returns {string} it with a capital at its start; a name that a word begins with (fp32_reference) stays what it is
+ * @returns {string} it with a capital at its start; a name (fp32_x) stays what it is
  */
 function capitalised(text) {
   return /^\p{Ll}+[\s:,]/u.test(`${text} `) ? text[0].toUpperCase() + text.slice(1) : text;

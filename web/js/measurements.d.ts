@@ -10,8 +10,7 @@ export interface Comparison {
   found: string;
   /** As of an activity; `failed` if something is wrong with the picture. */
   state: string;
-  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`; or of the
-   * sound, if that is worse: `hardly audible`, `audible`, `another sound` or `no sound`. */
+  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
   quality: string;
   /** Median over the rounds. */
   speedup: number;
@@ -19,7 +18,7 @@ export interface Comparison {
   speedup_low: number | null;
   /** Upper end. */
   speedup_high: number | null;
-  /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
+  /** What the seconds are of: `step` or `sampling`. */
   speedup_of: string;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
@@ -82,20 +81,8 @@ export interface Profile {
   slices: Record<string, number>;
   /** Sentences about weights that were moved, why, and what helps. */
   weights: string[];
-  remedies: Remedy[];
   /** What it was measured on, by name. */
   about: Record<string, string>;
-}
-
-/** A node that makes a part of a step shorter. */
-export interface Remedy {
-  /** One of the slices. */
-  part: string;
-  /** Of the node. */
-  title: string;
-  /** Share of the whole step that it saves at most. */
-  at_most: number;
-  steps: Step[];
 }
 
 /** Websocket event `paceline.sweep`, from `SweepView` in server/sweep_view.py. */
