@@ -199,10 +199,11 @@ def _data(picture: Image.Image) -> str:
 
 def _parts(profile: dict[str, Any]) -> str:
     """Return the parts of one step as bars."""
-    parts = sorted(profile["slices"].items(), key=lambda part: -part[1])
+    slices = profile["slices"]
+    parts, step = sorted(slices.items(), key=lambda part: -part[1]), sum(slices.values())
     largest, rows = parts[0][1], []
     for name, seconds in parts:
-        share = seconds / profile["step"]
+        share = seconds / step
         if share < 0.005:
             continue
         bar = f'<td class="bar"><i style="width:{seconds / largest:.1%}"></i></td>'

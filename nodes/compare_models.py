@@ -172,7 +172,6 @@ def shown_comparison(
         "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
         "numbers": numbers["shown"],
         "count": numbers["count"],
-        "frames": numbers["frames"],
         "shares": [numbers["seed_shares"][number - 1] for number in numbers["shown"]],
         "first": numbers["shown"].index(numbers["farthest"]["picture"]) if numbers["frames"] > 1 else 0,
         "motion": files.get("motion"),

@@ -71,16 +71,16 @@ class PacelineProfile(PacelineNode):
         lines = summary_lines(found)
         cls.announce(Summary("active", lines[0], details=tuple(lines[1:])))
         summary = "\n".join(lines)
-        return io.NodeOutput(summary, json.dumps(shown, indent=1), ui={"text": [summary], "paceline_profile": [shown]})
+        numbers = json.dumps({**shown, "step": found.step}, indent=1)
+        return io.NodeOutput(summary, numbers, ui={"text": [summary], "paceline_profile": [shown]})
 
 
 def shown_profile(found: Profile, around: dict[str, Any]) -> Payload:
-    """Return a profile as data: ``Profile`` in web/js/measurements.d.ts, and what the output ``json`` has."""
+    """Return a profile as data: ``Profile`` in web/js/measurements.d.ts."""
     return {
         "loading": found.loading,
         "steps": list(found.steps),
         "decoding": found.decoding,
-        "step": found.step,
         "slices": found.slices,
         "weights": list(found.weights.lines(found.seconds)),
         "about": {name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},

@@ -36,7 +36,7 @@ def run_payload(server: Any, prompt_id: str) -> Payload:
 
 def _runs(queue: Any) -> Iterator[PromptRun]:
     with queue.mutex:
-        items = [(item, {}) for item in queue.currently_running.values()]
+        items: list[tuple[Any, dict[str, Any]]] = [(item, {}) for item in queue.currently_running.values()]
         items += [(history["prompt"], history.get("status") or {}) for history in queue.history.values()]
     for (_, prompt_id, prompt, extra_data, *_), status in items:
         ended = dict(status.get("messages") or ())

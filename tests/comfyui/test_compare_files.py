@@ -56,11 +56,14 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
     image, summary = result.result
     names = ["other_seed.png", "comparison.png", "comparison.json"]
     # On a busy machine the optimized side may not be faster, and then there is no control.
-    control = (output_folder / "compare" / "tome_00001_fewer_steps_1.png").exists()
+    folder = output_folder / "paceline"
+    control = (folder / "compare_00001_fewer_steps_1.png").exists()
     sides = ["baseline", "optimized", *(["fewer_steps"] if control else [])]
     names += [f"{side}_{seed}.png" for side in sides for seed in (1, 2)]
-    files = {name: output_folder / "compare" / f"tome_00001_{name}" for name in names}
-    assert sorted(path.name for path in (output_folder / "compare").iterdir()) == sorted(p.name for p in files.values())
+    files = {name: folder / f"compare_00001_{name}" for name in names}
+    assert sorted(path.name for path in (output_folder / "paceline").iterdir()) == sorted(
+        p.name for p in files.values()
+    )
     saved = json.loads(files["comparison.json"].read_text())
     pictures = {name: np.asarray(Image.open(path)) for name, path in files.items() if name.endswith("png")}
     assert np.array_equal(np.asarray(image[0] * 255).round(), pictures["comparison.png"])
@@ -81,7 +84,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
     assert saved["seed_share_mean"] == pytest.approx(saved["difference"]["rmse"] / floor)
     assert saved["seed_share"] == pytest.approx(max(one["rmse"] for one in saved["distances"]) / floor)
     worst_first = sorted((1, 2), key=lambda seed: -saved["distances"][seed - 1]["rmse"])
-    assert saved["files"]["optimized"] == [f"tome_00001_optimized_{seed}.png" for seed in worst_first]
+    assert saved["files"]["optimized"] == [f"compare_00001_optimized_{seed}.png" for seed in worst_first]
     before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
     assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
     low, high = saved["speedup_low"], saved["speedup_high"]  # none on a machine that is busy with other things

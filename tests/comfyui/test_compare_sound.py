@@ -62,8 +62,13 @@ def test_the_distance_of_the_sound_is_shown_and_the_picture_alone_is_judged(scen
     assert any("no audio_vae" in note for note in found.notes) == (audio_vae is None)
 
 
-def test_a_sound_of_nan_is_broken(scene):
-    found = compare(scene, changed(scene, 1, ..., float("nan")), VideoVAE(), AudioVAE())
+class BrokenVAE(AudioVAE):
+    def decode(self, latent):
+        return super().decode(latent) * float("nan")
+
+
+def test_a_sound_that_is_no_number_is_broken(scene):
+    found = compare(scene, changed(scene, 1, ..., 0.5), VideoVAE(), BrokenVAE())
     assert found.verdict.state == "broken" and "sound has values that are not numbers" in found.verdict.headline
 
 
@@ -93,16 +98,16 @@ def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, temp_folder):
             audio_vae=AudioVAE(), save_files=False, runs=1, seed=1, steps=2,
             cfg=2.0, sampler_name="euler", scheduler="simple", denoise=1.0,
         )  # fmt: skip
-    (shown,) = output.ui["paceline_comparison"]
-    motion = Image.open(temp_folder / shown["motion"]["filename"])
+    (shown,), folder = output.ui["paceline_comparison"], temp_folder / "paceline"
+    motion = Image.open(folder / shown["motion"]["filename"])
     assert motion.n_frames == 3 and motion.size[0] > motion.size[1] * 2
     sides = []
     for side in ("baseline", "optimized"):
-        with wave.open(str(temp_folder / shown["sounds"][side]["filename"])) as file:
+        with wave.open(str(folder / shown["sounds"][side]["filename"])) as file:
             assert (file.getframerate(), file.getnchannels(), file.getnframes()) == (RATE, 2, SAMPLES)
             sides.append(file.readframes(SAMPLES))
     assert sides[0] != sides[1]
-    saved = json.loads(next(temp_folder.glob("*.json")).read_text())
+    saved = json.loads(next(folder.glob("*.json")).read_text())
     assert saved["frames"] == 3 and saved["sound"]["second"] and saved["files"]["sounds"]
     assert (shown["numbers"], shown["count"]) == ([1, 2, 3], 3)
 

@@ -27,7 +27,7 @@ const COMPARISON = {
   seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, fewer_steps: null,
   distances: { optimized: distance, another_seed: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
   pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) },
-  numbers: [3, 1, 2, 4], count: 4, frames: 1, shares: [0.4, 0.3, 0.2, null], first: 0,
+  numbers: [3, 1, 2, 4], count: 4, shares: [0.4, 0.3, 0.2, null], first: 0,
   motion: null, sounds: {},
 }; // prettier-ignore
 
@@ -42,7 +42,7 @@ test("all pictures of a comparison are turned over, the worst first, each with i
 });
 
 test("a video begins with its worst frame, moves, and can be heard", () => {
-  const frames = { numbers: [1, 25, 40], count: 40, frames: 40, first: 1, shares: [0, 0.25, 0], quality: "visible" };
+  const frames = { numbers: [1, 25, 40], count: 40, first: 1, shares: [0, 0.25, 0], quality: "visible" };
   const pictures = { baseline: ["a", "b", "c"].map(file), optimized: ["d", "e", "f"].map(file) };
   const sounds = { baseline: file("a.wav"), optimized: file("b.wav") };
   const { all, text } = shown(comparisonParts([{ ...COMPARISON, ...frames, pictures, sounds, motion: file("motion.webp") }]));
@@ -137,7 +137,7 @@ test("what was measured does not look like what is expected", () => {
 
 test("a profile shows the run, one step of it and what became of the weights", () => {
   const profile = {
-    loading: 1, steps: [1, 1], decoding: null, step: 1, slices: { attention: 0.25, linear: 0.75 }, about: {},
+    loading: 1, steps: [1, 1], decoding: null, slices: { attention: 0.25, linear: 0.75 }, about: {},
     weights: ["loading weights took 1 s"],
   }; // prettier-ignore
   const { all, text } = shown(profileParts(profile));

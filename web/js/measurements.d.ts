@@ -34,8 +34,6 @@ export interface Comparison {
   numbers: number[];
   /** How many pictures there are in all, of all seeds and batches. */
   count: number;
-  /** How many of them follow each other in a video; 1 for pictures. */
-  frames: number;
   /** Differences of the pictures that are there, as shares of a seed change; null where that changes nothing. */
   shares: (number | null)[];
   /** Index of the picture to begin with, the worst: of a video that frame, else 0. */
@@ -75,9 +73,7 @@ export interface Profile {
   steps: number[];
   /** The VAE; null without one. */
   decoding: number | null;
-  /** The median step, which `slices` are parts of. */
-  step: number;
-  /** By what is done in them. */
+  /** Of the median step, by what is done in them. */
   slices: Record<string, number>;
   /** Sentences about weights that were moved, why, and what helps. */
   weights: string[];
