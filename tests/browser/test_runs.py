@@ -50,10 +50,12 @@ def test_another_clients_run_of_the_same_nodes_changes_no_badge(page: Page):
 
 
 def test_a_cancelled_run_says_what_was_done_until_then(page: Page):
+    page.script("window.steps = 0; app.api.addEventListener('progress', () => (window.steps += 1))")
     start(page, steps=2000)  # more than there is time for
     page.wait(lambda: page.badges().get(str(TOME), "").startswith("working"), "sampling")
     assert page.badges()[str(ATTENTION)] == "working: ↻sampling"
     page.screenshot("badge_sampling")
+    page.wait(lambda: page.script("return window.steps") > 1, "steps")
     page.script("await app.api.interrupt()")
     cancelled = "cancelled: ×cancelled · active in 3 of 7 self-attention blocks"
     page.wait(lambda: page.badges().get(str(TOME), "") == cancelled, "badge that says cancelled")
