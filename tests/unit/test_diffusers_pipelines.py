@@ -26,7 +26,7 @@ from random_pipelines import baseline, differences, distance, picture, small, st
 EXACT = 2e-5
 SETTINGS: dict[str, tuple[Any, float]] = {
     "plain": (Attention("vanilla"), EXACT),
-    "sub_quadratic": (Attention("sub_quadratic"), EXACT),
+    "sdpa_math": (Attention("sdpa_math"), EXACT),
     "fused": (FuseQKV(), EXACT),
     "schedule": (ScheduleOnCPU(), 0.0),
     "int8": (QuantizeInt8(include="*", rotation="off"), 0.08),
@@ -62,7 +62,7 @@ def test_alone(name: str, kind: str) -> None:
 
 COMPILED = Compile(backend="eager", fullgraph=True, on_error="raise")
 TOGETHER = (
-    Attention("sub_quadratic"),
+    Attention("sdpa_math"),
     FuseQKV(),
     QuantizeInt8(include="*", rotation="off"),
     TokenMerging(ratio=0.75, method="kv_downsample", residual="off"),
