@@ -7,7 +7,7 @@ from itertools import combinations, product
 import pytest
 import torch
 from cases import often
-from comfy_host import fake_cuda, vaes
+from comfy_host import vaes
 from paceline.core.errors import NothingGained, UnsupportedModel
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda

@@ -169,6 +169,5 @@ def test_auto_leaves_the_backend_of_diffusers_dispatcher_in_place() -> None:
     assert said.state == "inactive" and "diffusers' dispatcher (_native_math) on " in said.headline
     restore(network)
     optimize(network, Attention("sdpa"))
-    assert {part.get_processor()._attention_backend for part in network.modules() if hasattr(part, "get_processor")} == {
-        "native"
-    }
+    layers = [part for part in network.modules() if hasattr(part, "get_processor")]
+    assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}

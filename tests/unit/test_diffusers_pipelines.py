@@ -60,7 +60,7 @@ def test_alone(name: str, kind: str) -> None:
     assert torch.equal(picture(pipeline), baseline(name))
 
 
-COMPILED = Compile(backend="eager", fullgraph=True, on_error="raise")
+COMPILED = Compile(backend="eager", fullgraph=True, strict=True)
 TOGETHER = (
     Attention("sdpa_math"),
     FuseQKV(),
