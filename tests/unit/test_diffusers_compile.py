@@ -8,7 +8,7 @@ from paceline import Compile, TokenMerging, optimize, report, restore
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from random_pipelines import STEPS, baseline, differences, distance, picture, small, state_of
 
-EAGER = {"backend": "eager", "on_error": "raise"}
+EAGER = {"backend": "eager", "strict": True}
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

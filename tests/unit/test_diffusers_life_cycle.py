@@ -271,7 +271,7 @@ def test_one_schedule_that_two_pipelines_share() -> None:
 
 def test_batches_and_sizes_change_between_calls() -> None:
     pipeline, plain = small("sd15"), small("sd15")
-    optimize(pipeline.pipe, FuseQKV(), Attention("sub_quadratic"))
+    optimize(pipeline.pipe, FuseQKV(), Attention("sdpa_math"))
     for prompts, size in ((["a"], 64), (["a", "b"], 64), (["a"], 96), (["a"], 64)):
         options = {"prompts": prompts, "size": size}
         assert distance(picture(pipeline, **options), picture(plain, **options)) <= 2e-5

@@ -120,7 +120,7 @@ def test_two_passes_in_two_calls_each_have_their_own() -> None:
 
 def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
     pipeline, found = small("sd15"), []
-    compiled = Compile(backend="eager", on_error="raise", regional=True)
+    compiled = Compile(backend="eager", strict=True, regional=True)
     for residual, beside in (("auto", [compiled]), ("off", [])):  # compiled by eager, the numbers are the same
         with (
             torch.compiler.set_stance("force_eager"),
@@ -140,7 +140,7 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
 @pytest.mark.parametrize("name", often(("flux",), ("sd15", "flux")))
 def test_compiled_it_is_the_same_picture_from_two_graphs(name: str) -> None:
     pipeline, found = small(name), []
-    compiled = Compile(backend="eager", fullgraph=True, on_error="raise")
+    compiled = Compile(backend="eager", fullgraph=True, strict=True)
     for settings in ((TokenMerging(**FEWER),), (TokenMerging(**FEWER), compiled)):
         with optimize(pipeline.pipe, *settings, components=["unet" if name == "sd15" else "transformer"]) as now:
             found += [picture(pipeline, steps=STEPS), picture(pipeline, steps=STEPS)]

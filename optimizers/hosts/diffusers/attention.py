@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.kernel_times import file_at_home
+from ....core.phrases import phrase
 from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.backend import Inputs
-from ...attention.policy import AUTO, AttentionPolicy, limit_of
+from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
 from ...attention.registry import names
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, PipelineTechnique
@@ -71,6 +71,7 @@ class ComponentAttention(PipelineTechnique):
     def __init__(self, settings: Attention) -> None:
         super().__init__(settings)
         self._unguarded: dict[str, int] = {}
+        self._left = ""
 
     def attach(self, host: Host, patches: Patches) -> None:
         part = host.component.part
@@ -81,17 +82,21 @@ class ComponentAttention(PipelineTechnique):
                 "Leave it out for this component, with components=...",
             )
         sizes = sorted({head_size(layer) for _, layer in layers})
-        timings = file_at_home("attention_timings.json")
         dtype = getattr(part, "dtype", None) or next(part.parameters()).dtype
-        self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes, timings)
+        self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes)
         backend = policy.backend.name
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
         reduced = host.find(TOKEN_MERGING) is not None and backend != "sdpa"
         compiled = host.find(COMPILATION) is not None
-        # Kernels are timed, and approximate ones watched, in our own function only.
-        reduced = reduced or (bool(policy.quickest or policy.approximation) and not compiled)
+        # Approximate kernels are watched in our own function only.
+        reduced = reduced or (bool(policy.approximation) and not compiled)
         counts: dict[str, int] = {}
+        left: dict[str, int] = {}
         for name, layer in layers:
+            chosen = _chosen_already(layer) if self.settings.backend == AUTO else ""
+            if chosen:
+                left[chosen] = left.get(chosen, 0) + 1
+                continue
             theirs = Patches()
             ours = reduced or head_size(layer) in policy.failing
             whose = None if ours else _use_theirs(layer, backend, theirs)
@@ -104,16 +109,22 @@ class ComponentAttention(PipelineTechnique):
             else:  # compiled code catches no errors, and would be compiled anew for the function of each layer
                 self._unguarded[whose] = self._unguarded.get(whose, 0) + 1
             counts[whose or "ours"] = counts.get(whose or "ours", 0) + 1
-        policy.notes = (", ".join(f"{whose} on {count} layers" for whose, count in counts.items()),)
+        self._left = ", ".join(
+            phrase(
+                "{whose} on {count} {count|layer|layers} was chosen before, which auto leaves in place",
+                whose=whose,
+                count=count,
+            )
+            for whose, count in left.items()
+        )
+        used = ", ".join(f"{whose} on {count} layers" for whose, count in counts.items())
+        policy.notes = tuple(filter(None, (used, self._left)))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
+        if self._left:
+            self.activity.skip(HOST_DOES_IT, self._left)
         for whose, count in self._unguarded.items():
             self.activity.used[whose] = count
-
-    def end_call(self) -> None:
-        super().end_call()
-        if self.policy.quickest is not None:
-            self.policy.quickest.save()  # a run ends when the next begins, which may be never
 
     def _routed(self, host: Host, name: str, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -164,6 +175,19 @@ def head_size(layer: AttentionModule) -> int:
 
 def _is_attention(part: Any) -> bool:
     return hasattr(part, "get_processor") and hasattr(part, "heads") and hasattr(part, "to_q")
+
+
+def _chosen_already(layer: AttentionModule) -> str:
+    """Return which attention of diffusers the program has chosen for a layer; "" if it has chosen none."""
+    processor = layer.get_processor()
+    if not hasattr(processor, "_attention_backend"):
+        name = type(processor).__name__
+        return f"diffusers' {name}" if any(name == family[_XFORMERS] for family in _FAMILIES) else ""
+    from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry
+
+    backend = processor._attention_backend or _AttentionBackendRegistry.get_active_backend()[0]
+    name = AttentionBackendName(backend).value
+    return "" if name == DISPATCHER_NAMES["sdpa"] else f"diffusers' dispatcher ({name})"
 
 
 def _use_theirs(layer: AttentionModule, name: str, patches: Patches) -> str | None:
