@@ -50,12 +50,12 @@ class ComponentCompilation(PipelineTechnique):
             blocks = CompiledBlocks(component.part, how, component.name, Compiler())
             self.policy.use(blocks)
             for block, function in blocks.places(component.part):
-                patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
+                patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
-            whole = CompiledNetwork(CompiledFunction(host.inner, how, name=self.policy.what, sizes=Sizes()))
+            whole = CompiledNetwork(CompiledFunction(host.inner[component.entry], how, name=self.policy.what, sizes=Sizes()))
             self.policy.use(whole)
-            host.inner = partial(self._run, whole, whole)
+            host.inner[component.entry] = partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
         return self.policy.run(compiled, self.policy.what, self.activity, function, *args, **kwargs)
