@@ -12,9 +12,10 @@ from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, ComponentAttention
+from .claims import Claim
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import Claim, PipelineTechnique, host_of
+from .host import PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ComponentQKVFusion
 from .quantization.technique import ComponentQuantization

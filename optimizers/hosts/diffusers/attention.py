@@ -16,8 +16,8 @@ from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.backend import Inputs
 from ...attention.policy import AUTO, AttentionPolicy, limit_of
 from ...attention.registry import names
-from .components import CONTROLNET, DENOISER, VAE, device_of
 from .attention_theirs import Theirs, use_sdpa, use_theirs
+from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, PipelineTechnique
 from .intercept import intercepted
 from .patches import Patches

@@ -12,7 +12,6 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from threading import RLock, get_ident
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from .caller import has_schedule, pipeline_on
+from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .entries import Entries
 from .patches import Layers, Patches
@@ -45,8 +45,7 @@ OTHER_THREAD = "another thread draws with it at the same time"
 class PipelineTechnique(core.Technique):
     """One optimization of one component, made from its settings alone.
 
-    Techniques are put on in canonical order, and undone backwards. ``roles``: which parts of a pipeline it is for, if
-    the user does not say.
+    ``roles``: which parts of a pipeline it is for, if the user does not say.
     """
 
     kind: ClassVar[str]
@@ -94,27 +93,6 @@ class PipelineTechnique(core.Technique):
         return with_faults(self.policy.summarize(self.total), self.total)
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What somebody has asked for on a component.
-
-    Attributes:
-        technique: its class; ``settings``: what it is made from.
-        owner: the pipeline that was given to ``optimize``; None for the component itself.
-        optional: whether it is left out where it cannot help; else that is an error.
-    """
-
-    technique: type[PipelineTechnique]
-    settings: Any
-    owner: weakref.ref[Any] | None
-    optional: bool
-
-    @property
-    def pipeline(self) -> Any:
-        """The pipeline that has asked; None if it is gone, or none did."""
-        return None if self.owner is None else self.owner()
-
-
 class Host:
     """The techniques on one component.
 
@@ -129,10 +107,9 @@ class Host:
 
     def __init__(self, component: Component, claims: Sequence[Claim] = ()) -> None:
         self.component, self.claims = component, tuple(claims)
-        latest = {claim.technique.kind: claim for claim in claims}
-        self._optional = {kind for kind, claim in latest.items() if claim.optional}
+        self._optional = {one.technique.kind: one.optional for one in claims}
         self.left_out: dict[str, tuple[PipelineTechnique, str]] = {}
-        self.techniques = core.in_order([one.technique(one.settings) for one in latest.values()], ORDER)
+        self.techniques = core.in_order([one.technique(one.settings) for one in claims], ORDER)
         self._entries = Entries(component)
         self.inner = dict(self._entries.below)
         self.evaluation: Evaluation | None = None
@@ -141,7 +118,8 @@ class Host:
         self._patches: list[Patches] = []
         self._layers = Layers(())
         self._lock, self._running = RLock(), False
-        self._in_run, self._schedule, self._thread = False, None, 0
+        self._in_run, self._thread = False, 0
+        self._schedule: object = None
         self._caller: weakref.ref[Any] | None = None
 
     @property
@@ -187,7 +165,7 @@ class Host:
             technique.attach(self, patches)
         except UnsupportedModel as error:
             patches.undo()
-            if technique.kind not in self._optional:
+            if not self._optional[technique.kind]:
                 raise
             self.left_out[technique.kind] = (technique, error.problem)
         except BaseException:
@@ -307,7 +285,7 @@ class Host:
 
 
 def host_of(part: object) -> Host | None:
-    """Return the host of a part of a pipeline; None if it has none. What torch.compile has wrapped is looked through."""
+    """Return the host of a part of a pipeline; None if there is none. What torch.compile wraps is looked through."""
     for one in (part, getattr(part, "_orig_mod", None)):
         host: Host | None = getattr(one, "__dict__", {}).get(HOST)
         if host is not None and host.component.part is one:

@@ -137,7 +137,7 @@ class _Place:
 
 def own(owner: object, name: str) -> Any:
     """Return what the class of an object gives it by this name; None if nothing."""
-    found = getattr(type(owner), name, None)
+    found: Any = getattr(type(owner), name, None)
     return found.__get__(owner) if hasattr(found, "__get__") else found
 
 

@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from .claims import Claim
 from .components import Component
-from .host import Claim, Host, PipelineTechnique, host_of
+from .host import Host, PipelineTechnique, host_of
 
 log = logging.getLogger("paceline")
 

@@ -60,7 +60,6 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
-
         inside = self._fewer_keys(block, forward)
         only_keys = self.policy.method.works_after_rope and not self.policy.other_layers
 
