@@ -93,8 +93,8 @@ def test_full_training_has_the_gradients_of_the_plain_model(setting: Any, checkp
         if checkpoints:
             unet.enable_gradient_checkpointing()
         unet(*given).sample.square().mean().backward()
-    for (name, one), other in zip(ours.named_parameters(), plain.parameters(), strict=True):
-        assert one.grad is not None and distance(one.grad, other.grad) <= 1e-3, name
+    gradients = [torch.cat([one.grad.flatten() for one in unet.parameters()]) for unet in (ours, plain)]
+    assert distance(*gradients) <= 1e-3
     if setting == FuseQKV() or checkpoints:
         assert "gradients" in report(ours).lines[0].summary.details[0]
     with torch.no_grad():

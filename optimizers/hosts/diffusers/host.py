@@ -101,6 +101,7 @@ class Host:
         techniques: in canonical order.
         left_out: techniques that cannot help this component, with the reason, by kind.
         inner: what each of the component's entries runs: its own method, or it compiled.
+        layers: what is on the layers while a call goes on.
         again: whether the same call was made before, and its numbers are wrong.
         evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
     """
@@ -116,7 +117,7 @@ class Host:
         self.again = False
         self._guard: Guard | None = None
         self._patches: list[Patches] = []
-        self._layers = Layers(())
+        self.layers = Layers(())
         self._lock, self._running = RLock(), False
         self._in_run, self._thread = False, 0
         self._schedule: object = None
@@ -147,7 +148,7 @@ class Host:
             self._undo()
             raise
         self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
-        self._layers = Layers(wrap for patches in self._patches for wrap in patches.wraps)
+        self.layers = Layers(wrap for patches in self._patches for wrap in patches.wraps)
         self._entries.put_on(HOST, self)
 
     def detach(self) -> None:
@@ -184,14 +185,13 @@ class Host:
             if self._running or not self.techniques:
                 return self._entries.below[entry](*args, **kwargs)
             self._running = True
-            compute = partial(self._compute, entry)
             try:
                 self._bring_weights(entry)
                 aside = self._stepped_aside()
                 if aside:
                     return self._evaluate(entry, args, kwargs, aside)
                 self.begin_run()
-                result = self.techniques[-1].call(self, compute, args, kwargs)
+                result = self.techniques[-1].call(self, partial(self._compute, entry), args, kwargs)
             except BaseException:
                 self.end_run()
                 raise
@@ -277,7 +277,7 @@ class Host:
             for technique in self.techniques:
                 stack.enter_context(technique.around())
             if not aside:
-                stack.enter_context(self._layers.on())
+                stack.enter_context(self.layers.on())
             result = self.inner[entry](*args, **kwargs)
         for technique in self.techniques:
             technique.end_call()

@@ -133,6 +133,9 @@ def _back(result: Any, dtype: torch.dtype | None) -> Any:
         return type(result)(**{name: _back(value, dtype) for name, value in result.items()})
     if type(result) in (list, tuple):
         return type(result)(_back(item, dtype) for item in result)
+    parameters = getattr(result, "parameters", None)
+    if isinstance(parameters, torch.Tensor):  # what a VAE encodes to, a distribution
+        return type(result)(parameters.to(dtype), getattr(result, "deterministic", False))
     return result
 
 
