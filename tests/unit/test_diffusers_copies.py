@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import cpu_offload_with_hook
-from accelerate.utils import convert_outputs_to_fp32
+from accelerate.utils import convert_outputs_to_fp32, extract_model_from_parallel
 from cases import often
 from diffusers.training_utils import EMAModel
 from paceline import (
@@ -71,7 +71,7 @@ def halved(pipeline: Any) -> torch.Tensor:
     return picture(pipeline)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", often(["deepcopy", "torch.save"], WAYS))
 @pytest.mark.parametrize("setting", often(["fused", "vanilla", "bf16"], SETTINGS))
 def test_a_copy_is_plain_and_whole(setting: str, way: str) -> None:
     first, second, plain = small("sd15"), small("sd15"), small("sd15")
@@ -127,6 +127,22 @@ def test_a_copy_of_what_accelerate_has_wrapped_since() -> None:
         wrap(first.pipe.unet)
         second.pipe.register_modules(unet=copy.deepcopy(first.pipe.unet))
         assert torch.equal(halved(second), halved(plain))
+
+
+def test_what_accelerate_has_prepared_and_unwrapped_is_optimized_still() -> None:
+    pipeline, unet = small("sd15"), small("sd15").denoiser
+    pipeline.pipe.register_modules(unet=unet)
+    before = state_of(pipeline.pipe)
+    optimize(pipeline.pipe, FuseQKV(), components=["unet"])
+    unet._original_forward = unet.forward
+    unet.forward = MethodType(convert_outputs_to_fp32(unet.forward.__func__), unet)
+    picture(pipeline)
+    extract_model_from_parallel(unet, keep_fp32_wrapper=False)
+    count = report(pipeline.pipe).lines[0].summary.counts["q_k_v"]
+    picture(pipeline)
+    assert report(pipeline.pipe).lines[0].summary.counts["q_k_v"] == 2 * count > 0
+    restore(pipeline.pipe)
+    assert not differences(before, state_of(pipeline.pipe))
 
 
 def test_a_copy_of_a_scheduler_makes_its_own_timesteps() -> None:

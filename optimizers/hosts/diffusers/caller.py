@@ -6,6 +6,7 @@ called. What is known of a run, its scheduler, its number of steps and its guida
 
 from __future__ import annotations
 
+import sys
 from types import FrameType
 from typing import Any
 
@@ -26,6 +27,16 @@ def pipeline_on(frame: FrameType | None) -> Any:
                 return owner
         frame = frame.f_back
     return None
+
+
+def called_by() -> Any:
+    """Return the pipeline that the code that asks was called by; None if there is none."""
+    return pipeline_on(sys._getframe(1))
+
+
+def schedule_of(pipeline: Any) -> object:
+    """Return the timesteps of the run of a pipeline, an object of its own for each run; None without a pipeline."""
+    return pipeline.scheduler.timesteps if has_schedule(pipeline) else None
 
 
 def has_schedule(owner: Any) -> bool:

@@ -11,7 +11,7 @@ import functools
 import inspect
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import MethodType
 from typing import Any, Protocol
 
@@ -49,16 +49,17 @@ class Entries:
         self.below: dict[str, Function] = {name: _current(self._part, name) for name in entries_of(component)}
         self._ours: dict[str, Any] = {}
 
-    def put_on(self, name: str, host: Called) -> None:
-        """Let the component's calls go to ``host``, which the attribute ``name`` is."""
+    def put_on(self, name: str, host: Called, others: Iterable[str]) -> None:
+        """Let the component's calls go to ``host``, which the attribute ``name`` is; ``others``: other methods too."""
         attributes = self._part.__dict__
+        self.below |= {method: _current(self._part, method) for method in others}
         for entry, below in self.below.items():
             slot = OFFLOADED if entry == "forward" and OFFLOADED in attributes else entry
             self._ours[entry] = attributes[slot] = MethodType(_entry(name, entry, below, self._part), self._part)
         state, deep = functools.partial(self._state, host), functools.partial(self._deep_copy, host)
-        others = {name: host, "__getstate__": state, "__deepcopy__": deep}
-        self._ours |= others
-        attributes.update(others)
+        rest = {name: host, "__getstate__": state, "__deepcopy__": deep}
+        self._ours |= rest
+        attributes.update(rest)
 
     def take_off(self) -> dict[str, Any]:
         """Remove them, and return them. Where somebody has wrapped one and still calls it, it finds no host."""
@@ -74,7 +75,8 @@ class Entries:
             below = self.below.get(name, NOTHING)
             is_own = getattr(below, "__func__", below) is getattr(type(self._part), name, None)
             for slot in (name, OFFLOADED):
-                if self._part.__dict__.get(slot) is ours:
+                now = self._part.__dict__.get(slot)
+                if now is ours or (isinstance(ours, MethodType) and now == ours):
                     found[slot] = NOTHING if is_own and slot == name else below
         return found
 
@@ -90,7 +92,8 @@ class Entries:
     def _deep_copy(self, host: Called, memo: dict[int, Any]) -> Any:
         for tensor, before in host.replaced():
             copied = before.detach().clone()
-            copied = Parameter(copied, tensor.requires_grad) if isinstance(tensor, Parameter) else copied
+            trained = (before if isinstance(before, Parameter) else tensor).requires_grad
+            copied = Parameter(copied, trained) if isinstance(tensor, Parameter) else copied
             memo.setdefault(id(tensor), copied)
         ours = self.take_off()
         try:
@@ -117,12 +120,11 @@ def _entry(host: str, name: str, below: Function, part: object) -> Callable[...,
             return found.enter(name, args, kwargs)
         return (below if owner() is self else own(self, name))(*args, **kwargs)
 
-    functools.update_wrapper(run, getattr(below, "__func__", below))
-    run.__name__ = name
-    if not hasattr(below, "__func__"):  # others have put a function there, which is not given the component
-        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        names = [one for one in inspect.signature(below).parameters.values() if one.name != "self"]
-        run.__signature__ = inspect.Signature([itself, *names])  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = name, below.__doc__
+    # Not __wrapped__: who takes off wrappers, as accelerate does, would take off ours.
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    names = [one for one in inspect.signature(below).parameters.values() if one.name != "self"]
+    run.__signature__ = inspect.Signature([itself, *names])  # type: ignore[attr-defined]
     return run
 
 

@@ -25,7 +25,7 @@ from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
-from .caller import has_schedule, pipeline_on
+from .caller import called_by, pipeline_on, schedule_of
 from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .entries import Entries
@@ -117,6 +117,7 @@ class Host:
         self.again = False
         self._guard: Guard | None = None
         self._patches: list[Patches] = []
+        self._methods: dict[str, Function] = {}
         self.layers = Layers(())
         self._lock, self._running = RLock(), False
         self._in_run, self._thread = False, 0
@@ -149,7 +150,9 @@ class Host:
             raise
         self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
         self.layers = Layers(wrap for patches in self._patches for wrap in patches.wraps)
-        self._entries.put_on(HOST, self)
+        made = [(name, make) for patches in self._patches for name, make in patches.methods.items()]
+        self._entries.put_on(HOST, self, [name for name, _ in made])
+        self._methods = {name: make(self._entries.below[name]) for name, make in made}
 
     def detach(self) -> None:
         self.end_run()
@@ -181,6 +184,8 @@ class Host:
 
     def enter(self, entry: str, args: Args, kwargs: Kwargs) -> object:
         """Run a call of one of the component's methods, one at a time; those inside of it run as they are."""
+        if entry in self._methods:
+            return self._methods[entry](*args, **kwargs)
         with self._lock:
             if self._running or not self.techniques:
                 return self._entries.below[entry](*args, **kwargs)
@@ -215,7 +220,7 @@ class Host:
         if self._in_run and self._schedule is not None and self._thread != get_ident():
             # The run of a thread that is still inside of its pipeline must not be mixed with ours.
             there = pipeline_on(sys._current_frames().get(self._thread))
-            if there is not None and there is self.pipeline and self._schedule is not _schedule_of(_called_by()):
+            if there is not None and there is self.pipeline and self._schedule is not schedule_of(called_by()):
                 return OTHER_THREAD
         return ""
 
@@ -225,10 +230,10 @@ class Host:
         A run has one schedule, and ends before the next begins, after an error, and when the techniques are taken off.
         A part that has no schedule, such as a VAE, has a run for each call.
         """
-        caller = _called_by()
+        caller = called_by()
         self._caller = None if caller is None else weakref.ref(caller)
         sampled = self.component.role in (DENOISER, CONTROLNET)
-        schedule = _schedule_of(self.pipeline) if sampled else None
+        schedule = schedule_of(self.pipeline) if sampled else None
         if self._in_run and schedule is self._schedule:
             return
         self.end_run()
@@ -291,11 +296,3 @@ def host_of(part: object) -> Host | None:
         if host is not None and host.component.part is one:
             return host
     return None
-
-
-def _called_by() -> Any:
-    return pipeline_on(sys._getframe(2))
-
-
-def _schedule_of(pipeline: Any) -> object:
-    return pipeline.scheduler.timesteps if has_schedule(pipeline) else None

@@ -49,6 +49,7 @@ class Patches(Shadows):
     def __init__(self) -> None:
         super().__init__()
         self.wraps: list[Wrap] = []
+        self.methods: dict[str, Make] = {}
 
     def wrap(self, owner: object, name: str, make: Make) -> Wrap:
         """Let ``owner.name`` be ``make(what is there)`` in each call of the component.
@@ -63,6 +64,13 @@ class Patches(Shadows):
     def shadow(self, owner: object, name: str, value: object) -> Wrap:
         """Let ``owner.name`` be ``value`` in each call of the component, whatever is there."""
         return self.wrap(owner, name, lambda _: value)
+
+    def method(self, name: str, make: Make) -> None:
+        """Let a method of the component itself, which reads or changes its weights, be ``make(it)`` between calls too.
+
+        A copy of the component has its own.
+        """
+        self.methods[name] = make
 
 
 class Layers:
