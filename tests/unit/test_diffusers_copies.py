@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -42,6 +42,12 @@ SETTINGS = {
     "blocks": Compile(backend="eager", regional=True),
     "steps": ReuseSteps(),
 }
+
+
+@pytest.fixture(autouse=True)
+def compiled_code_is_forgotten() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
 
 
 def saved(part: Any) -> Any:

@@ -123,8 +123,9 @@ def _entry(host: str, name: str, below: Function, part: object) -> Callable[...,
     run.__name__, run.__doc__ = name, below.__doc__
     # Not __wrapped__: who takes off wrappers, as accelerate does, would take off ours.
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    names = [one for one in inspect.signature(below).parameters.values() if one.name != "self"]
-    run.__signature__ = inspect.Signature([itself, *names])  # type: ignore[attr-defined]
+    theirs = inspect.signature(below)
+    names = [one for one in theirs.parameters.values() if one.name != "self"]
+    run.__signature__ = theirs.replace(parameters=[itself, *names])  # type: ignore[attr-defined]
     return run
 
 
