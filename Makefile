@@ -63,7 +63,7 @@ soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
 	@$(VENV_PYTHON) tests/trust/run_all.py --only soak --show --minutes $(SOAK_MINUTES)
 
 peers: setup ## run another project's own tests plain and with ours on its models (DIFFUSERS=/path/to/a/checkout)
-	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target "$(PEERS)" parameterized
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target "$(PEERS)" parameterized requests-mock
 	@PYTHONPATH="$(PEERS)" $(VENV_PYTHON) tests/trust/peers/run_peers.py --diffusers "$(DIFFUSERS)"
 
 lint: setup ## check the style, the types and the layers

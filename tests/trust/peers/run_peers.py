@@ -4,7 +4,7 @@
     .venv/bin/python tests/trust/peers/run_peers.py --diffusers FOLDER --tests tests/models/unets -- -k save
 
 A project is a row of ``PEERS``: its tests and the plugin for pytest that puts ours on. No model is downloaded: tests
-that need one fail both ways, and do not count.
+that need one fail both ways, and do not count. What is tested is the version that is installed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,17 @@ class Peer:
 
     Attributes:
         plugin: for pytest, in this folder.
-        sources: of its checkout, which its tests import.
         tests: files and folders of its checkout.
     """
 
     name: str
     plugin: str
-    sources: str
     tests: tuple[str, ...]
 
 
 PEERS = (
     Peer(
-        "diffusers", "on_construction", "src",
+        "diffusers", "on_construction",
         (
             "tests/models/unets/test_models_unet_2d_condition.py",
             "tests/models/autoencoders/test_models_autoencoder_kl.py",
@@ -68,6 +67,7 @@ def compare(peer: Peer, folder: Path, tests: tuple[str, ...], more: list[str]) -
     both = plain.keys() | ours.keys()
     return {
         "commit": said_by_git(folder, "log", "-1", "--format=%h of %cs"),
+        "version": version(peer.name),
         "plain": dict(Counter(plain.values())),
         "ours": dict(Counter(ours.values())),
         "put_on": put_on,
@@ -82,7 +82,7 @@ def outcomes(
     """Return how each test ends, and how often each technique was put on."""
     with tempfile.TemporaryDirectory() as kept:
         result, told = Path(kept) / "result.xml", Path(kept) / "put_on"
-        paths = [str(HERE), str(folder / peer.sources), os.environ.get("PYTHONPATH", "")]
+        paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths)),
                        "PACELINE_PUT_ON": str(told)}  # fmt: skip
         plugin = ["-p", peer.plugin] if ours else []
