@@ -13,7 +13,7 @@ from ....core.technique import Policy
 
 @dataclass
 class Run:
-    """One sampling run: ``activity`` sums over its model calls; ``seconds`` and ``summary`` are None while it goes on."""
+    """One sampling run: ``activity`` sums over its model calls; the rest is None while it goes on."""
 
     activity: Activity = field(default_factory=Activity)
     started: float = field(default_factory=time.perf_counter)
