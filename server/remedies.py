@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..optimizers.hosts.comfyui.model import is_unet, stack_of
+from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.token_merging import apply_preset
 from ..workbench.recipe import Recipe, Step
@@ -45,13 +45,8 @@ def remedies_for(model: ModelPatcher, shares: Mapping[str, float], nodes: Nodes)
 
 
 def _fits(model: ModelPatcher, step: Step, nodes: Nodes) -> bool:
-    """Return whether a node takes the model. Quantize int8 is believed to: it would time the layers to find out.
-
-    Apply ToMe takes transformers, where fewer steps were nearer at as much work.
-    """
+    """Return whether a node takes the model. Quantize int8 is believed to: it would time the layers to find out."""
     if step.node == "PacelineQuantizeInt8":
         return model.load_device.type == "cuda"
-    if step.node == "PacelineApplyToMe" and not is_unet(model):
-        return False
     objects: dict[str, Any] = {"model": model}
     return bool(apply_recipe(Recipe("a remedy", (step,)), objects, nodes).steps)

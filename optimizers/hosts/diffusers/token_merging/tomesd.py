@@ -11,16 +11,16 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
-from ....token_merging.policy import TokenMergingPolicy
+from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ..host import Host
 from ..patches import Patches
-from ..unet import image_attention, is_unet
+from ..unet import ModuleBlock, image_attention, is_unet
 from .denoiser import PipelineTokenMerging
 
 _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
 
 
-class TomesdPolicy(TokenMergingPolicy):
+class TomesdPolicy(TokenMergingPolicy[ModuleBlock]):
     """Apply ToMe by tomesd, which keeps no difference."""
 
     keeps = False
@@ -42,12 +42,9 @@ class TomesdMerging(PipelineTokenMerging):
         """Raise `BackendUnavailable` if tomesd is missing, `UnsupportedModel` if the UNet is compiled as one graph."""
         component, settings = host.component, self.settings
         if not is_unet(component.part):
-            raise UnsupportedModel(f"tomesd cannot patch a {component.class_name}.", "Use ours, or leave it out.")
+            raise no_unet(component.class_name, "ReuseSteps, Attention and Compile")
         _refuse_what_it_lacks(settings)
-        blocks = image_attention(component.part)
-        self.policy = TomesdPolicy(settings, "self-attention blocks", len(blocks))
-        automatic = settings.max_downsample == "auto"
-        self._limit = min(block.downsample for block in blocks) if automatic else int(settings.max_downsample)
+        self.policy = TomesdPolicy(component.class_name, image_attention(component.part), settings)
         try:
             import tomesd
         except ImportError as error:
@@ -62,14 +59,14 @@ class TomesdMerging(PipelineTokenMerging):
                 "Set fullgraph to False, or use our implementation.",
             )
         unet, options = component.part, {name: getattr(settings, name) for name in _TAKES}
-        options["max_downsample"] = self._limit
+        options["max_downsample"] = max(block.downsample for block in self.policy.blocks)
         tomesd.apply_patch(unet, **options)
         patches.on_undo(lambda: _remove(tomesd, unet))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the blocks in which tomesd merges: it patches all, and leaves coarser levels as they are."""
-        for block in image_attention(host.component.part):
-            if type(block.module).__name__ == "ToMeBlock" and block.downsample <= self._limit:
+        for block in self.policy.blocks:
+            if type(block.module).__name__ == "ToMeBlock":
                 self.activity.use(block.name)
 
 
