@@ -6,7 +6,7 @@ import pytest
 import torch
 from distances import relative
 from reusing import guided
-from transformer_calls import attention_lengths
+from attention_calls import attention_lengths
 
 CUSTOM = "comfy_extras.nodes_custom_sampler"
 

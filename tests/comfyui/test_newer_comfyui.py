@@ -16,7 +16,7 @@ import torch
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformer_calls import with_override
+from attention_calls import with_override
 
 SLOT = "optimized_attention_override"
 
@@ -24,7 +24,7 @@ SLOT = "optimized_attention_override"
 @pytest.mark.parametrize("settings", [{}, {"merge_mlp": True}, {"method": "kv_downsample"}])
 def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio, monkeypatch, settings):
     import comfy.model_prefetch
-    from paceline.optimizers.token_merging.unet_policy import UNetMergingPolicy
+    from paceline.optimizers.token_merging.policy import TokenMergingPolicy
 
     depth, inside = 0, {}
 
@@ -45,7 +45,7 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
             return result
 
     seen = []
-    decide = UNetMergingPolicy.reduction
+    decide = TokenMergingPolicy.reduction
 
     def look(self, block, tokens, size, state):
         with Watch():
@@ -54,7 +54,7 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
         return reduction
 
     monkeypatch.setattr(comfy.model_prefetch, "pause_malloc_graph", pause, raising=False)
-    monkeypatch.setattr(UNetMergingPolicy, "reduction", look)
+    monkeypatch.setattr(TokenMergingPolicy, "reduction", look)
     model = studio.tome(studio.model, **settings)
     studio.sample(model)
     assert seen and all(seen)
@@ -177,22 +177,6 @@ def test_comfyuis_function_for_a_backend_frees_what_is_in_containers(studio, bas
     assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
     assert "kitchen in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
     assert len(freed) == 26 and all(freed)  # of two head sizes
-
-
-def test_thinned_keys_are_handed_on_in_their_containers(studio, monkeypatch):
-    import comfy.ldm.flux.math as flux
-
-    def drawn():
-        model = build("flux")
-        model = studio.tome(model, method="kv_downsample")
-        positive, negative = (conditioning("flux", 20, seed=seed) for seed in (1, 2))
-        result = in_process.sample(model, positive, negative, latent("flux", 16, 24), steps=1)
-        assert model.get_attachment("paceline").find("token_merging").last_summary().state == "active"
-        return result
-
-    expected, plain = drawn(), flux.optimized_attention
-    monkeypatch.setattr(flux, "optimized_attention", in_containers(plain))
-    assert torch.equal(drawn(), expected)
 
 
 def set_model_optimized_attention(model, optimized_attention):

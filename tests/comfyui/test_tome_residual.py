@@ -7,7 +7,7 @@ import torch
 from cases import often
 from distances import relative
 from reusing import reuse
-from transformer_calls import attention_lengths
+from attention_calls import attention_lengths
 
 METHODS = {
     "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},
