@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from attention_calls import with_override
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
-from attention_calls import with_override
 
 SLOT = "optimized_attention_override"
 
@@ -234,32 +234,6 @@ def test_attention_that_a_checkpoint_asks_for_is_reported_or_left_alone(studio, 
     with torch.compiler.set_stance("force_eager"):
         seen = studio.options_seen(model, steps=1)
     assert seen and not any(SLOT in options for options in seen)
-
-
-def test_token_merging_keeps_the_attention_that_a_checkpoint_asks_for_everywhere(studio):
-    from comfy.ldm.modules.attention import attention_pytorch
-
-    own_calls = []
-
-    def own_attention(*args, **kwargs):
-        own_calls.append(args[0].shape)
-        return attention_pytorch(*args, **kwargs)
-
-    def drawn(*wishes):
-        model = build("flux")
-        for module, each in zip(model.model.diffusion_model.single_blocks, wishes, strict=False):
-            module.comfy_attention = each
-        model = studio.tome(model, method="kv_downsample")
-        positive, negative = (conditioning("flux", 20, seed=seed) for seed in (1, 2))
-        return model, in_process.sample(model, positive, negative, latent("flux", 16, 24), steps=1)
-
-    _, expected = drawn()
-    model, everywhere = drawn(*[wish(own_attention)] * 9)
-    assert torch.equal(everywhere, expected) and own_calls
-    assert "which this node replaces" not in studio.report(model)
-    own_calls.clear()
-    model, _ = drawn(wish(own_attention), wish(None, config=False))
-    assert not own_calls and "its own in 1 layer, which this node replaces" in studio.report(model)
 
 
 def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attention(studio, monkeypatch):

@@ -119,16 +119,12 @@ def active(name, plain, dtype, *titles):
     return True
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    # One gather before projection in UNets, one for keys and one for values after it elsewhere.
-    often([("sd15", 1), ("flux", 2)], [("sd15", 1), ("sdxl", 1), ("sd3", 2), ("flux", 2)], several=True),
-)
-def test_fewer_keys_are_one_gather_for_each_block(name, block):
+@pytest.mark.parametrize("name", often(["sd15"], ["sd15", "sdxl"]))
+def test_fewer_keys_are_one_gather_for_each_block(name):
     _, plain, _ = call(name)
     _, found, states = call(name, TECHNIQUES["kv_downsample"])
     blocks = states["Apply ToMe"].counts["blocks"]
-    assert blocks and found.total - plain.total == block * blocks
+    assert blocks and found.total - plain.total == blocks
 
 
 @pytest.mark.parametrize("name", often(["sd15", "flux"], NAMES))
