@@ -119,8 +119,8 @@ def test_a_window_waits_in_the_first_step_only(studio, call_of):
 
 # Operators that a method adds to one self-attention, and to one call of the network, from the second call of a run on.
 # kv_downsample gathers once, before projection. merge: cast, length, limit, quotient and cast of the tokens, two
-# gathers, product, maximum, NaN, sort; three lookups, their place, a comparison, a sum, a lookup, one less, sort, search
-# and two ranges for the slots; mean and spread. Its draw is shared by the blocks of a level.
+# gathers, product, maximum, NaN, sort; three lookups, their place, a comparison, a sum, a lookup, one less, sort,
+# search and two ranges for the slots; mean and spread. Its draw is shared by the blocks of a level.
 LAUNCHES = {
     "kv_downsample": (1, 0),
     "merge": (24, 3 * 41 + 8),
