@@ -1,7 +1,7 @@
 """Every name of ComfyUI that this pack uses, by purpose: a missing name tells what an update has changed.
 
-Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's ``protocols.py``. ``test_touches.py`` compares this list
-with the sources, and holds each line against the ComfyUI it runs with.
+Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's ``protocols.py``. ``test_touches.py`` compares this
+list with the sources, and holds each line against the ComfyUI it runs with.
 """
 
 from __future__ import annotations
