@@ -24,10 +24,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import Budget, Distances, ErrorRate
+from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate
 from .history import FORECASTS, Evaluation, History, Place
 from .outcome import Outcome
-from .parts import Split, rms, stream_rms, undivided
+from .parts import Blend, Split, rms, stream_rms, undivided
 from .path import Path
 from .samplers import calibration_of, sampler_of
 from .settings import StepReuseSettings
@@ -147,10 +147,7 @@ class Rule:
 
     def compute(self, some: bool = False) -> None:
         """The network is asked in an evaluation that was to be forecast; ``some``: for a part of it only."""
-        if some:
-            self.partly = True
-        else:
-            self.action = Action.COMPUTE
+        self.partly, self.action = some, self.action if some else Action.COMPUTE
 
     def _decide(self, place: Place) -> Action:
         steps = len(self._levels) - 1
@@ -195,7 +192,7 @@ class Rule:
         return self._guided.forecast(self.method, self.place, latent)
 
     def first_pass(self, positive: Tensor) -> None:
-        """Note the positive pass of an evaluation: the run's first one, from noise alone, is the mean picture."""
+        """Note a positive pass: the run's first one, from noise alone, is the mean picture."""
         if self._first is None:
             self._first = positive.float().clone()
 
@@ -206,12 +203,11 @@ class Rule:
         self._correction, self._order = None, 1
         self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.flow)
 
-    def end(self, latent: Tensor, guided: Tensor, share: Tensor | None = None, held: int = 0) -> Tensor:
+    def end(self, latent: Tensor, guided: Tensor, blend: Blend | None = None, held: int = 0) -> Tensor:
         """Note the guided prediction; return the prediction for the solver, corrected for forecasts before it.
 
-        ``latent``: the network's input, float32, ``[batch, ...]``; it must not change any more. ``share``: how much of
-        each element of the prediction reaches the solver, where a mask blends the rest, of that shape; None for all.
-        ``held``: memory of the tensors that the host keeps, in bytes.
+        ``latent``: the network's input, float32, ``[batch, ...]``; it must not change any more. ``blend``: what becomes
+        of the prediction before the solver reads it. ``held``: memory of the tensors that the host keeps, in bytes.
         """
         outcome = self.outcome
         if self.partly or self.action is Action.COMPUTE:
@@ -221,7 +217,7 @@ class Rule:
             outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
         if self.aside:
             return guided
-        self._share, self._path.last = share, self.place
+        self._share, self._path.last = None if blend is None else blend.share, self.place
         self._follow(latent, torch.finfo(guided.dtype).eps)
         if self.action is Action.FORECAST:
             self._in_a_row += 1
@@ -229,7 +225,7 @@ class Rule:
             self._skipped.append((self.place, guess))
             return self._given(latent, guess).to(guided.dtype)
         found = Evaluation(self.place, latent, guided.float().clone())
-        self._test(found)
+        self._test(found, blend)
         given = self._given(latent, found.denoised, self._settle(found))
         self._guided.add(found)
         self._computed, self._in_a_row = self._computed + 1, 0
@@ -244,11 +240,15 @@ class Rule:
         if strangers is not None:
             self._unread.append((lambda part: part[0] > MOST_STRANGE and self.solver_unknown(), strangers))
 
-    def _test(self, found: Evaluation) -> None:
+    def _test(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:
             self._first = found.denoised
-        seeds = partial(self.budget.measure_seeds, sigma=self._noise(found.place.sigma))
-        change = stream_rms(self._split(self._shared(found.denoised - self._first)))
+        sigma, change = found.place.sigma, stream_rms(self._split(self._shared(found.denoised - self._first)))
+        if blend is not None:
+            from_kept = stream_rms(self._split(self._shared(found.denoised - blend.kept)))
+            most = KEPT / SEEDS * found.place.position / (len(self._levels) - 1)
+            change, sigma = torch.minimum(change, from_kept * most), 0.0
+        seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
         for name, forecast in FORECASTS.items():

@@ -21,6 +21,7 @@ from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
 from ...optimizers.hosts.comfyui.model import is_flow, stack_of
 from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
 from ...optimizers.hosts.comfyui.step_reuse import other_cache, refusals, sampler_name
+from ...optimizers.step_reuse.parts import Blend
 from ...optimizers.step_reuse.path import RESIZED
 from ..expectation.sampling import Sampling, Seen, Sketch
 
@@ -159,6 +160,7 @@ class _Watch:
         """Begin to watch evaluations, and read what they were when they are over (SAMPLER_SAMPLE wrapper)."""
         guider, sigmas, extra, callback, noise = args[:5]
         mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
+        kept = args[5] if len(args) > 5 else kwargs.get("latent_image")
         options = extra["model_options"]
         shapes = shapes_in(guider.conds) or [noise.shape]
         sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
@@ -181,6 +183,7 @@ class _Watch:
             return result
         if run.shape is None:
             run.sigmas, run.seen, run.points = [], [], []
+        blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(kept).cpu())
         read = torch.stack(run.sigmas).tolist() if run.sigmas else []
         found = Sampling(
             wire=self._wire,
@@ -189,7 +192,7 @@ class _Watch:
             flow=is_flow(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
-            mask=None if mask is None else sketch.of(mask).cpu(),
+            blend=blend,
             refusals=refusals(executor.class_obj, guider, options) + ([RESIZED] if run.shape is None else []),
             loading=begun - self._started,
             steps=ended - begun,

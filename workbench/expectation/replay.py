@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ...optimizers.step_reuse.history import Place
+from ...optimizers.step_reuse.parts import Blend
 from ...optimizers.step_reuse.policy import StepReusePolicy
 from ...optimizers.step_reuse.rule import Action
 from ...optimizers.step_reuse.samplers import sampler_of
@@ -35,7 +36,7 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
     )
     if rule is None:
         return Replayed(count, count, policy.outcome.notes[0])
-    drawn = _Latent(sampler_of(sampling.solver).update, sampling.mask)
+    drawn = _Latent(sampler_of(sampling.solver).update, sampling.blend)
     for seen in sampling.seen:
         place, latent = rule.place_of(seen.sigma), drawn.at(seen)
         if seen.anew:
@@ -44,7 +45,7 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
         guided = rule.forecast(latent) if action is Action.FORECAST else seen.guided
         if seen.positive is not None:
             rule.first_pass(seen.positive)
-        drawn.step(place, rule.end(latent, guided, sampling.mask) - seen.guided)
+        drawn.step(place, rule.end(latent, guided, sampling.blend) - seen.guided)
     rule.read()
     return Replayed(count - rule.outcome.forecast, count)
 
@@ -52,11 +53,11 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
 class _Latent:
     """The latent of a run with other predictions; without the solver's weights it is that of the run.
 
-    ``mask``: how much of a prediction reaches the solver, and of its latent the network.
+    ``blend``: what becomes of a prediction before the solver reads it, and of its latent before the network does.
     """
 
-    def __init__(self, update: Solver | None, mask: Tensor | None) -> None:
-        self._update, self._mask = update, mask
+    def __init__(self, update: Solver | None, blend: Blend | None) -> None:
+        self._update, self._blend = update, blend
         self._last: tuple[Place, Tensor] | None = None
         self._off: Tensor | None = None
 
@@ -74,4 +75,4 @@ class _Latent:
         self._last = (place, change)
 
     def _shared(self, change: Tensor) -> Tensor:
-        return change if self._mask is None else change * self._mask
+        return change if self._blend is None else change * self._blend.share

@@ -19,7 +19,7 @@ from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION, STEP_REUSE
 from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.history import Passes
-from ...step_reuse.parts import Split
+from ...step_reuse.parts import Blend, Split
 from ...step_reuse.path import RESIZED
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
@@ -45,7 +45,7 @@ OTHER_CACHES = {
 class ReuseRun:
     """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
-    ``shape``: of the sampler's latents. ``blocks``: of the network. ``share``: see ``Rule.end``.
+    ``shape``: of the sampler's latents. ``blocks``: of the network. ``blend``: see ``Rule.end``.
     """
 
     def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks) -> None:
@@ -54,7 +54,7 @@ class ReuseRun:
         self._latent = torch.empty(0)
         self._active: Hashable = None
         self._calls = self._given = 0
-        self.share: Tensor | None = None
+        self.blend: Blend | None = None
 
     def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
         """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
@@ -74,7 +74,7 @@ class ReuseRun:
             self.rule.compute()  # nobody asked for the passes
             if self._blocks.were_left_out():
                 self.rule.step_aside(LEFT_OUT)
-        return self.rule.end(self._latent, guided, self.share, self._passes.bytes())
+        return self.rule.end(self._latent, guided, self.blend, self._passes.bytes())
 
     def _forget(self) -> None:
         self.rule.forget()
@@ -151,7 +151,8 @@ class ComfyStepReuse(Scheduled):
         kept = options["transformer_options"].setdefault(RUN, {})
         blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
         run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks)
-        _share_of_masks(run, options, mask)
+        if mask is not None:
+            _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
         try:
             return executor(*args, **kwargs)
         finally:
@@ -198,17 +199,18 @@ def _is_compiled(guider: Any, options: Options) -> bool:
     return stack_of(guider.model_patcher).find(COMPILATION) is not None or bool(wrappers.get(FOREIGN_COMPILE))
 
 
-def _share_of_masks(run: ReuseRun, options: Options, mask: Tensor | None) -> None:
-    """Tell a run how much of each prediction reaches the sampler; ``options`` are the run's own.
+def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:
+    """Tell a run what of each prediction reaches the sampler; ``options`` are the run's own.
 
     Beyond the guider ComfyUI blends the image that is kept into the sampler's latent and into each prediction.
     """
-    run.share, changes = mask, options.get("denoise_mask_function")
-    if mask is None or changes is None:
+    run.blend, changes = Blend(mask, kept), options.get("denoise_mask_function")
+    if changes is None:
         return
 
     def noted(*args: Any, **kwargs: Any) -> Tensor:
-        run.share = found = changes(*args, **kwargs)
+        found: Tensor = changes(*args, **kwargs)
+        run.blend = Blend(found, kept)
         return found
 
     options["denoise_mask_function"] = noted
