@@ -12,15 +12,13 @@ import { convertMenuItems, loadConversions } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
-import { addGridForm, renewGridForms } from "./js/grid_form.js";
-import { rememberSettings } from "./js/grid_settings.js";
 import { switchIgnored } from "./js/ignored.js";
 import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
-import { createResults, showsOwnPictures, sweepOf } from "./js/results.js";
+import { createResults, showsOwnPictures } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
@@ -38,7 +36,7 @@ const shown = [badges, ...createResults(store)];
 let lookForRun = async () => {};
 let showChips = () => {};
 
-for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "faster.css"]) {
+for (const name of ["paceline.css", "results.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
 }
@@ -65,10 +63,7 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
-    languageChanges.addEventListener("change", () => {
-      renewGridForms();
-      timeline.changed();
-    });
+    languageChanges.addEventListener("change", () => timeline.changed());
     void lookForRun();
   },
   getNodeMenuItems(node) {
@@ -77,13 +72,11 @@ app.registerExtension({
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {
     rememberWidgetNames(nodeType, nodeData.name);
-    rememberSettings(/** @type {any} */ (nodeData)); // the frontend's type of it is looser
   },
   nodeCreated(node) {
     applyDefaultPreset(node);
     switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
-    addGridForm(node, (sweep) => sweepOf(sweep, store)?.seconds_per_step ?? null);
     foldAdvanced(node);
   },
   afterConfigureGraph() {

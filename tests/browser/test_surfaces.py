@@ -119,8 +119,7 @@ def test_sweep(page: Page, tmp_path: Path):
     for renderer, theme in BOTH:
         page.use(renderer, theme)
         page.show_node(node, zoom=0.7)
-        page.wait(lambda: page.element(".paceline-plot"), "plot")
-        page.script("document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))")
+        page.wait(lambda: page.element(".paceline-sweep tbody tr"), "table")
         take(page, f"sweep_{renderer}_{theme}")
 
 

@@ -99,6 +99,7 @@ export const app = {
   },
   canvas: { ds: { scale: 1 }, setDirty() {} },
   extensionManager: { setting: { get: (name) => app.settings[name] }, toast: { add() {} } },
+  async refreshComboInNodes() {},
   ui: { settings: new EventTarget() },
 };
 

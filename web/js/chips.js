@@ -9,7 +9,6 @@ import { createButton, createElement } from "./elements.js";
 import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
-import { timeText } from "./sweep_time.js";
 import { secondsPerStep, secondsPerStepOfHalves } from "./timeline.js";
 import { words } from "./words.js";
 
@@ -197,4 +196,13 @@ function chipOf(node, chips) {
   }
   chips.set(node, element);
   return element;
+}
+
+/**
+ * @param {number} seconds
+ * @returns {string} e.g. "about 4 min"
+ */
+export function timeText(seconds) {
+  const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"];
+  return `${words("about")} ${number(Math.max(1, Math.round(seconds / size)))} ${unit}`;
 }

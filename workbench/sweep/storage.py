@@ -67,9 +67,9 @@ def using(optuna: Any, storage: Storage) -> Iterator[None]:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             yield
     except Exception as error:
-        told = _without_password(error_line(error, named=True), storage.name)
+        told = _without_password(error_line(error.__cause__ or error, named=True), storage.name)
         raise BackendUnavailable(
-            f"Optuna cannot use the storage of the study: {told}.",
+            f"Optuna cannot use the storage of the study: {told.rstrip('.')}.",
             "Finished cells are kept: run the workflow again when it works. A damaged file can be moved away.",
         ) from None
     finally:
@@ -79,7 +79,8 @@ def using(optuna: Any, storage: Storage) -> Iterator[None]:
 def _without_password(text: str, name: str) -> str:
     """Return ``text``, or only its first word where it holds a part of the password in a storage's ``name``."""
     address, _, query = name.partition("?")
-    secrets = address.partition("://")[2].rpartition("@")[0].partition(":")[2] + "&" + query
+    given = re.findall(r"pass[^=&]*=([^&]*)", query)
+    secrets = "&".join([address.partition("://")[2].rpartition("@")[0].partition(":")[2], *given])
     # A password with signs that belong into a URL otherwise is read as the name of a host, a port, ...
     parts = {part for secret in (secrets, unquote(secrets)) for part in re.split(r"[\s@:/?#&=]", secret) if part}
     return f"{text.split(':')[0]} (its text is left out)" if any(part in text for part in parts) else text

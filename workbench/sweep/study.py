@@ -53,7 +53,7 @@ class Sweep:
         self._plan = plan
         self._cells = {} if plan.trials else {cell_key(cell): cell for cell in cells_of(axes)}
         self._distributions = {name: self._distribution(values) for name, values in axes.items()}
-        job = {"trials": "some" if plan.trials else "0", **job}
+        job = {"which cells": "Optuna's choice" if plan.trials else "all", **job}
         for name, one in self._distributions.items():
             job[name] = ", ".join(map(str, one.choices)) if hasattr(one, "choices") else "numbers"
         with self._using():
