@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("quiet_console")]
 
 THEMES = ("dark", "light")
 BOTH = [(renderer, theme) for renderer in (VUE, CANVAS) for theme in THEMES]
-GRID = "Apply ToMe.ratio: 0.25, 0.5\nApply ToMe.preset: custom"
+GRID = "Apply ToMe.ratio = 0.25, 0.5\nApply ToMe.preset = custom"
 DIALOG = "dialog.paceline-dialog[open]"
 
 

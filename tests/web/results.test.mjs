@@ -2,12 +2,15 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, app, happens, Node, until } from "./comfyui.mjs";
+import { api, app, happens, Node, open, speak, until } from "./comfyui.mjs";
 import { comparisonParts } from "../../web/js/comparisons.js";
 import { differences } from "../../web/js/heat_map.js";
 import { textChunks, withChunks } from "../../web/js/png.js";
 import { createOffers } from "../../web/js/offers.js";
 import { profileParts } from "../../web/js/profiles.js";
+import { createResults, showsOwnPictures } from "../../web/js/results.js";
+import { createBar } from "../../web/js/speed_bars.js";
+import { ActivityStore } from "../../web/js/store.js";
 import { sweepParts } from "../../web/js/sweeps.js";
 
 /** Put elements into a box, and find what a selector names in it. */
@@ -138,6 +141,39 @@ test("a profile shows the run, one step of it and what helps", () => {
   assert.equal(all("[data-kind=samplingRun] i").length, 1); // where the first step ended
   assert.equal(text(".paceline-remedies li"), "loading weights took 1 s");
   assert.equal(text(".paceline-remedies span"), "attention 25 %: Apply ToMe, saves at most 20 %");
+});
+
+test("a node shows its result for as long as it took part in the last run, in the language of the page", () => {
+  const [node] = open("results", [1, "PacelineOptimizationReport", {}], [2, "PacelineApplyToMe", {}]);
+  const store = new ActivityStore();
+  for (const kind of createResults(store)) kind.start();
+  const element = () => node.shows("$$paceline-report");
+  store.update("results", "1", { report: "The run" });
+  const first = element().firstChild;
+  assert.equal(first.textContent, "The run");
+  store.update("results", "1", { activity: undefined });
+  assert.equal(element().firstChild, first); // not drawn anew without news
+  speak("es");
+  assert.notEqual(element().firstChild, first);
+  speak("en");
+  node.widgets = []; // moved into a subgraph and back
+  store.update("results", "1", { report: "The next run" });
+  assert.equal(element().textContent, "The next run");
+  store.finish("results", new Set(["2"]));
+  assert.equal(element(), undefined);
+});
+
+test("only Compare Models has its output pictures in what it shows", () => {
+  const node = (type) => Object.assign(new Node(1, type), { constructor: { comfyClass: type } });
+  assert.deepEqual(["PacelineCompareModels", "PacelineBenchmarkSweep", "SaveImage"].map((type) => showsOwnPictures(node(type))), [true, false, false]);
+});
+
+test("a bar has no piece that nobody could see, and says what each took", () => {
+  const pieces = [{ kind: "loading", seconds: 0.5 }, { kind: "samplingRun", seconds: 99 }, { kind: "loading", seconds: 50 }, { kind: "saving", seconds: 0.1 }];
+  const { all, text } = shown([createBar("A run", pieces, ["a note"])]);
+  assert.deepEqual(all("li").map(({ textContent }) => textContent), ["loading 50.5 s (34 %)", "sampling 99.0 s (66 %)"]);
+  assert.deepEqual(all("span").map(({ title }) => title), ["loading 500 ms (0 %)", "sampling 99.0 s (66 %)", "loading 50.0 s (33 %)"]);
+  assert.deepEqual([text("figcaption"), text("p")], ["A run: 150 s", "a note"]);
 });
 
 test("differences are amplified as far as all but a few of them have room", () => {

@@ -3,7 +3,7 @@
 import { againstText, OF_ONE_RUN, wonBackText } from "./against.js";
 import { showsBadges } from "./badges.js";
 import { measureBaseline, STEPS } from "./baseline.js";
-import { addElement, app, drawOnTop, hasElement, removeElement, tell } from "./comfy.js";
+import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "./comfy.js";
 import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { createButton, createElement } from "./elements.js";
 import { draw, SMALL } from "./overlay.js";
@@ -143,12 +143,7 @@ function measureButton(sampler, { seconds, once }) {
     button.disabled = true;
     const measurement = measureBaseline(sampler);
     measurements.add(measurement.catch(() => ""));
-    try {
-      await measurement;
-    } catch (error) {
-      tell("error", String(/** @type {Error} */ (error).message));
-      button.disabled = false;
-    }
+    button.disabled = await attempt(() => measurement);
   });
   button.title = words("measure") + time;
   if (!once) button.append(createElement("span", { textContent: time }));

@@ -1,6 +1,6 @@
 // What Benchmark Sweep shows in the node: its cells as they are measured, each of which can be saved as a preset.
 
-import { app, tell } from "./comfy.js";
+import { app, attempt, tell } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { number } from "./said.js";
 import { ask } from "./server.js";
@@ -48,14 +48,12 @@ function rowOf({ label, state, speedup, low, high, difference, text, steps }, st
  * @param {Step[]} steps
  * @param {string} description
  */
-async function save(name, steps, description) {
-  try {
+function save(name, steps, description) {
+  return attempt(async () => {
     await ask(PRESETS, { name, steps, description });
     await refreshMenus(name);
     tell("success", `${words("presetSaved")} ${name}`);
-  } catch (error) {
-    tell("error", String(/** @type {Error} */ (error).message));
-  }
+  });
 }
 
 const MOST_LETTERS = 80;

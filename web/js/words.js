@@ -33,7 +33,6 @@ const ENGLISH = {
   cacheEmpty: "empty",
   cacheClear: "Clear",
   cacheCleared: "Compiled code was deleted.",
-  cacheFailed: "The cache could not be cleared.",
   baseline: "Baseline",
   optimized: "Optimized",
   slider: "Part of the picture that shows the baseline",
