@@ -12,6 +12,7 @@ import { createResults, showsOwnPictures } from "../../web/js/results.js";
 import { createBar } from "../../web/js/speed_bars.js";
 import { ActivityStore } from "../../web/js/store.js";
 import { sweepParts } from "../../web/js/sweeps.js";
+import { loadWords } from "../../web/js/words.js";
 
 /** Put elements into a box, and find what a selector names in it. */
 function shown(parts) {
@@ -143,7 +144,8 @@ test("a profile shows the run, one step of it and what helps", () => {
   assert.equal(text(".paceline-remedies span"), "attention 25 %: Apply ToMe, saves at most 20 %");
 });
 
-test("a node shows its result for as long as it took part in the last run, in the language of the page", () => {
+test("a node shows its result for as long as it took part in the last run, in the language of the page", async () => {
+  await loadWords();
   const [node] = open("results", [1, "PacelineOptimizationReport", {}], [2, "PacelineApplyToMe", {}]);
   const store = new ActivityStore();
   for (const kind of createResults(store)) kind.start();
