@@ -1,17 +1,11 @@
-"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline {tune,cache}``.
-
-``tune`` makes a workflow faster, ``cache`` looks after compiled code.
-"""
+"""The command of the pack: ``python custom_nodes/ComfyUI-Paceline tune`` makes a workflow faster."""
 
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {
-    "tune": "workbench.comfyui.tuning.command",
-    "cache": "workbench.comfyui.cache_command",
-}
+_COMMANDS = {"tune": "workbench.comfyui.tuning.command"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 

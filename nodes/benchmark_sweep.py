@@ -117,7 +117,6 @@ class PacelineBenchmarkSweep(PacelineNode):
         trials: int = 0,
         largest_difference: float = 0.25,
         runs: int = 3,
-        warmup_runs: int = 1,
         prompts: Mapping[str, Conditioning] | None = None,
         most_runs: int = 0,
         **sampler: Any,
@@ -128,7 +127,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         plan = SweepPlan(name, chosen_storage(user_folder("sweeps", "sweeps.db")), trials, largest_difference)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         model, vae, removed = plain(model, vae)
-        bench = Bench(NODES, model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
+        bench = Bench(NODES, model, vae, job, ComparisonSettings(runs, most_runs=most_runs))
         connected = (*_CONNECTED, *(f"prompts.{name}" for name in prompts or {}))
         source = upstream(getattr(cls.hidden, "prompt", None), getattr(cls.hidden, "unique_id", None), connected)
         done: tuple[int, int] | None = None  # cells, of how many

@@ -121,7 +121,7 @@ def _job_identity(bench: Bench, source: str) -> dict[str, str]:
         "what is connected": source,
         "sampler": f"{job.sampler_name}, {job.scheduler}, {job.steps} steps, cfg {job.cfg:g}, denoise {job.denoise:g}",
         "seed": str(job.seed),
-        "runs": f"seeds {least} to {most}, after {bench.settings.warmup_runs}",
+        "runs": f"seeds {least} to {most}",
         "device": device_name(bench.model.load_device),
         "torch": torch.__version__,
         "ComfyUI": host_version(),

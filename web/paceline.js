@@ -8,8 +8,7 @@ import { foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
-import { convertMenuItems, loadConversions } from "./js/convert.js";
-import { listen } from "./js/events.js";
+import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
 import { switchIgnored } from "./js/ignored.js";
@@ -17,7 +16,6 @@ import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
-import { follow } from "./js/restore.js";
 import { createResults, showsOwnPictures } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
@@ -32,8 +30,6 @@ const badges = createBadges(store, timeline);
 const shown = [badges, ...createResults(store)];
 
 // Does nothing before the page is set up.
-/** @type {ReturnType<typeof follow>} */
-let lookForRun = async () => {};
 let showChips = () => {};
 
 for (const name of ["paceline.css", "results.css", "speed.css", "faster.css"]) {
@@ -51,11 +47,10 @@ app.registerExtension({
     showChips();
   }),
   async setup() {
-    await Promise.all([loadWords(), loadConversions()]);
+    await loadWords();
     // A button keeps the words that it begins with.
     app.registerExtension({ name: "Paceline.ActionBar", actionBarButtons: fasterButtons(timeline) });
-    lookForRun = follow(store);
-    listen(store, lookForRun);
+    listen(store);
     timeline.listen();
     keepOutcomes(timeline);
     showChips = startChips(timeline);
@@ -64,10 +59,9 @@ app.registerExtension({
     for (const kind of shown) kind.start();
     drawOverlay(store);
     languageChanges.addEventListener("change", () => timeline.changed());
-    void lookForRun();
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store), ...convertMenuItems(node)];
+    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
   },
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {
@@ -82,6 +76,6 @@ app.registerExtension({
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();
     showChips();
-    void lookForRun();
+    compareSettings(store);
   },
 });

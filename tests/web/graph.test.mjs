@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, Node, open, until, wired } from "./comfyui.mjs";
-import { addSteps } from "../../web/js/add_steps.js";
 import { foldAdvanced } from "../../web/js/advanced.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "../../web/js/expand.js";
 import { fasterMenuItems } from "../../web/js/faster_command.js";
@@ -61,15 +60,6 @@ test("a preset is asked what it applies where that is not known, and a refusal i
   ours.mode = 4; // bypassed: it is not run, so it cannot be asked
   assert.deepEqual(expandMenuItems(ours, store).map(({ content, disabled }) => [content, disabled]), [["Turn into single nodes (run it first)", true]]);
   assert.deepEqual([expandMenuItems(sampler, store), expandToolbox(sampler), expandToolbox(ours)], [[], [], ["Paceline.Expand"]]);
-});
-
-test("nodes that a measurement names are put before all others that take its model", (context) => {
-  addSteps(ours, STEPS);
-  assert.deepEqual([way(ours), way(other)], [[], ["PacelineApplyToMe", "PacelineCompileUNet"]]);
-  const told = context.mock.method(app.extensionManager.toast, "add");
-  addSteps(app.rootGraph.nodes.at(-1), STEPS);
-  addSteps(new Node(9, "PacelineProfile"), STEPS); // nothing is connected
-  assert.match(told.mock.calls.at(-1).arguments[0].summary, /^No other node takes this model/);
 });
 
 test("only what samples offers to make a workflow faster", () => {
