@@ -48,7 +48,6 @@ STAND_INS = {
         "steps": 2,
         "runs": 1,
         "most_runs": 0,
-        "warmup_runs": 0,
         "grid": "Apply ToMe.preset = quality",
     },  # fmt: skip
 }
