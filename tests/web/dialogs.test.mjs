@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
-import { api, app, open, until } from "./comfyui.mjs";
+import { api, app, Node, open, until } from "./comfyui.mjs";
+import { Badge } from "../../web/js/badge.js";
 import { BADGES_SETTING } from "../../web/js/badges.js";
 import { renderCache } from "../../web/js/cache.js";
 import { attempt, tell } from "../../web/js/comfy.js";
@@ -76,6 +77,22 @@ test("the details of a badge stand above it where there is no room below", () =>
   assert.equal(document.querySelector(".paceline-tooltip").firstChild.textContent, "Apply ToMe: partly active");
   hideTooltip();
   assert.deepEqual([document.querySelector(".paceline-tooltip"), owner.hasAttribute("aria-describedby")], [null, false]);
+});
+
+test("a badge tells its details with the keyboard too, and its keys are no shortcuts of the page", () => {
+  const badge = new Badge(() => {});
+  const [button] = all("button", document.body.appendChild(badge.element));
+  badge.show({ activity: { state: "failed", title: "Apply ToMe", headline: "It broke.", counts: {}, details: [] } }, new Node(1, "PacelineApplyToMe"));
+  assert.match(button.ariaLabel, /^Paceline, failed: It broke.+ Press Enter for the report.$/);
+  let heard = "";
+  document.body.addEventListener("keydown", ({ key }) => (heard += key));
+  const press = (key) => button.dispatchEvent(Object.assign(new window.Event("keydown", { bubbles: true }), { key }));
+  const told = () => document.querySelector(".paceline-tooltip")?.textContent;
+  button.dispatchEvent(event("focus"));
+  assert.equal(told(), "Apply ToMe: failedIt broke.");
+  for (const key of ["Enter", " ", "Escape", "a"]) press(key);
+  assert.deepEqual([told(), heard], [undefined, "Escapea"]);
+  badge.element.remove();
 });
 
 const PAIR = { left: "/a.png", right: "/b.png", labels: ["Baseline", "Optimized"] };

@@ -3,12 +3,11 @@
 import { app, attempt, messageOf } from "./comfy.js";
 import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { asOneStep, openWorkflow, savedWorkflow } from "./graph.js";
+import { asOneStep, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
 import { createOffers } from "./offers.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
-import { openPrompt } from "./prompt.js";
 import { runPrompt } from "./run_prompt.js";
 import { number, said } from "./said.js";
 import { ask } from "./server.js";
