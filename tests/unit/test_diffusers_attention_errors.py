@@ -170,4 +170,8 @@ def test_auto_leaves_the_backend_of_diffusers_dispatcher_in_place() -> None:
     restore(network)
     optimize(network, Attention("sdpa"))
     layers = [part for part in network.modules() if hasattr(part, "get_processor")]
-    assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}
+    host = host_of(network)
+    assert host is not None
+    with host.layers.on():  # as in a call
+        assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}
+    assert {layer.get_processor()._attention_backend for layer in layers} == {"_native_math"}
