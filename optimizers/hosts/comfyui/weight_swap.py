@@ -118,10 +118,10 @@ def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) ->
     origin = patcher.get_attachment(ORIGIN)
     if wanted == (origin[1] if origin else ()):
         return patcher
-    return on_second_model(patcher, wanted) if wanted else original(patcher)
+    return _on_second_model(patcher, wanted) if wanted else original(patcher)
 
 
-def on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...]) -> ModelPatcher:
+def _on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...]) -> ModelPatcher:
     """Return a clone of ``patcher`` on a BaseModel that nobody else has, with the weights that ``wanted`` ask for."""
     origin, home = patcher.get_attachment(ORIGIN), original(patcher)
     found = origin[0] if origin else Origin(home)
