@@ -15,7 +15,7 @@ import torch
 from ....core.errors import BackendUnavailable, UnsupportedModel
 from ...precision.arithmetic import arithmetic
 from ...precision.policy import PrecisionPolicy, choose_dtype
-from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
+from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
 from .host import Host, PipelineTechnique
 from .patches import Patches, current, to_channels_last
 from .settings import Precision
@@ -36,6 +36,7 @@ class ComponentPrecision(PipelineTechnique):
         settings, component = self.settings, host.component
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
+        require_plain_weights(self.title, component)
         device = device_of(component.part)
         if any(_is_cast(module) for module in component.part.modules()):
             raise UnsupportedModel(

@@ -21,7 +21,7 @@ from ...quantization.kernels import kernel_named
 from ...quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
 from ...quantization.policy import QuantizationPolicy
 from ...quantization.settings import QuantizationSettings
-from .components import DENOISER, device_of
+from .components import DENOISER, device_of, require_plain_weights
 from .host import Host, PipelineTechnique
 from .patches import Patches
 
@@ -47,6 +47,7 @@ class ComponentQuantization(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         part, title, settings = host.component.part, host.component.class_name, self.settings
+        require_plain_weights(self.title, host.component)
         layers, family = linear_layers(part), find_family(part)
         if any(layer.weight.device.type == "meta" for layer in layers.values()):
             raise UnsupportedModel(

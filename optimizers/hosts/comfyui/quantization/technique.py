@@ -28,13 +28,21 @@ from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
 from ..protocols import ModelPatcher
 from ..stack import ModelCall
-from ..weight_clone import WeightPlan
+from ..weight_clone import WeightPlan, require_plain_weights
 from ..weight_swap import WeightTechnique, original, unload
 from .input_act import Together, modules_together
 from .layers import linear_layers, observe
-from .linear import QuantizedLayer, both_layers, existing_weight, int8_layers, is_int8, quantized_linear
+from .linear import (
+    MODEL_PREFIX,
+    QuantizedLayer,
+    Reading,
+    both_layers,
+    existing_weight,
+    int8_layers,
+    is_int8,
+    quantized_linear,
+)
 
-_PREFIX = "diffusion_model."
 _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 
 
@@ -45,6 +53,7 @@ class Int8Quantization(WeightTechnique):
 
     def __init__(self, policy: QuantizationPolicy) -> None:
         super().__init__(policy)
+        self._reading = Reading()
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
         self._together: WeakKeyDictionary[Module, tuple[Together, ...]] = WeakKeyDictionary()
 
@@ -55,11 +64,12 @@ class Int8Quantization(WeightTechnique):
         kernel = self.policy.kernel
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)
-            return quantized_linear(weight, module.bias, plan.compute_dtype, None if weight_only else kernel)
-        choice = self.policy.choices.quantized.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+            kernel = None if weight_only else kernel
+            return quantized_linear(weight, module.bias, plan.compute_dtype, kernel, self._reading)
+        choice = self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX)) if name.startswith(MODEL_PREFIX) else None
         if choice is None or choice.weight is None or not isinstance(module, Linear):
             return None
-        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel)
+        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel, self._reading)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
@@ -84,6 +94,11 @@ class Int8Quantization(WeightTechnique):
         """Look for the layers anew: another node may have exchanged modules."""
         super().began()
         self._layers.clear()
+        self._reading.in_run = True
+
+    def ended(self) -> None:
+        super().ended()
+        self._reading.in_run = False
 
 
 def _count_failed(kernel: SafeKernel, activity: Activity) -> None:
@@ -98,6 +113,7 @@ def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quant
     """
     require_model(patcher)
     home = original(patcher)
+    require_plain_weights("Quantize int8", home.model, describe_model(home))
     unload(home)
     timings = _timings(home)
     if found := int8_layers(home.model.diffusion_model):
@@ -120,6 +136,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
     """Return whether Quantize int8 would find at least the MODEL's largest layer quicker in int8, measured."""
     home = original(patcher)
     try:
+        require_plain_weights("Quantize int8", home.model, describe_model(home))
         layers = [layer for layer, _ in linear_layers(home, {})]
     except UnsupportedModel:
         return False  # no linear layers, or quantised already
