@@ -226,7 +226,7 @@ def mergers() -> dict[str, Apply]:
 
 def of_transformer(witness: Witness) -> dict[str, Apply]:
     """Return what is judged on a transformer, by name; TomePatchModel does nothing there."""
-    int8 = trained.quantized(witness.blank, preset="balanced")
+    int8 = trained.quantized(preset="balanced")
     quality = tome(preset="quality")
     both: Apply = lambda patcher: quality(int8(patcher))  # noqa: E731
     # All presets are the same there: what `balanced` and `fast` are on UNets spoils pictures.

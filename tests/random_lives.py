@@ -111,7 +111,8 @@ class Life:
         pair = chance.choice(self._pairs)
         pool = (*EXACT, *EXACT, *OTHERS) if chance.random() < 0.6 else EXACT
         asked: dict[type, Any] = {type(one): one for one in chance.sample(pool, chance.randint(1, 3))}
-        where = None if chance.random() < 0.6 else [chance.choice(self._parts(pair))]
+        whole = chance.random() < 0.6 or Precision in asked  # diffusers itself refuses parts of different dtypes
+        where = None if whole else [chance.choice(self._parts(pair))]
         target = pair.ours.pipe
         if where is not None and chance.random() < 0.3:
             target, where = getattr(target, where[0]), None
