@@ -45,9 +45,7 @@ def foreign_weight(network: Module, known: tuple[type, ...] = ()) -> tuple[str, 
     return None
 
 
-def require_plain_weights(
-    title: str, network: Module, model: str, remedy: str, known: tuple[type, ...] = ()
-) -> None:
+def require_plain_weights(title: str, network: Module, model: str, remedy: str, known: tuple[type, ...] = ()) -> None:
     """Raise `UnsupportedModel` if ``title`` would read weights of ``network`` that are foreign; ``model``: its name."""
     found = foreign_weight(network, known)
     if found is not None:
