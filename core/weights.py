@@ -50,7 +50,7 @@ def require_plain_weights(title: str, network: Module, model: str, remedy: str, 
     found = foreign_weight(network, known)
     if found is not None:
         raise UnsupportedModel(
-            f"{title}: the weights of this {model} are {found[1]} ({found[0]}), which only the loader or quantiser that "
-            "made them understands.",
+            f"{title}: the weights of this {model} are {found[1]} ({found[0]}), which only the loader or quantiser "
+            "that made them understands.",
             remedy,
         )
