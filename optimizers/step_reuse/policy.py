@@ -53,7 +53,7 @@ class StepReusePolicy(Policy):
         if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
             few = f"{steps} steps are too few to leave one out: each changes the picture too much"
             notes.append(f"{few} (at least {FEWEST_STEPS})")
-        if noise_levels and noise_levels[0] < noise_levels[-1]:
+        if any(here < after for here, after in pairwise(noise_levels)):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")

@@ -35,9 +35,10 @@ from .patches import Layers, Patches
 HOST = "_paceline_host"
 """Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
 
-ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
+ORDER = (PRECISION, INT8, QKV_FUSION, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
 """The canonical order, but for attention, which comes after token merging here: both are reached through torch function
-modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first."""
+modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first. And int8 is put on before
+projections are fused: torchao's weights cannot be joined, so their layers are left as they are."""
 
 CHECKPOINTS = "gradients are computed with checkpoints, which run layers again when the call is over"
 OTHER_THREAD = "another thread draws with it at the same time"
