@@ -69,7 +69,7 @@ def test_diffusers_kernel_that_fails_is_taken_out_layer_by_layer() -> None:
         assert torch.equal(network(**inputs(), **masked).sample, expected)
         summary = chosen.summary()
         assert (summary.state, summary.counts) == ("partly", {"calls": layers, "fallbacks": layers})
-        assert "mask" in summary.details[0]
+        assert any("mask" in detail for detail in summary.details)
         network(**inputs())
         assert chosen.summary().counts == {"calls": layers, "fallbacks": 2 * layers}
         restore(network)
@@ -115,7 +115,7 @@ def test_numbers_that_are_not_finite_are_computed_again_and_it_is_remembered() -
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
     said = chosen.summary()
     assert said.state == "partly" and said.headline.startswith("planted gave numbers that are not finite in evaluation")
-    assert said.headline.endswith("from there on the run is without it") and len(chosen.calls) == last
+    assert said.headline.endswith("from there on the run is without it, in 2 of 2 runs") and len(chosen.calls) == last
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5 and len(chosen.calls) == last
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), baseline("sd15"))
