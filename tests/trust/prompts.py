@@ -35,7 +35,7 @@ def picture(again: int = 0) -> Prompt:
 def quantized(again: int = 0, save: str = "") -> Prompt:
     """Return a graph with an int8 model, saved under ``save`` if that is given."""
     nodes = picture(again=again)
-    settings = {"preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": "", "rotation": "off"}
+    settings = {"preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": ""}
     nodes["int8"] = node("PacelineQuantizeInt8", model=["model", 0], device="auto", **settings)
     nodes["fault"]["inputs"]["model"] = ["int8", 0]
     if save:
