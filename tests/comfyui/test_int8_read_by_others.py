@@ -66,7 +66,6 @@ def test_the_dictionary_of_a_model_has_weights_and_that_of_its_network_what_file
 def test_a_lora_extracted_from_models_in_int8_is_the_difference(studio, quantize, core_node):
     """Of loaded models ComfyUI reads the difference from the model's dictionary."""
     import comfy_extras.nodes_lora_extract as extract
-    import comfy.model_management
 
     def difference(first, second):
         model = core_node("comfy_extras.nodes_model_merging", "ModelSubtract", model1=first, model2=second, multiplier=1.0)
