@@ -123,7 +123,7 @@ def compiled(model: Any) -> Any:
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
-    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, on_error="raise")
+    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, strict=True)
     return attach(ModelTarget(model), CompileUNet(model, how, Compiler()))
 
 
@@ -229,7 +229,7 @@ def main() -> None:
         (name, title)
         for name, network in networks().items()
         for title in TECHNIQUES
-        if options.only in (None, name) and (network.merges or "merge" not in title)
+        if options.only in (None, name) and (network.merges or "ToMe" not in title)
     ]
     rows, compiled_kernels = run(environment(), tasks, options.processes)
     cubins = sum(sum(made.values()) for _, made, _ in compiled_kernels)

@@ -68,7 +68,9 @@ def test_a_lora_extracted_from_models_in_int8_is_the_difference(studio, quantize
     import comfy_extras.nodes_lora_extract as extract
 
     def difference(first, second):
-        model = core_node("comfy_extras.nodes_model_merging", "ModelSubtract", model1=first, model2=second, multiplier=1.0)
+        model = core_node(
+            "comfy_extras.nodes_model_merging", "ModelSubtract", model1=first, model2=second, multiplier=1.0
+        )
         kind = extract.LORAType.STANDARD
         return extract.calc_lora_model(model, 4, "diffusion_model.", "diffusion_model.", {}, kind)
 

@@ -64,9 +64,7 @@ def test_a_layer_with_too_large_an_error_is_kept():
 
 
 def test_without_times_the_error_alone_decides():
-    found = {
-        name: Chooser(QuantizationSettings(preset=name), None, CPU).choose(GATED, weight) for name in THRESHOLDS
-    }
+    found = {name: Chooser(QuantizationSettings(preset=name), None, CPU).choose(GATED, weight) for name in THRESHOLDS}
     assert {name: choice.weight is not None for name, choice in found.items()} == {
         "quality": False, "balanced": True, "speed": True,
     }  # fmt: skip

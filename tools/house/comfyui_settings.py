@@ -15,7 +15,7 @@ def _tokens(**inputs: Any) -> tuple[Step, ...]:
 
 
 def _compiled(**inputs: Any) -> tuple[Step, ...]:
-    return (("PacelineCompileUNet", {"backend": "eager", "on_error": "raise", **inputs}),)
+    return (("PacelineCompileUNet", {"backend": "eager", "strict": True, **inputs}),)
 
 
 def _int8(**inputs: Any) -> tuple[Step, ...]:
@@ -87,12 +87,7 @@ STACKS: Cases = {
 }
 
 _ANY: Cases = {
-    "tokens defaults": _tokens(),
-    "tokens preset fast": _tokens(preset="fast"),
-    "tokens kv": _tokens(method="kv_downsample", ratio=0.75),
-    "tokens merge": _tokens(method="merge"),
     "attention sdpa_math": (_ATTENTION,),
-    "attention sub_quadratic": (("PacelineSetAttentionProcessor", {"backend": "sub_quadratic"}),),
     "fuse": (_FUSE,),
     "int8 speed": _int8(preset="speed"),
     "int8 all": _int8(include="."),
@@ -101,7 +96,7 @@ _ANY: Cases = {
     "compile eager": _compiled(),
     "compile repeated blocks": _compiled(scope="repeated_blocks"),
 }
-_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION, *_tokens(method="kv_downsample"))
+_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION)
 
 TRANSFORMERS: Cases = {
     **_ANY,
@@ -109,7 +104,7 @@ TRANSFORMERS: Cases = {
     "stack with fuse": (_FUSE, *_TOGETHER),
 }
 
-_COMPILED_VAE: Step = ("PacelineCompileVAE", {"backend": "eager", "on_error": "raise"})
+_COMPILED_VAE: Step = ("PacelineCompileVAE", {"backend": "eager", "strict": True})
 
 VAE: Cases = {
     "compile": (_COMPILED_VAE,),
@@ -120,7 +115,7 @@ VAE: Cases = {
 }
 
 CONTROLNET: dict[str, dict[str, Any]] = {
-    "compile": {"backend": "eager", "on_error": "raise"},
-    "compile aot_eager": {"backend": "aot_eager", "on_error": "raise"},
-    "compile channels_last": {"backend": "eager", "channels_last": True, "on_error": "raise"},
+    "compile": {"backend": "eager", "strict": True},
+    "compile aot_eager": {"backend": "aot_eager", "strict": True},
+    "compile channels_last": {"backend": "eager", "channels_last": True, "strict": True},
 }

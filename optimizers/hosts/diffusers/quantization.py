@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 
 from ....core.calls import Args, Kwargs
@@ -28,6 +29,8 @@ from .patches import Patches
 READING = ("state_dict",)
 CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", "unfuse_lora")
 """Methods of a component that read its weights (``save_pretrained`` does through them), and that change them."""
+
+NO_GRADIENTS = "int8 weights get no gradients: only what is beside them, as a LoRA, is trained until restore"
 
 
 class ComponentQuantization(PipelineTechnique):
@@ -67,7 +70,11 @@ class ComponentQuantization(PipelineTechnique):
             self._layers.append(_Int8Layer(layers[name], part, config))
         for name in (*READING, *CHANGING):
             if hasattr(part, name):
-                patches.shadow(part, name, self._in_floating_point(getattr(part, name), name in CHANGING))
+                patches.method(name, functools.partial(self._in_floating_point, changing=name in CHANGING))
+
+    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for layer in self._layers:
+            yield from layer.replaced()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the layers that are in int8 in this call."""
@@ -75,6 +82,8 @@ class ComponentQuantization(PipelineTechnique):
         self.activity.used["layers"] = held
         if held < len(self._layers):
             self.activity.fallbacks["another weight has taken the place of the int8 one"] = len(self._layers) - held
+        if torch.is_grad_enabled() and host.component.part.training:
+            self.activity.fall_back(NO_GRADIENTS)
 
     def _take_out(self) -> None:
         for layer in self._layers:
@@ -118,6 +127,13 @@ class _Int8Layer:
     def is_in(self) -> bool:
         """Whether the layer has an int8 weight: `_apply` of a module makes new parameters."""
         return type(self._layer.weight) is type(self._int8)
+
+    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the int8 weight with the one that it replaces, in the dtype that the model was converted to since."""
+        if self.is_in:
+            before, now = self._floating, self._computed_in()
+            same = now == self._dtype
+            yield self._layer.weight, before if same else Parameter(before.detach().to(now), before.requires_grad)
 
     def put_in(self, anew: bool) -> None:
         """Put in the int8 weight; ``anew`` makes it of the weight that the layer has now."""

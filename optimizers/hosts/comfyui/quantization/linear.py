@@ -99,8 +99,8 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             """Give the weight as one tensor, which is floating point for whoever computes with it.
 
             Its numbers and scales apart, as ComfyUI's own layers give them, are for files, which are written from the
-            network's dictionary when nothing is sampled. Whoever reads these numbers as a weight gets noise: Control-LoRA
-            while a run begins, merging and extracting LoRAs through the model's dictionary.
+            network's dictionary when nothing is sampled. Whoever reads these numbers as a weight gets noise:
+            Control-LoRA while a run begins, merging and extracting LoRAs through the model's dictionary.
             """
             found = super().state_dict(*args, prefix=prefix, **kwargs)
             is_read = self.reading.in_run or prefix.startswith(MODEL_PREFIX)
