@@ -29,10 +29,7 @@ def _settings() -> dict[str, tuple[Any, ...]]:
         "tokens merge, second half": TokenMerging(method="merge", start_percent=0.5),
         "tokens merge, decay": TokenMerging(method="merge", level_decay=0.5, max_downsample=8),
         "tokens by tomesd": TokenMerging(implementation="tomesd", use_rand=False),
-        **{
-            f"attention {name}": Attention(name)
-            for name in ("auto", "sdpa", "sdpa_flash", "sdpa_math", "vanilla")
-        },
+        **{f"attention {name}": Attention(name) for name in ("auto", "sdpa", "sdpa_flash", "sdpa_math", "vanilla")},
         "fuse": FuseQKV(),
         **{f"int8 {preset}": QuantizeInt8(preset=preset) for preset in ("balanced", "quality", "speed")},
         "int8 attention": QuantizeInt8(include="attn"),
