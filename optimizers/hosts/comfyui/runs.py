@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, field
 
 from ....core.activity import Activity
+from ....core.shared import Shared
 
 
 @dataclass
-class Run:
+class Run(Shared):
     """One sampling run: ``activity`` sums over its model calls; ``seconds`` is None while it goes on."""
 
     activity: Activity = field(default_factory=Activity)
@@ -18,7 +19,7 @@ class Run:
     seconds: float | None = None
 
 
-class RunLog:
+class RunLog(Shared):
     """The current and the last run of one technique; shared by every clone that carries the technique.
 
     Several models can take part in one run (a second guidance model, one clone for each GPU). It begins with the first
