@@ -193,7 +193,7 @@ class Bench:
         return 1 if self.witness.guidance == 1.0 else 2
 
     def runs(self, apply: Apply) -> Iterator[BenchRun]:
-        """Yield what a variant draws for each pair; an evaluation without its negative pass counts half."""
+        """Yield what a variant draws for each pair."""
         for prompt, seed in self.pairs:
             patcher, self.counted.pictures = apply(self.patcher), 0.0
             latent = self.sample(patcher, prompt, seed, self.solver.steps)

@@ -82,7 +82,6 @@ class Budget:
         self.calibration = calibration
         self._settled: Distances = []
         self._pending: Distances = []
-        self._kept: Distances = []
         self._seeds: Distances = []
 
     def measure_seeds(self, change: Distances, sigma: float) -> None:
@@ -101,7 +100,7 @@ class Budget:
         return self.calibration.estimate(self._sum(self._pending))
 
     def _sum(self, pending: Distances) -> float:
-        return self.share([math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)])
+        return self.share([math.sqrt(square) for square in _added(self._settled, pending)])
 
     def allows(self, cost: Distances, part: float) -> bool:
         """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand.
@@ -112,12 +111,9 @@ class Budget:
         inside = self.calibration.cautious(errors) <= self.limit * part
         return self.limit > 0 and inside and self.calibration.estimate(errors) <= self.limit
 
-    def spend(self, cost: Distances, for_good: bool = False) -> None:
-        """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""
-        if for_good:
-            self._kept = _added(self._kept, _squares(cost))
-        else:
-            self._pending = _added(self._pending, _squares(cost))
+    def spend(self, cost: Distances) -> None:
+        """Book a skip at its expected error, until it is known better."""
+        self._pending = _added(self._pending, _squares(cost))
 
     def settle(self, errors: Distances) -> None:
         """Replace the expected errors of the last skips by the error of one of them, which is known by now."""

@@ -43,7 +43,7 @@ FORECASTS = {
     "linear": Forecast(DENOISED, 2),
     "linear_noise": Forecast(NOISE, 2),
 }
-"""All forecasts by name. ``auto`` chooses by the error that each would have had in the computed steps."""
+"""All forecasts by name. The rule chooses by the error that each would have had in the computed steps."""
 
 KEPT = max(forecast.points for forecast in FORECASTS.values())
 """How many evaluations are kept: as many as the widest forecast needs."""

@@ -37,13 +37,11 @@ class StepReusePolicy(Policy):
         solver: str | None,
         flow: bool,
         refusals: Sequence[str] = (),
-        negative_needed: str = "",
         split: Split = undivided,
     ) -> Rule | None:
         """Return the rule of a run; None where nothing can be left out, with the reasons in ``outcome``.
 
-        ``refusals``: why the host leaves the run alone; ``negative_needed``: why the negative pass must always be
-        computed, empty where it need not; the rest as for ``Rule``.
+        ``refusals``: why the host leaves the run alone; the rest as for ``Rule``.
         """
         steps = max(len(noise_levels) - 1, 0)
         notes = list(refusals)
@@ -57,10 +55,8 @@ class StepReusePolicy(Policy):
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = Rule(self.settings, noise_levels, solver, flow, split, may_skip_negative=not negative_needed)
+        rule = Rule(self.settings, noise_levels, solver, flow, split)
         self.outcome = rule.outcome
-        if self.settings.use_guidance and negative_needed:
-            rule.outcome.note(f"the negative pass is always computed: {negative_needed}")
         return rule
 
     def clauses(self) -> tuple[str, ...]:
@@ -72,24 +68,18 @@ class StepReusePolicy(Policy):
             "evaluations": found.evaluations,
             "computed": found.computed,
             "forecast": found.forecast,
-            "guidance_reused": found.guidance,
             "budget_used_percent": round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
         }
         details = [*found.notes]
         if not found.evaluations and not found.notes:
             details.append(self.unasked)
-        if not found.forecast and not found.guidance:
+        if not found.forecast:
             if found.evaluations:
-                may = self.settings.use_forecast or self.settings.use_guidance
-                why = "no skip fits into the budget: a larger budget or more steps would help"
-                details.append(why if may else "neither whole steps nor the negative pass may be skipped")
+                details.append("no skip fits into the budget: a larger budget or more steps would help")
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations)
-        if found.forecast:
-            headline = phrase("{headline}, {count} forecast", headline=headline, count=found.forecast)
-        if found.guidance:
-            headline = phrase("{headline}, {count} without the negative pass", headline=headline, count=found.guidance)
+        headline = phrase("{headline}, {count} forecast", headline=headline, count=found.forecast)
         beyond = found.share > self.settings.budget
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
@@ -112,9 +102,8 @@ class StepReusePolicy(Policy):
             f"a plain run of {found.steps_in_same_time} steps takes as long: a comparison draws it beside this one"
         )
         details.extend(_doubts(found))
-        if found.methods:
-            used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
-            details.append(f"forecasts: {used}")
+        used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
+        details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
         return Summary("partly" if beyond else "active", headline, counts, tuple(details))
 

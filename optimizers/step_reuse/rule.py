@@ -2,9 +2,9 @@
 
 For each evaluation of the guided prediction::
 
-    action = rule.begin(place, guidance)        # COMPUTE, SKIP_NEGATIVE or FORECAST
+    action = rule.begin(place)                  # COMPUTE or FORECAST
     guided = ...                                # computed by the host, or rule.forecast(latent)
-    rule.compare(positive, negative)            # where both passes were computed
+    rule.first_pass(positive)                   # where the host sees the passes
     given = rule.end(latent, guided)            # this goes to the solver
 
 A host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
@@ -68,7 +68,6 @@ class Action(Enum):
     """How one evaluation is made."""
 
     COMPUTE = "compute"
-    SKIP_NEGATIVE = "skip negative"
     FORECAST = "forecast"
 
 
@@ -81,11 +80,9 @@ class Rule:
             forecast did to the latent is taken back in the next computed step.
         flow: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma * noise``.
         split: into the parts of a latent that are judged one by one.
-        may_skip_negative: whether the negative pass may be left out at all.
 
     Attributes:
         outcome: counts and measures so far.
-        reuses_guidance: whether the negative pass may be left out, by the settings and ``may_skip_negative``.
     """
 
     def __init__(
@@ -95,22 +92,17 @@ class Rule:
         solver: str | None = None,
         flow: bool = False,
         split: Split = undivided,
-        may_skip_negative: bool = True,
     ) -> None:
         calibration, measured = calibration_of(solver, flow)
         self.outcome = Outcome(len(noise_levels) - 1, measured=measured, flow=flow)
-        self.reuses_guidance = settings.use_guidance and may_skip_negative
-        self._use_forecast = settings.use_forecast
         self.budget = Budget(settings.budget, calibration)
         self._split = split
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
         self._correction = None if sampler.update is None else Correction(sampler.update)
         self._order = sampler.order
-        self._candidates = tuple(FORECASTS) if settings.forecast == "auto" else (settings.forecast,)
         self._first: Tensor | None = None
         self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
-        self._guidance: float | None = None
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
 
@@ -118,9 +110,7 @@ class Rule:
         """Start anew, because the prompts or networks in use changed: earlier outputs say nothing about later ones."""
         self.read()
         self._guided = History()
-        self._rates = {name: ErrorRate(FORECASTS[name].points) for name in self._candidates}
-        self._difference: tuple[float, Tensor] | None = None
-        self._difference_rate = ErrorRate(1)
+        self._rates = {name: ErrorRate(forecast.points) for name, forecast in FORECASTS.items()}
         self._skipped: list[tuple[Place, Tensor]] = []
         if self._correction is not None:
             self._correction.forget()
@@ -130,9 +120,9 @@ class Rule:
     def place_of(self, sigma: float) -> Place:
         return Place.among(self._levels, sigma)
 
-    def begin(self, place: Place, guidance: float | None = None) -> Action:
-        """Decide about an evaluation; ``guidance``: its scale, where the negative pass can be left out, else None."""
-        self.place, self._guidance = place, guidance
+    def begin(self, place: Place) -> Action:
+        """Decide about an evaluation."""
+        self.place = place
         self.action = self._decide(place)
         return self.action
 
@@ -147,25 +137,19 @@ class Rule:
         distance = place.position - self._guided.newest.place.position
         # Early skips cost more of the budget than late ones, so the allowance grows with the step.
         part = place.position / steps / (1 if self._in_a_row < longest else 4)
-        if self._use_forecast:
-            known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
-            if known:
-                best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
-                if self._pays(self._rates[best].expected(distance), part):
-                    self.method = best
-                    return Action.FORECAST
-        reusable = self.reuses_guidance and self._guidance is not None and self._difference_rate.known
-        if reusable and self._difference is not None:
-            expected = self._difference_rate.expected(place.position - self._difference[0])
-            if self._pays(expected, part, for_good=True):
-                return Action.SKIP_NEGATIVE
+        known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
+        if known:
+            best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
+            if self._pays(self._rates[best].expected(distance), part):
+                self.method = best
+                return Action.FORECAST
         return Action.COMPUTE
 
-    def _pays(self, expected: Distances, part: float, for_good: bool = False) -> bool:
+    def _pays(self, expected: Distances, part: float) -> bool:
         cost = [self._weight(self.place) * error for error in expected]
         if not self.budget.allows(cost, part):
             return False
-        self.budget.spend(cost, for_good)
+        self.budget.spend(cost)
         return True
 
     def _noise(self, sigma: float) -> float:
@@ -184,29 +168,10 @@ class Rule:
         """Return the forecast of the guided prediction, float32, of the shape of ``latent``."""
         return self._guided.forecast(self.method, self.place, latent)
 
-    def compare(self, positive: Tensor, negative: Tensor | None = None, guided: Tensor | None = None) -> None:
-        """Note the passes of an evaluation; the run's first positive one, from noise alone, is the mean picture.
-
-        ``guided`` is their guided prediction, where the host sees it: its difference from plain guidance counts as an
-        error of leaving the negative pass out.
-        """
+    def first_pass(self, positive: Tensor) -> None:
+        """Note the positive pass of an evaluation: the run's first one, from noise alone, is the mean picture."""
         if self._first is None:
             self._first = positive.float().clone()
-        scale = self._guidance
-        if negative is None or scale is None or self.action is not Action.COMPUTE:
-            return
-        before, difference = self._difference, positive.float() - negative.float()
-        self._difference = (self.place.position, difference)
-        if before is not None:
-            error = self._rms(difference - before[1]) * abs(scale - 1.0)
-            if guided is not None:
-                error = error + self._rms(negative + (positive - negative) * scale - guided)
-            self._unread.append((partial(self._difference_rate.test, self.place.position - before[0]), error))
-
-    def negative_from(self, positive: Tensor) -> Tensor:
-        """Return the negative pass as the positive one less the last difference."""
-        assert self._difference is not None, "SKIP_NEGATIVE is only chosen where there is one"
-        return positive - self._difference[1].to(positive.dtype)
 
     @property
     def takes_back(self) -> bool:
@@ -234,11 +199,8 @@ class Rule:
             self._skipped.append((self.place, guess))
             return self._given(latent, guess).to(guided.dtype)
         found = Evaluation(self.place, latent, guided.float().clone())
-        if self.action is Action.SKIP_NEGATIVE:
-            outcome.guidance += 1
-        else:
-            outcome.computed += 1
-            self._test(found)
+        outcome.computed += 1
+        self._test(found)
         given = self._given(latent, found.denoised, self._settle(found))
         self._guided.add(found)
         self._computed, self._in_a_row = self._computed + 1, 0
@@ -252,8 +214,8 @@ class Rule:
         change = stream_rms(self._split(found.denoised - self._first))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
-        for name in self._candidates:
-            if self._guided.can(FORECASTS[name]):
+        for name, forecast in FORECASTS.items():
+            if self._guided.can(forecast):
                 distance = found.place.position - self._guided.newest.place.position
                 guess = self._guided.forecast(name, found.place, found.latent)
                 self._unread.append((partial(self._tested, name, distance), self._rms(guess - found.denoised)))

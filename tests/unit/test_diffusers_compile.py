@@ -52,7 +52,7 @@ def test_what_cannot_be() -> None:
     tomesd = TokenMerging(implementation="tomesd")
     with pytest.raises(UnsupportedModel, match="cannot be traced as one graph"):
         optimize(pipeline.pipe, tomesd, Compile(fullgraph=True, **EAGER))
-    with pytest.raises(UnsupportedModel, match="tomesd has changed that"):
+    with pytest.raises(UnsupportedModel, match="tomesd changes their class"):
         optimize(pipeline.pipe, tomesd, Compile(regional=True, **EAGER), components=["unet"])
     with pytest.raises(InvalidSetting, match="channels_last is 1"):
         Compile(channels_last=1)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from pathlib import Path
@@ -205,14 +204,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(picture(again), baseline("sd15"))
     optimize(again.pipe, FuseQKV(), FEWER, INT8)
     assert torch.equal(picture(again), expected)
-
-
-def test_a_copy_of_an_optimized_model_is_refused() -> None:
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, FuseQKV(), FEWER)
-    copied = copy.deepcopy(pipeline.pipe.unet)
-    with pytest.raises(UnsupportedModel, match="Make the copy first"):
-        optimize(copied, FEWER)
 
 
 def test_weights_loaded_afterwards_are_used() -> None:

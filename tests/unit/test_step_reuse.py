@@ -154,7 +154,7 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
     """The latent of a flow is the other one times ``1 - sigma``, and its noise level is ``sigma / (1 + sigma)``."""
     monkeypatch.setattr(samplers, "FLOW_MARGIN", 1.0)  # the same margin
     levels = [level / (1 + level) for level in LEVELS]
-    settings = StepReuseSettings(budget=0.02, forecast="linear")
+    settings = StepReuseSettings(budget=0.02)
     beside, plain = Rule(settings, LEVELS, "euler"), drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     expected, there = drive(beside, smooth)
     flow = Rule(settings, levels, "euler", flow=True)
@@ -200,7 +200,7 @@ def test_other_passes_than_before_are_computed_and_counted_as_that():
     rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
     run = ReuseRun(rule)
     for number in range(14):
-        run.begin(LEVELS[number], x, {}, None)
+        run.begin(LEVELS[number], x, {})
         passes = [x, None] if number < 6 else [x, x]
         if run.forecast(run.next_call(), [one is not None for one in passes], x) is None:
             calls += run.keep(0, x, passes) is None
@@ -230,14 +230,13 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
         x = torch.empty(1, 4, 8, 8, device="cuda", dtype=torch.float16)
         for number in range(20):
             latent = x.float().clone()
-            rule.begin(rule.place_of(LEVELS[number]), guidance=4.0)
+            rule.begin(rule.place_of(LEVELS[number]))
             if rule.action is Action.FORECAST:
                 positive = passes.forecast(rule.method, 0, rule.place, x)[0]
             else:
                 positive = x * 0.5
-                negative = rule.negative_from(positive) if rule.action is Action.SKIP_NEGATIVE else x * 0.4
-                passes.keep(0, rule.place, latent, [positive, negative])
-                rule.compare(positive, negative)
+                passes.keep(0, rule.place, latent, [positive, x * 0.4])
+                rule.first_pass(positive)
             given = rule.end(latent, positive)
             assert given.device.type == "cuda" and given.dtype == torch.float16
         rule.read()

@@ -21,7 +21,7 @@ from ...optimizers.hosts.comfyui.evaluations import taking_part
 from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
 from ...optimizers.hosts.comfyui.model import is_flow, stack_of
 from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
-from ...optimizers.hosts.comfyui.step_reuse import guidance_of, negative_needed, other_cache, refusals, sampler_name
+from ...optimizers.hosts.comfyui.step_reuse import other_cache, refusals, sampler_name
 from ..expectation.sampling import Sampling, Seen, Sketch
 
 _KEY = "paceline_observer"
@@ -101,7 +101,7 @@ class Observer:
 class _Run:
     """One run of a sampler, while it goes on: tensors are on its device.
 
-    ``done`` are its steps; ``passes`` are those of this evaluation, None before its first call.
+    ``done`` are its steps; ``asked`` says whether passes were asked for in this evaluation, ``positive`` is the first.
     """
 
     sketch: Sketch
@@ -111,8 +111,9 @@ class _Run:
     computed: int = 0
     begun: float | None = None
     sigmas: list[Tensor] = field(default_factory=list)
-    seen: list[tuple[Tensor, Tensor, tuple[Tensor, ...]]] = field(default_factory=list)
-    passes: tuple[Tensor, ...] | None = None
+    seen: list[tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=list)
+    asked: bool = False
+    positive: Tensor | None = None
     points: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
@@ -181,12 +182,10 @@ class _Watch(Shared):
             wire=self._wire,
             solver=sampler_name(executor.class_obj),
             levels=levels,
-            guidance=guidance_of(guider, options),
             flow=is_flow(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
             refusals=refusals(executor.class_obj, guider, options),
-            negative_needed=negative_needed(guider.model_patcher),
             loading=begun - self._started,
             steps=ended - begun,
             evaluations=run.evaluations,
@@ -194,9 +193,9 @@ class _Watch(Shared):
             model=self._model if keep else None,
         )
         active = [tuple(taking_part(guider.conds, sigma)) for sigma in read]
-        for number, (sigma, (x, guided, passes)) in enumerate(zip(read, run.seen, strict=True)):
+        for number, (sigma, (x, guided, positive)) in enumerate(zip(read, run.seen, strict=True)):
             anew = number > 0 and active[number] != active[number - 1]
-            found.seen.append(Seen(sigma, x.cpu(), guided.cpu(), tuple(one.cpu() for one in passes), anew))
+            found.seen.append(Seen(sigma, x.cpu(), guided.cpu(), None if positive is None else positive.cpu(), anew))
         if self._again is not None:
             self._again.points = [(number, read[number], x.cpu()) for number, x in run.points]
         self._found = found
@@ -230,21 +229,22 @@ class _Watch(Shared):
         if run.done in run.kept_steps:
             run.kept_steps.remove(run.done)
             run.points.append((run.evaluations, x.clone()))
-        run.passes = None
+        run.asked, run.positive = False, None
         guided = executor(x, timestep, *args, **kwargs)
         if keep:
-            run.seen.append((run.sketch.of(x), run.sketch.of(guided), run.passes or ()))
+            run.seen.append((run.sketch.of(x), run.sketch.of(guided), run.positive))
         run.evaluations += 1
         return guided
 
     def calc_cond_batch(
         self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
     ) -> Any:
-        """Sketch the passes of an evaluation's first call (CALC_COND_BATCH wrapper)."""
+        """Sketch the positive pass of an evaluation's first call (CALC_COND_BATCH wrapper)."""
         outputs, run = executor(model, conds, x, timestep, model_options), self._run
         if run is not None:
             passes = [out for out, cond in zip(outputs, conds, strict=True) if cond is not None]
             run.computed += len(passes)
-            if self._observer.keep and run.passes is None and len(passes) <= 2:
-                run.passes = tuple(run.sketch.of(one) for one in passes)
+            if self._observer.keep and not run.asked and 0 < len(passes) <= 2:
+                run.positive = run.sketch.of(passes[0])
+            run.asked = True
         return outputs

@@ -31,32 +31,22 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
         sampling.solver,
         sampling.flow,
         sampling.refusals,
-        sampling.negative_needed,
         sampling.sketch.split,
     )
     if rule is None:
-        return Replayed(count, count, 1.0, policy.outcome.notes[0])
+        return Replayed(count, count, policy.outcome.notes[0])
     drawn = _Latent(sampler_of(sampling.solver).update)
     for seen in sampling.seen:
         place, latent = rule.place_of(seen.sigma), drawn.at(seen)
         if seen.anew:
             rule.forget()
-        action = rule.begin(place, sampling.guidance)
-        if action is Action.FORECAST:
-            guided = rule.forecast(latent)
-        elif action is Action.SKIP_NEGATIVE and sampling.guidance is not None:
-            positive = seen.passes[0]
-            negative = rule.negative_from(positive)
-            guided = negative + (positive - negative) * sampling.guidance
-        else:
-            guided = seen.guided
-        if action is not Action.FORECAST and seen.passes:
-            rule.compare(*seen.passes)
+        action = rule.begin(place)
+        guided = rule.forecast(latent) if action is Action.FORECAST else seen.guided
+        if seen.positive is not None:
+            rule.first_pass(seen.positive)
         drawn.step(place, rule.end(latent, guided))
     rule.read()
-    found = rule.outcome
-    skipped = found.forecast + (found.guidance / 2 if sampling.guided else 0)
-    return Replayed(count - found.forecast, count, 1 - skipped / max(count, 1))
+    return Replayed(count - rule.outcome.forecast, count)
 
 
 class _Latent:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
-from ....core.technique import COMPILATION, STEP_REUSE
+from ....core.technique import STEP_REUSE
 from ...step_reuse.history import Passes
 from ...step_reuse.parts import Split
 from ...step_reuse.policy import StepReusePolicy
@@ -24,7 +24,7 @@ from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
 from .evaluations import taking_part
 from .latent_parts import shapes_in, split_for
-from .model import is_flow, require_model, stack_of
+from .model import is_flow, require_model
 from .protocols import Executor, ModelPatcher, Options
 from .schedule import Scheduled, noise_level
 from .stack import RUN, ModelCall
@@ -38,11 +38,6 @@ OTHER_CACHES = {
 }
 """Transformer options of nodes that also skip steps, with the names of these nodes."""
 
-LOOK_AT_PASSES = ("sampler_cfg_function", "sampler_pre_cfg_function", "sampler_post_cfg_function")
-"""Options of nodes and samplers that make something else of the passes than plain guidance, or look at the negative one
-in the network: how far a difference that is used again would move the picture is not known then.
-"""
-
 
 class ReuseRun:
     """Forecasts the passes of the network one by one, because guiders and other nodes read them."""
@@ -54,7 +49,7 @@ class ReuseRun:
         self._active: Hashable = None
         self._calls = 0
 
-    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]], guidance: float | None) -> None:
+    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
         """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
         self._latent = x.float().clone()
         self._calls = 0
@@ -62,7 +57,7 @@ class ReuseRun:
         if active != self._active:
             self._forget()
             self._active = active
-        self.rule.begin(self.rule.place_of(sigma), guidance)
+        self.rule.begin(self.rule.place_of(sigma))
 
     def end(self, guided: Tensor) -> Tensor:
         """Note the guided prediction; return the prediction for the solver."""
@@ -95,7 +90,7 @@ class ReuseRun:
         same = call == 0 and self._latent.shape == x.shape
         self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
         if outputs[0] is not None:
-            self.rule.compare(outputs[0], outputs[1] if call == 0 and len(outputs) == 2 else None)
+            self.rule.first_pass(outputs[0])
 
 
 class ComfyStepReuse(Scheduled):
@@ -146,7 +141,7 @@ class ComfyStepReuse(Scheduled):
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
         model, why = guider.model_patcher, refusals(sampler, guider, options)
-        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, negative_needed(model), split)
+        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
         """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""
@@ -156,10 +151,7 @@ class ComfyStepReuse(Scheduled):
         if run is None:
             return executor(x, timestep, *args, **kwargs)
         guider, sigma = executor.class_obj, noise_level(kept, timestep)
-        guidance = guidance_of(guider, options)
-        if run.rule.reuses_guidance and guidance is None and _looks_at_passes(options):
-            run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, uses it")
-        run.begin(sigma, x, getattr(guider, "conds", {}), guidance)
+        run.begin(sigma, x, getattr(guider, "conds", {}))
         return run.end(executor(x, timestep, *args, **kwargs))
 
     def _calc_cond_batch(
@@ -173,11 +165,7 @@ class ComfyStepReuse(Scheduled):
         forecasts = run.forecast(call, present, x)
         if forecasts is not None:
             return forecasts
-        if run.rule.action is Action.SKIP_NEGATIVE and call == 0 and present == [True, True]:
-            positive = executor(model, [conds[0], None], x, timestep, model_options)[0]
-            outputs = [positive, run.rule.negative_from(positive)]
-        else:
-            outputs = executor(model, conds, x, timestep, model_options)
+        outputs = executor(model, conds, x, timestep, model_options)
         run.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
         return outputs
 
@@ -194,21 +182,6 @@ def refusals(sampler: object, guider: object, options: Options) -> list[str]:
         # ComfyUI takes zeros for its pass: the guided picture is the other one times the scale.
         found.append("a conditioning is empty, so guidance scales the picture itself, which no estimate knows")
     return found
-
-
-def negative_needed(patcher: ModelPatcher) -> str:
-    """Return why the negative pass of a MODEL must always be computed; empty where it need not."""
-    compiled = stack_of(patcher).find(COMPILATION) is not None
-    return "without it, Compile UNet would need one more graph" if compiled else ""
-
-
-def guidance_of(guider: object, options: Options) -> float | None:
-    """Return the scale of a guider's guidance; None where that is not all that becomes of the passes."""
-    return None if _looks_at_passes(options) else getattr(guider, "cfg", None)
-
-
-def _looks_at_passes(options: Options) -> bool:
-    return any(options.get(name) for name in LOOK_AT_PASSES)
 
 
 def sampler_name(sampler: object) -> str:

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
-from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
 from .host import Host, PipelineTechnique
-from .network_calls import PipelineCall, Text, positive_half, text_of
+from .network_calls import PipelineCall, Text, text_of
 from .patches import Patches
 from .position import PipelinePosition
 from .prediction import FLOW, noise_levels
@@ -84,8 +83,6 @@ class PipelineStepReuse(PipelineTechnique):
             answer = run.calls.again(call)
             if answer is not None:
                 return answer
-        if run.rule.action is Action.SKIP_NEGATIVE:
-            return _with_half(run, compute, args, kwargs, call)
         result = compute(*args, **kwargs)
         if not run.calls.keep(call, result):
             self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
@@ -115,7 +112,7 @@ class PipelineStepReuse(PipelineTechnique):
             self._step_aside("the pipeline takes several steps at one noise level")
         self._index = index
         if self._run is not None:
-            self._run.ask(index, (host.component.name, key, text), _guidance(pipeline))
+            self._run.ask(index, (host.component.name, key, text), _is_guided(pipeline))
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
@@ -142,13 +139,10 @@ class PipelineStepReuse(PipelineTechnique):
         # image to image begins in the middle of the schedule, and a base model may leave the end to a refiner
         planned, count = getattr(pipeline, "num_timesteps", None), len(levels.asked)
         end = min(index + planned, count) if isinstance(planned, int) and planned > 0 else count
-        is_compiled = getattr(host.component.part, "_compiled_call_impl", None) is not None
-        compiled = host.find(COMPILATION) is not None or is_compiled
         rule = self.policy.rule_for(
             levels.steps(index, end),
             solver_of(scheduler),
             levels.kind == FLOW,
-            negative_needed="without it, Compile would need one more graph" if compiled else "",
             split=lambda latent: frames_of(latent, host.component.part.config.get("out_channels"), self._frames),
         )
         if rule is not None:
@@ -166,16 +160,6 @@ class PipelineStepReuse(PipelineTechnique):
             self._run = None
 
 
-def _with_half(run: PipelineRun, compute: Function, args: Args, kwargs: Kwargs, call: PipelineCall) -> object:
-    """Compute the positive pass; the negative one is it less the last difference of the two."""
-    rows = call.sample.shape[0]
-    half: Any = compute(*positive_half(args, rows), **positive_half(kwargs, rows))
-    channels = half[0].shape[1]  # inpainting adds others behind those of the latent
-    latent = run.at.latent(call.sample[: rows // 2, :channels])
-    negative = run.rule.negative_from(run.at.denoised(latent, half[0]))
-    return run.calls.joined(call, run.at.output(latent, negative), half)
-
-
 def _refusal(host: Host, pipeline: Any) -> str | None:
     if _has_cache(host):
         return f"{host.component.name} has a cache of diffusers, and Reuse Steps steps aside"
@@ -187,12 +171,10 @@ def _refusal(host: Host, pipeline: Any) -> str | None:
     return None
 
 
-def _guidance(pipeline: Any) -> float | None:
-    """Return the scale of the guidance, where there is one for all passes."""
+def _is_guided(pipeline: Any) -> bool:
+    """Return whether there is a negative pass, with one scale of the guidance."""
     scale = getattr(pipeline, "guidance_scale", None)
-    if not isinstance(scale, (int, float)) or not getattr(pipeline, "do_classifier_free_guidance", False):
-        return None
-    return float(scale)
+    return isinstance(scale, (int, float)) and bool(getattr(pipeline, "do_classifier_free_guidance", False))
 
 
 def _has_cache(host: Host) -> bool:

@@ -30,13 +30,13 @@ class PipelineRun:
         self.calls = LastCalls()
         self.open = False
         self.index, self.at = first, levels.at(first)
-        self._changed = False
+        self._changed = self._guided = False
         self._left: tuple[Tensor, int | None, Tensor] | None = None
 
-    def ask(self, index: int, key: tuple[Hashable, Hashable, Text], guidance: float | None) -> None:
+    def ask(self, index: int, key: tuple[Hashable, Hashable, Text], guided: bool) -> None:
         """Decide about step ``index`` when the first network is asked in it, and anew where it is another evaluation.
 
-        ``key`` as in ``LastCalls.is_new``; ``guidance``: its scale, where there is one for all passes.
+        ``key`` as in ``LastCalls.is_new``; ``guided``: whether there is a negative pass.
         """
         self.index = index
         changed = self.calls.is_new(key)
@@ -44,11 +44,11 @@ class PipelineRun:
         if self.open and (not changed or self.calls.given):
             return
         self.open, self.at = True, self.levels.at(index)
-        self.calls.guided = guidance is not None
+        self._guided = guided
         if self._changed:
             self.rule.forget()
         self._changed = False
-        self.rule.begin(self.rule.place_of(self.at.sigma), guidance if self.calls.in_pairs else None)
+        self.rule.begin(self.rule.place_of(self.at.sigma))
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> str | None:
         """Note the scheduler's input, or put the forecast in its place; return the reason if neither can be done."""
@@ -64,9 +64,9 @@ class PipelineRun:
             guided = rule.forecast(latent)
         else:
             guided = self.at.denoised(latent, output)
-            passes = self.calls.passes(self.at, latent) if rule.action is Action.COMPUTE else None
-            if passes is not None:
-                rule.compare(*passes, guided)
+            positive = self.calls.positive(self.at, latent) if self._guided else None
+            if positive is not None:
+                rule.first_pass(positive)
         given = rule.end(latent, guided, moved, self.calls.bytes)
         if rule.action is Action.FORECAST or given is not guided:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import cast
 
 from torch import Tensor
@@ -16,7 +17,7 @@ from ....token_merging.policy import counted
 from ....token_merging.residual import where_kept
 from ..host import Host
 from ..network_calls import tensor_given
-from ..patches import Patches, current
+from ..patches import Patches
 from ..protocols import Model
 from .denoiser import Forward, PipelineTokenMerging
 
@@ -39,7 +40,7 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
         self._kept: dict[tuple[int, bool], Tensor] = {}
         self._text = 0
         for name, layer in layers:
-            patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
+            patches.wrap(layer, "forward", functools.partial(self._fewer_keys, name))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         super().before(host, args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from ....token_merging.policy import counted
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy
 from ..host import Host
 from ..network_calls import tensor_given
-from ..patches import Patches, current
+from ..patches import Patches
 from ..unet import ModuleBlock, image_attention
 from .denoiser import Forward, PipelineTokenMerging
 
@@ -37,16 +38,13 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         self._state = CallState()
         for block in policy.blocks:
             if block.joined:
-                patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
+                patches.wrap(block.module, "forward", partial(self._fewer_keys, block))
                 continue
-            attention = block.module.attn1
-            patches.shadow(attention, "forward", self._self_attention(block, current(attention, "forward")))
+            patches.wrap(block.module.attn1, "forward", partial(self._self_attention, block))
             if settings.merge_crossattn and block.module.attn2 is not None:
-                attention = block.module.attn2
-                patches.shadow(attention, "forward", self._queries_merged(block, current(attention, "forward")))
+                patches.wrap(block.module.attn2, "forward", partial(self._queries_merged, block))
             if settings.merge_mlp:
-                layer = block.module.ff
-                patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
+                patches.wrap(block.module.ff, "forward", partial(self._queries_merged, block))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         super().before(host, args, kwargs)
@@ -62,6 +60,8 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
+        inside = self._fewer_keys(block, forward)
+        only_keys = self.policy.method.works_after_rope and not self.policy.other_layers
 
         @functools.wraps(forward)
         def reduced(
@@ -75,6 +75,9 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
             if not self.active or encoder_hidden_states is not None:
                 return attend(hidden_states, encoder_hidden_states)
+            if only_keys and getattr(block.module.attn1, "fused_projections", False):
+                # diffusers computes query, key and value from the same tokens then.
+                return inside(hidden_states, attention_mask=attention_mask, **options)
             size, masked = block.size(self._latent), attention_mask is not None
             return self.policy.around_attention(block, hidden_states, size, self._state, masked, attend)
 
