@@ -23,7 +23,6 @@ import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
 import { Timeline } from "./js/timeline.js";
-import { rememberWidgetNames } from "./js/versions.js";
 import { languageChanges, loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
@@ -69,8 +68,7 @@ app.registerExtension({
     return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
   },
   getSelectionToolboxCommands: expandToolbox,
-  beforeRegisterNodeDef(nodeType, nodeData) {
-    rememberWidgetNames(nodeType, nodeData.name);
+  beforeRegisterNodeDef(_nodeType, nodeData) {
     rememberSettings(/** @type {any} */ (nodeData)); // the frontend's type of it is looser
   },
   nodeCreated(node) {

@@ -66,7 +66,7 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
         small.sample(model, size=size)
     assert state(model).recompiles == 1
     (reason,) = state(model).recompile_reasons
-    assert f"compiled again for {reason}" in small.report(model) and reason.startswith("another size (tensor ")
+    assert f"compiled again for {reason}" in small.report(model) and reason.startswith("another size (torch: tensor ")
     small.sample(model, size=(24, 24), cfg=1.0)
     assert state(model).recompiles == 2
     small.sample(model, size=(24, 24), batch=3)
