@@ -10,9 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from .shared import Shared
 
-THIS_BLOCK = "this block"
-"""The place of what happens in code that several blocks share; ``Activity.add`` is told which of them it was."""
-
 
 @dataclass
 class Activity(Shared):
@@ -43,18 +40,16 @@ class Activity(Shared):
     def skip(self, place: str, reason: str) -> None:
         self.skipped[place] = reason
 
-    def add(self, other: Activity, block: str = THIS_BLOCK) -> None:
-        names = {THIS_BLOCK: block}
+    def add(self, other: Activity) -> None:
         self.faults.update(other.faults)
         self.model_calls += other.model_calls
         self.idle_calls += other.idle_calls
         for place, count in other.used.items():
-            name = names.get(place, place)
-            self.used[name] = self.used.get(name, 0) + count
+            self.used[place] = self.used.get(place, 0) + count
         for reason, count in other.fallbacks.items():
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + count
-        self.tokens.update({names.get(place, place): sizes for place, sizes in other.tokens.items()})
-        self.skipped.update({names.get(place, place): reason for place, reason in other.skipped.items()})
+        self.tokens.update(other.tokens)
+        self.skipped.update(other.skipped)
 
     @property
     def fallback_count(self) -> int:
@@ -103,6 +98,12 @@ class Summary:
             return self.headline
         count = self.counts["fallbacks"]
         return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
+
+    @property
+    def line(self) -> str:
+        """The text, and the first reason where nothing happened."""
+        why = self.details[:1] if self.state == "inactive" else ()
+        return ": ".join([self.text, *why])
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -55,8 +55,6 @@ INT8: Cases = {
     "int8 balanced": _int8(),
     "int8 quality": _int8(preset="quality"),
     "int8 speed": _int8(preset="speed"),
-    "int8 without rotation": _int8(rotation="off"),
-    "int8 quality without rotation": _int8(preset="quality", rotation="off"),
     "int8 without cross-attention": _int8(exclude="attn2"),
     "int8 all attention": _int8(include="attn"),
     "int8 weight_only": _int8(mode="weight_only"),
@@ -89,10 +87,6 @@ STACKS: Cases = {
 }
 
 _ANY: Cases = {
-    "tokens defaults": _tokens(),
-    "tokens preset fast": _tokens(preset="fast"),
-    "tokens kv": _tokens(method="kv_downsample", ratio=0.75),
-    "tokens merge": _tokens(method="merge"),
     "attention sdpa_math": (_ATTENTION,),
     "fuse": (_FUSE,),
     "int8 speed": _int8(preset="speed"),
@@ -102,7 +96,7 @@ _ANY: Cases = {
     "compile eager": _compiled(),
     "compile repeated blocks": _compiled(scope="repeated_blocks"),
 }
-_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION, *_tokens(method="kv_downsample"))
+_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION)
 
 TRANSFORMERS: Cases = {
     **_ANY,
