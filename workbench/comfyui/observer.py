@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
+from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
 from ...optimizers.hosts.comfyui.evaluations import taking_part
 from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
@@ -120,7 +121,7 @@ class _Run:
     points: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
-class _Watch:
+class _Watch(Shared):
     """The wrappers of one MODEL."""
 
     def __init__(self, observer: Observer, model: ModelPatcher, wire: str) -> None:

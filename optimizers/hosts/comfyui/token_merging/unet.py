@@ -13,6 +13,7 @@ from torch.nn import Module
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.shadow import Shadows
+from .....core.shared import Shared
 from .....core.technique import COMPILATION, find
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
@@ -40,7 +41,7 @@ Patched = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass
-class ModelCallState(CallState):
+class ModelCallState(Shared, CallState):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
     ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block;
