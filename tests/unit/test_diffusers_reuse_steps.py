@@ -189,3 +189,14 @@ def test_an_unknown_scheduler_passes_through(scheduler: str, config: dict[str, A
     optimize(pipeline.pipe, ReuseSteps(budget=1.0))
     assert torch.equal(picture(pipeline, steps=9), plain)
     assert reason in str(report(pipeline.pipe).lines[0].summary.details)
+
+
+def test_a_short_second_call_does_not_hide_what_the_first_left_out() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+    picture(pipeline, steps=16)
+    left_out = reused(pipeline)["forecast"]
+    picture(pipeline, steps=4)
+    (line,) = report(pipeline.pipe).lines
+    assert left_out > 0 and line.summary.headline.endswith(f"{left_out} forecast, in 1 of 2 runs")
+    assert line.summary.details[1].startswith("run 2: nothing was reused: ")
