@@ -161,7 +161,7 @@ class _Watch(Shared):
         """Begin to watch evaluations, and read what they were when they are over (SAMPLER_SAMPLE wrapper)."""
         guider, sigmas, extra, callback, noise = args[:5]
         mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
-        kept = args[5] if len(args) > 5 else kwargs.get("latent_image")
+        kept = args[5] if len(args) > 5 else kwargs["latent_image"]
         options = extra["model_options"]
         shapes = shapes_in(guider.conds) or [noise.shape]
         sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
