@@ -229,7 +229,7 @@ def main() -> None:
         (name, title)
         for name, network in networks().items()
         for title in TECHNIQUES
-        if options.only in (None, name) and (network.merges or "merge" not in title)
+        if options.only in (None, name) and (network.merges or "ToMe" not in title)
     ]
     rows, compiled_kernels = run(environment(), tasks, options.processes)
     cubins = sum(sum(made.values()) for _, made, _ in compiled_kernels)

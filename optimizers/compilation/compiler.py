@@ -69,7 +69,7 @@ class Compiler:
 class CompiledBlocks(CompiledNetwork):
     """The repeated blocks of one network, which is not kept: those of one class share their compiled code.
 
-    ``alike``: given a block's named arguments and its name, gives those with which the code is the same for all blocks.
+    ``alike``: given a block's named arguments, gives those with which the code is the same for all blocks.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CompiledBlocks(CompiledNetwork):
         settings: CompileSettings,
         name: str,
         compiler: Compiler,
-        alike: Callable[[Kwargs, str], AbstractContextManager[Kwargs]] = lambda kwargs, block: nullcontext(kwargs),
+        alike: Callable[[Kwargs], AbstractContextManager[Kwargs]] = nullcontext,
     ) -> None:
         self._alike = alike
         self._by_class = {
@@ -91,13 +91,11 @@ class CompiledBlocks(CompiledNetwork):
 
     def places(self, network: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Function]]:
         """Yield each block, and what is to run as its ``BLOCK_CALL``."""
-        for index, block in enumerate(repeated_blocks(network)):
-            yield block, partial(self._run, self._by_class[type(block)], f"block {index}", block)
+        for block in repeated_blocks(network):
+            yield block, partial(self._run, self._by_class[type(block)], block)
 
-    def _run(
-        self, function: CompiledFunction, name: str, block: torch.nn.Module, *args: object, **kwargs: object
-    ) -> Any:
-        with self._alike(kwargs, name) as named:
+    def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        with self._alike(kwargs) as named:
             return function(block, *args, **named)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_calls import attention_lengths
 from distances import relative
 from reusing import guided
-from transformer_calls import attention_lengths
 
 CUSTOM = "comfy_extras.nodes_custom_sampler"
 

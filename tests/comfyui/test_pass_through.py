@@ -39,8 +39,6 @@ def pixels() -> Any:
     return comfy.sd.VAE(sd={"pixel_space_vae": torch.tensor(1.0)})
 
 
-NOT_MERGED = "not possible here: Apply ToMe cannot merge tokens in HunyuanDiT (HunYuanDiT): its attention does not use"
-
 NOTHING_TO_DO = [
     ("ModelPrecision", unet, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
     ("VAEPrecision", vaes.kl, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
@@ -49,7 +47,7 @@ NOTHING_TO_DO = [
     ("SetAttentionProcessor", unet, {"backend": "sage"}, "not possible here: "),
     ("SetAttentionProcessor", hunyuan, {"backend": "auto"}, "not possible here: HunyuanDiT"),
     ("FuseQKV", lambda: transformers.build("flux"), {}, "not possible here: it computes them together already"),
-    ("ApplyToMe", hunyuan, TOME, NOT_MERGED),
+    ("ApplyToMe", hunyuan, TOME, "not possible here: it is for UNets only"),
     ("CompileVAE", pixels, {"compile_decoder": True, "compile_encoder": True}, "not possible here: VAE (Pixelspace"),
     ("CompileControlNet", t2i_adapter, {}, "not possible here: This CONTROL_NET is a T2IAdapter, whose network runs"),
     ("SaveInt8Model", unet, {"filename_prefix": "int8/none"}, "not possible here: This "),

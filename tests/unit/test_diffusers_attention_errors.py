@@ -109,7 +109,7 @@ def test_numbers_that_are_not_finite_are_computed_again_and_it_is_remembered() -
     optimize(pipeline.pipe, Attention("sdpa_math"), components=["unet"])
     chosen = planted(pipeline.denoiser, lambda number, output: output)
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-    assert chosen.summary().state == "active" and not chosen.total.faults
+    assert chosen.summary().state == "active" and not chosen.run.faults
     last = len(chosen.calls)  # of the last evaluation of a picture
     chosen = planted(pipeline.denoiser, lambda number, output: output * float("nan") if number == last else output)
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5

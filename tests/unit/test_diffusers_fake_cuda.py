@@ -77,8 +77,6 @@ def call(name, *settings, dtype=torch.float32, calls=2):
             if hasattr(technique, "position"):
                 technique.position.moved_to(pipeline.pipe, None)
                 technique.position.schedule()
-            if hasattr(technique, "_sides"):
-                technique._sides = (kwargs.get("img_ids"), (8, 8))
             for product in getattr(technique, "_products", ()):
                 technique._schedule = pipeline.pipe.scheduler.timesteps
                 with mode:
@@ -97,7 +95,8 @@ def call(name, *settings, dtype=torch.float32, calls=2):
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     plain, _, _ = call(name, dtype=dtype)
     served = [title for title in TECHNIQUES if active(name, plain, dtype, title)]
-    assert {"kv_downsample", "vanilla", "fuse", "int8"} <= set(served)
+    assert {"vanilla", "fuse", "int8"} <= set(served)
+    assert ("kv_downsample" in served) == (name not in ("flux", "sd3"))
     assert ("merge" in served) == name.startswith(("sd1", "sdxl", "ssd"))
 
 
@@ -119,16 +118,12 @@ def active(name, plain, dtype, *titles):
     return True
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    # One gather before projection in UNets, one for keys and one for values after it elsewhere.
-    often([("sd15", 1), ("flux", 2)], [("sd15", 1), ("sdxl", 1), ("sd3", 2), ("flux", 2)], several=True),
-)
-def test_fewer_keys_are_one_gather_for_each_block(name, block):
+@pytest.mark.parametrize("name", often(["sd15"], ["sd15", "sdxl"]))
+def test_fewer_keys_are_one_gather_for_each_block(name):
     _, plain, _ = call(name)
     _, found, states = call(name, TECHNIQUES["kv_downsample"])
     blocks = states["Apply ToMe"].counts["blocks"]
-    assert blocks and found.total - plain.total == block * blocks
+    assert blocks and found.total - plain.total == blocks
 
 
 @pytest.mark.parametrize("name", often(["sd15", "flux"], NAMES))

@@ -77,7 +77,7 @@ def unet(make: Callable[[], Any], size: tuple[int, int] = (24, 16)) -> Subject:
 
 
 def transformer(name: str) -> Subject:
-    """Return a subject with one of ``transformers.ALL``, large enough for ``auto`` to reduce its tokens."""
+    """Return a subject with one of ``transformers.ALL``."""
     entry = transformers.ALL[name]
 
     def sample(model: Any, **options: Any) -> Any:

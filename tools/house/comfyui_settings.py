@@ -87,10 +87,6 @@ STACKS: Cases = {
 }
 
 _ANY: Cases = {
-    "tokens defaults": _tokens(),
-    "tokens preset fast": _tokens(preset="fast"),
-    "tokens kv": _tokens(method="kv_downsample", ratio=0.75),
-    "tokens merge": _tokens(method="merge"),
     "attention sdpa_math": (_ATTENTION,),
     "fuse": (_FUSE,),
     "int8 speed": _int8(preset="speed"),
@@ -100,7 +96,7 @@ _ANY: Cases = {
     "compile eager": _compiled(),
     "compile repeated blocks": _compiled(scope="repeated_blocks"),
 }
-_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION, *_tokens(method="kv_downsample"))
+_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION)
 
 TRANSFORMERS: Cases = {
     **_ANY,

@@ -8,7 +8,7 @@ whichever node comes first; ours only change how it is computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -68,16 +68,6 @@ def add_layer(transformer_options: Options, layer: Layer, innermost: bool = Fals
         chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
         transformer_options[SLOT] = _run
     chain.layers.insert(0 if innermost else len(chain.layers), layer)
-
-
-@cache
-def calling(function: Attend) -> Attend:
-    """Return the layer that computes with another function of ComfyUI, which takes containers too."""
-
-    def layer(func: Attend, *args: object, **kwargs: object) -> Tensor:
-        return function(*args, **kwargs)
-
-    return layer
 
 
 def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:

@@ -24,8 +24,8 @@ from ....core.calls import Function
 from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
 from .protocols import BaseModel, Executor, ModelPatcher, Options
-from .reporting import announce
-from .runs import RunLog
+from .reporting import announce, running_prompt
+from .runs import Run, RunLog
 
 KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
@@ -61,16 +61,12 @@ class ModelCall:
         cleanup: undone when the call is over.
         run: data that techniques keep for the sampling run, by their keys.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
-            latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on,
-            those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
+            latent, ``c_crossattn`` the text. Those of a list are ``name[0]`` and so on, those of a dict ``name.key``.
         techniques: all that take part in the call.
         foreign_patches: whether other nodes' Python runs inside of the network.
         again: whether the same call was made before, and came to nothing.
         evaluation: what its guard wants to know of it; None where nothing is approximate.
-        in_block: whether this is the part of a call in one block, whose compiled code others share.
     """
-
-    in_block = False
 
     def __init__(
         self,
@@ -97,13 +93,13 @@ class ModelCall:
     def part(self) -> ModelCall:
         """Return the call as one block sees it: with counts of its own, so that it looks alike in each block."""
         part = copy.copy(self)
-        part.in_block, part.activities = True, {kind: Activity() for kind in self.activities}
+        part.activities = {kind: Activity() for kind in self.activities}
         return part
 
-    def add(self, part: ModelCall, block: str) -> None:
-        """Add the counts of the part in ``block``."""
+    def add(self, part: ModelCall) -> None:
+        """Add the counts of a part."""
         for kind, activity in part.activities.items():
-            self.activities[kind].add(activity, block)
+            self.activities[kind].add(activity)
 
     def forget(self) -> None:
         """Break the reference cycle between hooks, call and options, which would keep the model in memory."""
@@ -128,7 +124,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def __init__(self, policy: core.Policy) -> None:
         super().__init__(policy)
         self.node_id: str | None = None
-        self.runs = RunLog()
+        self.runs = RunLog(policy)
         self.report: Callable[[], None] = self._announce
 
     @abstractmethod
@@ -153,9 +149,17 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """
 
     def last_summary(self) -> Summary:
+        """Return what it did in the last prompt, in all of its runs."""
         run = self.runs.latest
         if run is None:
             return Summary("waiting", self.not_run)
+        found = self.summary_of(run)
+        if found.state == "working":
+            return found
+        return self.runs.earlier.ending_with(found, run.activity)
+
+    def summary_of(self, run: Run) -> Summary:
+        """Return what it did in its latest run."""
         if run.activity.model_calls:
             return with_faults(self.policy.summarize(run.activity), run.activity)
         if run.seconds is None:
@@ -241,7 +245,7 @@ class Stack:
         for technique in self.techniques:
             if technique.runs.interrupted(id(participant)):
                 technique.ended()
-            if technique.runs.begin(id(participant)):
+            if technique.runs.begin(id(participant), running_prompt()):
                 technique.began()
                 begun.append(technique)
         _report(begun)
@@ -254,10 +258,14 @@ class Stack:
     def finish(self, participant: object) -> None:
         """Stop counting, and report to the log and the nodes (ComfyUI's ON_CLEANUP callback)."""
         finished = [item for item in self.techniques if item.runs.finish(id(participant))]
+        lines = []
         for technique in finished:
             technique.ended()
-        if finished:
-            lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
+            run = technique.runs.latest
+            assert run is not None, "a run has just ended"
+            run.summary = technique.summary_of(run)
+            lines.append(f"{technique.title}: {run.summary.text}")
+        if lines:
             logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
 
@@ -270,12 +278,7 @@ def _report(techniques: list[AnyTechnique]) -> None:
 def _shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return sizes of the arguments of ``BaseModel.apply_model`` by name, see ``ModelCall.shapes``."""
     named = [*zip(("x", "t", "c_concat", "c_crossattn"), args, strict=False), *kwargs.items()]
-    shapes = {place: size for name, value in named for place, size in _sizes(name, value)}
-    streams = kwargs.get("latent_shapes") or ()
-    if len(streams) > 1:  # packed; the network gets them one by one
-        for index, stream in enumerate(streams):
-            shapes[f"x[{index}]" if index else "x"] = (args[0].shape[0], *stream[1:])
-    return shapes
+    return {place: size for name, value in named for place, size in _sizes(name, value)}
 
 
 def _sizes(name: str, value: object) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -105,8 +105,8 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         settings: ``TokenMerging``, ``Attention``, ``Compile``, ``QuantizeInt8``, ``FuseQKV``, ``Precision``,
             ``ReuseSteps``, ``ScheduleOnCPU``.
         components: names of the pipeline's parts that are meant, e.g. ``["unet"]``. By default each setting goes to the
-            parts it is for: token merging to the UNet or transformer, precision to everything, the rest to UNet or
-            transformer, ControlNet and VAE.
+            parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
+            ControlNet and VAE.
     """
     _check(settings)
     parts = components_of(pipe)

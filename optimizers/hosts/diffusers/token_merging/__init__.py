@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ....token_merging import TokenMergingSettings
 from ..components import Component
-from ..unet import is_unet
 from .denoiser import PipelineTokenMerging
-from .joint import PipelineJointTokenMerging
 from .tomesd import TomesdMerging
 from .unet import PipelineUNetTokenMerging
 
@@ -15,4 +13,4 @@ def token_merging_for(settings: TokenMergingSettings, component: Component) -> t
     """Return the class of Apply ToMe for one denoiser."""
     if getattr(settings, "implementation", "") == "tomesd":
         return TomesdMerging
-    return PipelineUNetTokenMerging if is_unet(component.part) else PipelineJointTokenMerging
+    return PipelineUNetTokenMerging

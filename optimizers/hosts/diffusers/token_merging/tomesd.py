@@ -14,17 +14,17 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
-from ....token_merging.policy import TokenMergingPolicy
+from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ..host import Host
 from ..network_calls import tensor_given
 from ..patches import Patches
-from ..unet import image_attention, is_unet
+from ..unet import ModuleBlock, image_attention, is_unet
 from .denoiser import PipelineTokenMerging
 
 _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
 
 
-class TomesdPolicy(TokenMergingPolicy):
+class TomesdPolicy(TokenMergingPolicy[ModuleBlock]):
     """Apply ToMe by tomesd, which keeps no difference."""
 
     keeps = False
@@ -46,12 +46,9 @@ class TomesdMerging(PipelineTokenMerging):
         """Raise `BackendUnavailable` if tomesd is missing, `UnsupportedModel` if the UNet is compiled as one graph."""
         component, settings = host.component, self.settings
         if not is_unet(component.part):
-            raise UnsupportedModel(f"tomesd cannot patch a {component.class_name}.", "Use ours, or leave it out.")
+            raise no_unet(component.class_name, "ReuseSteps, Attention and Compile")
         _refuse_what_it_lacks(settings)
-        blocks = image_attention(component.part)
-        self.policy = TomesdPolicy(settings, "self-attention blocks", len(blocks))
-        automatic = settings.max_downsample == "auto"
-        self._limit = min(block.downsample for block in blocks) if automatic else int(settings.max_downsample)
+        self.policy = TomesdPolicy(component.class_name, image_attention(component.part), settings)
         try:
             import tomesd
         except ImportError as error:
@@ -66,16 +63,15 @@ class TomesdMerging(PipelineTokenMerging):
                 "Set fullgraph to False, or use our implementation.",
             )
         unet, options = component.part, {name: getattr(settings, name) for name in _TAKES}
-        options["max_downsample"] = self._limit
+        options["max_downsample"] = max(block.downsample for block in self.policy.blocks)
         self._patched = _patched(tomesd, unet, options)
-        self._merging = [block.name for block in blocks if block.downsample <= self._limit]
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the blocks in which tomesd merges: it patches all, and leaves coarser levels as they are."""
         sample = tensor_given(args, kwargs, "sample", 0)
         self._patched[0][2]["size"] = (sample.shape[2], sample.shape[3])  # what its hook on the UNet would do
-        for name in self._merging:
-            self.activity.use(name)
+        for block in self.policy.blocks:
+            self.activity.use(block.name)
 
     @contextmanager
     def around(self) -> Iterator[None]:

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import functools
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .....core.calls import Args, Kwargs
+from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
-from ....token_merging.policy import counted
-from ....token_merging.unet_policy import CallState, UNetMergingPolicy
+from ....token_merging.blocks import CallState
+from ....token_merging.policy import MASKED, TokenMergingPolicy, no_unet
 from ..host import Host
+from ..intercept import intercepted
 from ..network_calls import tensor_given
 from ..patches import Patches
-from ..unet import ModuleBlock, image_attention
-from .denoiser import Forward, PipelineTokenMerging
+from ..unet import ModuleBlock, image_attention, is_unet
+from .denoiser import PipelineTokenMerging
+
+NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
+
+Forward = Function
+"""The ``forward`` of a layer."""
 
 
 class PipelineUNetTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` if it would reach no block."""
+    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block."""
 
-    policy: UNetMergingPolicy[ModuleBlock]
     _latent = (0, 0)
 
     def attach(self, host: Host, patches: Patches) -> None:
         name, settings = host.component.class_name, self.settings
-        policy = self.policy = UNetMergingPolicy(name, image_attention(host.component.part), settings)
-        needs_queries = policy.other_layers or not policy.method.works_after_rope
-        if needs_queries and any(block.joined for block in policy.blocks):
+        if not is_unet(host.component.part):
+            raise no_unet(name, "ReuseSteps, Attention and Compile")
+        policy = self.policy = TokenMergingPolicy(name, image_attention(host.component.part), settings)
+        if policy.shrinks_queries and any(block.joined for block in policy.blocks):
             raise UnsupportedModel(
                 f"method is {settings.method}, but the self-attention of {name} has text among its keys and its "
                 "residual inside, so queries cannot be merged around it.",
@@ -61,7 +68,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
         inside = self._fewer_keys(block, forward)
-        only_keys = self.policy.method.works_after_rope and not self.policy.other_layers
+        only_keys = not self.policy.shrinks_queries
 
         @functools.wraps(forward)
         def reduced(
@@ -94,15 +101,36 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
     def _fewer_keys(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of an attention with text among its keys; the image's keys come behind the text's."""
+        sdpa = torch.nn.functional.scaled_dot_product_attention
 
-        def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
-            tokens, text = k.shape[2], k.shape[2] - q.shape[2]
-            chosen = self.policy.block_call(block, q, q.shape[2], block.size(self._latent), self._state)
-            if chosen is None or text < 0:
-                return None
-            method, call = chosen
-            image = method.kept_tokens(call.height, call.width, call.ratio, k.device) + text
-            kept = torch.cat([torch.arange(text, device=k.device), image])
-            return counted(block.name, tokens, kept, self.activity)
+        def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
+            """Compute with ``[batch, heads, tokens, channels]``."""
 
-        return self.with_fewer_keys(block.name, forward, kept_of)
+            def whole() -> Tensor:
+                return sdpa(q, k, v, attn_mask=attn_mask, **options)
+
+            if attn_mask is not None:
+                self.activity.fall_back(MASKED)
+                return whole()
+            reduction = self.policy.reduction(block, q[:, 0], block.size(self._latent), self._state)
+            if reduction is None:
+                return whole()
+            text = k.shape[2] - q.shape[2]
+            self.activity.use(block.name, k.shape[2], text + reduction.kept)
+
+            def fewer(x: Tensor) -> Tensor:
+                image = reduction.reduce(x[:, :, text:].flatten(0, 1)).unflatten(0, x.shape[:2])
+                return torch.cat([x[:, :, :text], image], dim=2)
+
+            output: Tensor = self._state.attend(
+                block.name, q[:, 0], whole, lambda: sdpa(q, fewer(k), fewer(v), **options)
+            )
+            return output
+
+        reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
+
+        @functools.wraps(forward)
+        def run(*args: object, **options: object) -> object:
+            return (reduced if self.active else forward)(*args, **options)
+
+        return run

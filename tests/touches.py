@@ -1,7 +1,7 @@
 """Every name of ComfyUI that this pack uses, by purpose: a missing name tells what an update has changed.
 
-Version numbers are compared for one warning only. Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's
-``protocols.py``. Tests compare this list with the sources, and hold each line against the ComfyUI they run with.
+Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's ``protocols.py``. ``test_touches.py`` compares this
+list with the sources, and holds each line against the ComfyUI it runs with.
 """
 
 from __future__ import annotations
@@ -9,13 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import reduce
-from importlib import import_module, metadata
-from typing import Any
+from importlib import import_module
 
-from ...core.errors import HostTooOld
-from .machine import host_version
-
-MINIMUM_VERSION, NEWEST_TESTED = "0.27", "0.33.0"
+from paceline.workbench.comfyui.supported import missing
 
 _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "hooks into a model call": {
@@ -62,8 +58,6 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.options": "enable_args_parsing",
         "comfy.sample": "fix_empty_latent_channels prepare_noise sample",
         "comfy.samplers": "KSampler.SAMPLERS KSampler.SCHEDULERS",
-        "comfy.sd": "load_checkpoint_guess_config",
-        "comfy.utils": "common_upscale repeat_to_batch_size",
     },
     "Cancel and the progress bar": {
         "comfy.model_management": "InterruptProcessingException throw_exception_if_processing_interrupted",
@@ -119,76 +113,14 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
 }
 """Parameters that functions must have in this order, others may stand between."""
 
-_REQUIRED = (
-    "comfy.patcher_extension:WrappersMP.APPLY_MODEL",
-    "comfy.patcher_extension:CallbacksMP.ON_PRE_RUN",
-    "comfy.patcher_extension:CallbacksMP.ON_CLEANUP",
-    "comfy.model_patcher:ModelPatcher.set_attachments",
-    "comfy.model_patcher:ModelPatcher.remove_wrappers_with_key",
-    "comfy.ldm.modules.attention:wrap_attn",
-    "comfy.ops:scaled_dot_product_attention",
-    "comfy.quant_ops:TensorWiseINT8Layout",
-)
-"""Without these there are no nodes at all. The last one came with 0.27, whose life cycle of models (dynamic VRAM,
-clones) is the oldest that this pack was run against."""
-
 
 def problem(touch: str) -> str:
     """Return the fault of a line of ``TOUCHES`` or ``PARAMETERS`` in this ComfyUI; empty if there is none."""
+    fault = missing(touch)
+    if fault or touch not in PARAMETERS:
+        return fault
     module, _, path = touch.partition(":")
-    try:
-        found: Any = reduce(getattr, path.split("."), import_module(module))
-    except (ImportError, AttributeError) as error:
-        return f"{touch} is missing ({error})"
-    if touch not in PARAMETERS:
-        return ""
+    found = reduce(getattr, path.split("."), import_module(module))
     expected, there = PARAMETERS[touch], list(inspect.signature(found).parameters)
     in_order = [name for name in there if name in expected]
     return "" if in_order == list(expected) else f"{touch} takes {', '.join(there)}, not {', '.join(expected)}"
-
-
-def require_host() -> None:
-    """Raise `HostTooOld`, naming what is missing, why, and what helps, if this ComfyUI lacks what all nodes need."""
-    faults = ((touch, problem(touch)) for touch in _REQUIRED)
-    touch, fault = next(((touch, fault) for touch, fault in faults if fault), ("", ""))
-    if not fault:
-        return
-    version = host_version()
-    if "comfy_kitchen" in fault:
-        why = f" It needs another comfy-kitchen than {_installed('comfy-kitchen')}: {fault}."
-        remedy = "Install what ComfyUI's requirements.txt names, and restart it."
-    elif _numbers(version) < _numbers(MINIMUM_VERSION):
-        why = ""
-        remedy = f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer: update ComfyUI and restart it."
-    else:
-        why = f" Paceline was tested with {MINIMUM_VERSION} to {NEWEST_TESTED}."
-        remedy = "Update Paceline, and start ComfyUI again."
-    raise HostTooOld(f"This ComfyUI ({version}) has no {touch.replace(':', '.')}.{why}", remedy)
-
-
-def _installed(package: str) -> str:
-    try:
-        return f"the installed {metadata.version(package)}"
-    except metadata.PackageNotFoundError:
-        return "the one that is there"
-
-
-def untested() -> str | None:
-    """Return a line that names this ComfyUI's version if it is newer than the newest tested one; else None."""
-    version = host_version()
-    if _numbers(version) <= _numbers(NEWEST_TESTED):
-        return None
-    text = f"ComfyUI {version} is newer than {NEWEST_TESTED}, the newest that this version of Paceline was tested with"
-    wrong = {purpose: [touch for touch in touches if problem(touch)] for purpose, touches in TOUCHES.items()}
-    wrong["how functions are called"] = [touch for touch in PARAMETERS if problem(touch)]
-    changed = [f"{purpose} ({', '.join(touches)})" for purpose, touches in wrong.items() if touches]
-    if changed:
-        return f"{text}. It has changed what these need: {'; '.join(changed)}. Update Paceline."
-    count = sum(map(len, TOUCHES.values()))
-    return f"{text}. All {count} parts of it that are used are there; what they do is untested."
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return e.g. ``(0, 38, 1)``; nothing for a version without numbers, which is older than all."""
-    parts = version.split(".")
-    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()

@@ -7,7 +7,6 @@ import torch
 from comfy_host.transformers import build
 from paceline.optimizers.families import find_family
 from sound_calls import CONDITIONS, guided, sample
-from transformer_calls import HALVES
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -28,7 +27,7 @@ def graphs(model):
 
 
 def with_techniques(studio, model):
-    model = studio.attention(studio.tome(model, **HALVES), "vanilla")
+    model = studio.attention(model, "vanilla")
     fused_by_design = find_family(model.model.diffusion_model).fused_by_design
     return model if fused_by_design else studio.run("PacelineFuseQKV", model=model)
 
