@@ -39,7 +39,9 @@ def foreign_weight(network: Any, known: tuple[type, ...] = ()) -> tuple[str, str
             if weight is None or issubclass(type(weight), known):
                 continue
             found = foreign(weight)
-            if not found and isinstance(module, Linear) and name == "weight":
+            if name != "weight" and type(weight) in PLAIN:  # such as the places of something, in integers
+                continue
+            if not found and isinstance(module, Linear):
                 is_whole = tuple(weight.shape) == (module.out_features, module.in_features)
                 found = "" if is_whole else f"packed into the shape {list(weight.shape)}"
             if found:
