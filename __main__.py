@@ -1,6 +1,6 @@
-"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline {tune,sweep,cache}``.
+"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline {tune,sweep}``.
 
-``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code.
+``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server.
 """
 
 import importlib
@@ -11,7 +11,6 @@ from pathlib import Path
 _COMMANDS = {
     "tune": "workbench.comfyui.tuning.command",
     "sweep": "server.sweep_command",
-    "cache": "workbench.comfyui.cache_command",
 }
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 

@@ -8,8 +8,7 @@ import { foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
-import { convertMenuItems, loadConversions } from "./js/convert.js";
-import { listen } from "./js/events.js";
+import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
 import { addGridForm, renewGridForms } from "./js/grid_form.js";
@@ -19,7 +18,6 @@ import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
-import { follow } from "./js/restore.js";
 import { createResults, showsOwnPictures, sweepOf } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
@@ -34,8 +32,6 @@ const badges = createBadges(store, timeline);
 const shown = [badges, ...createResults(store)];
 
 // Does nothing before the page is set up.
-/** @type {ReturnType<typeof follow>} */
-let lookForRun = async () => {};
 let showChips = () => {};
 
 for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "faster.css"]) {
@@ -53,11 +49,10 @@ app.registerExtension({
     showChips();
   }),
   async setup() {
-    await Promise.all([loadWords(), loadConversions()]);
+    await loadWords();
     // A button keeps the words that it begins with.
     app.registerExtension({ name: "Paceline.ActionBar", actionBarButtons: fasterButtons(timeline) });
-    lookForRun = follow(store);
-    listen(store, lookForRun);
+    listen(store);
     timeline.listen();
     keepOutcomes(timeline);
     showChips = startChips(timeline);
@@ -69,10 +64,9 @@ app.registerExtension({
       renewGridForms();
       timeline.changed();
     });
-    void lookForRun();
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store), ...convertMenuItems(node)];
+    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
   },
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {
@@ -89,6 +83,6 @@ app.registerExtension({
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();
     showChips();
-    void lookForRun();
+    compareSettings(store);
   },
 });

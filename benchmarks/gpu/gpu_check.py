@@ -129,7 +129,7 @@ def compiled(model: Any) -> Any:
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
-    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, on_error="raise")
+    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, strict=True)
     return attach(ModelTarget(model), CompileUNet(model, how, Compiler()))
 
 

@@ -81,7 +81,7 @@ class CompiledFunction:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, compiled if possible.
 
-        Raises `CompilationFailed` if the settings say ``raise``, `CompilationCancelled` or the observer's own error.
+        Raises `CompilationFailed` if the settings are strict, `CompilationCancelled` or the observer's own error.
         """
         state = self.state
         if state.fallback:
@@ -128,7 +128,7 @@ class CompiledFunction:
         reason, remedy = explain(error)
         free_frames(error)  # else both runs would be in memory at once
         result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
-        if self.settings.on_error == "raise":
+        if self.settings.strict:
             raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
         if self._cache is not None and is_damage(error) and not self._cleared_cache:
             self._cleared_cache = True  # the next call compiles once more, without it

@@ -81,7 +81,6 @@ NODES = (
     Touch("expandToFitContent", "advanced inputs are not folded on the canvas", "plain.expandToFitContent"),
     Touch("showAdvanced", "advanced inputs are not folded on the canvas", "folds(node)"),
     Touch("computeSize", "no badges, comparisons and forms in nodes", "node.computeSize"),
-    Touch("last_serialization", "nodes that are not installed cannot be converted", "'last_serialization' in node"),
 )
 
 COLOURS = (

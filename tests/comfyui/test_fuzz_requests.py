@@ -82,19 +82,7 @@ def test_a_prompt_with_anything_beside_it_costs_no_other_page_its_run(comfy, ext
     strange = {"prompt": (1, "strange", {}, extra, []), "outputs": {}, "status": {"messages": []}}
     mine = {**strange, "prompt": (0, "mine", {}, {"extra_pnginfo": {"workflow": {"id": "w"}}}, [])}
     queue = SimpleNamespace(mutex=nullcontext(), currently_running={}, history={"mine": mine, "strange": strange})
-    found = run_payload(SimpleNamespace(prompt_queue=queue), workflow="w")
-    assert found["prompt_id"] == "mine"
-
-
-@fuzzed
-@given(value=st.one_of(documents, st.sampled_from([1e308, 10**400, float("nan"), "x", [], {}])))
-def test_values_of_other_nodes(comfy, value):
-    from paceline.nodes import NODES
-    from paceline.server.faster.foreign import KNOWN, converted_inputs
-
-    for node, known in KNOWN.items():
-        old = dict.fromkeys([*known.widgets, "backend"], value)
-        json.dumps(converted_inputs(node, old, NODES), allow_nan=False)
+    assert run_payload(SimpleNamespace(prompt_queue=queue), "mine")["workflow"] == {"id": "w"}
 
 
 PROMPTS = st.dictionaries(

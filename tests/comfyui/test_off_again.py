@@ -18,7 +18,7 @@ ON = {
     "weight_only": ("QuantizeInt8", {"include": "attn, ff", "mode": "weight_only"}),
     "precision": ("ModelPrecision", {"dtype": "bf16"}),
     "channels_last": ("ModelPrecision", {"dtype": "fp32", "channels_last": True}),
-    "compile": ("CompileUNet", {"backend": "eager", "on_error": "raise"}),
+    "compile": ("CompileUNet", {"backend": "eager", "strict": True}),
     "reuse": ("ReuseSteps", LOOSE),
 }
 EXACT = ("fuse", "channels_last", "compile")

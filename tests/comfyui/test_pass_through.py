@@ -94,9 +94,9 @@ def test_what_the_user_must_mend_is_an_error(studio, page_server, name, inputs, 
 def test_a_compilation_that_must_not_fall_back_is_an_error(studio):
     node = studio.nodes["PacelineCompileUNet"]
     settings = {"model": unet(), "mode": "reduce-overhead"}
-    assert node.execute(**settings, on_error="fallback").args[0] is not settings["model"]
+    assert node.execute(**settings, strict=False).args[0] is not settings["model"]
     with pytest.raises(CannotHelp, match="mode reduce-overhead was asked for"):
-        node.execute(**settings, on_error="raise")
+        node.execute(**settings, strict=True)
 
 
 def test_every_node_that_changes_something_has_the_input_last_and_off(studio):

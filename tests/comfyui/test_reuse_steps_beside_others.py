@@ -165,7 +165,7 @@ def test_clones_do_not_see_each_other(studio):
 
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
-    compiled = {"backend": "eager", "fullgraph": True, "on_error": "raise"}
+    compiled = {"backend": "eager", "fullgraph": True, "strict": True}
     model = small.run("PacelineCompileUNet", model=reuse(small, small.model), **compiled)
     plain = small.sample(reuse(small, small.model), steps=12)
     counters.clear()

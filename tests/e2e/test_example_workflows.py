@@ -38,7 +38,7 @@ STAND_INS = {
     "PacelineCompileUNet": {"backend": "eager"},
     "PacelineCompileVAE": {"backend": "eager"},
     "PacelineCompileControlNet": {"backend": "eager"},
-    "PacelineCompareModels": {"steps": 2, "runs": 2, "most_runs": 0, "warmup_runs": 0},
+    "PacelineCompareModels": {"steps": 2, "runs": 2, "most_runs": 0},
     "PacelineBenchmarkSweep": {
         "study": "an example",  # other tests begin one of the default name with settings of their own
         "steps": 2,

@@ -80,7 +80,7 @@ def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
             expected = expected or plain_digest(client)
             sweep = prompts.swept(study, f"faults/{turn}", steps=6)
             save = prompts.quantized(next(_numbers), f"faults/{turn}")
-            prompt = (sweep, save, prompts.compared(f"faults/{turn}", next(_numbers)))[turn % 3]
+            prompt = (sweep, save, prompts.compared(next(_numbers)))[turn % 3]
             started = time.monotonic()
             client.queue(prompt)
             time.sleep(draw.uniform(0.1, 3.0))
@@ -141,14 +141,14 @@ def can_mount(folder: Path) -> bool:
 def full_and_read_only_disks(client: ComfyClient, base: Path) -> Found:
     """Write with no room, with some room, and where nothing may be written: a sentence or the right result."""
     problems, tried, expected = [], 0, plain_digest(client)
-    places = {"output": base / "output" / "small", "user": base / "user" / "__paceline"}
+    places = {"output": base / "output" / "paceline", "user": base / "user" / "__paceline"}
     for place, folder in places.items():
         for kilobytes, read_only in ((4, False), (40, False), (400, False), (4000, True)):
             what = f"{place} folder of {kilobytes} kB{', read only' if read_only else ''}"
             for name, prompt in (
-                ("save", prompts.quantized(next(_numbers), "small/int8")),
-                ("compare", prompts.compared("small/compare", next(_numbers))),
-                ("sweep", prompts.swept(f"disk {tried}", "small/sweep")),
+                ("save", prompts.quantized(next(_numbers), "paceline/int8")),
+                ("compare", prompts.compared(next(_numbers))),
+                ("sweep", prompts.swept(f"disk {tried}", "paceline/sweep")),
             ):
                 tried += 1
                 shutil.rmtree(folder, ignore_errors=True)

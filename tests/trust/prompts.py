@@ -52,12 +52,12 @@ def merging(**settings: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compared(prefix: str, again: int = 0) -> Prompt:
+def compared(again: int = 0) -> Prompt:
     """Return a graph with Compare Models, plain against merged tokens."""
     nodes = picture(again=again)
     nodes["tome"] = node("PacelineApplyToMe", model=["model", 0], **merging())
     sides = {"model_baseline": ["fault", 0], "model_optimized": ["tome", 0]}
-    rounds = {"steps": 1, "runs": 1, "warmup_runs": 0, "fp32_reference": False, "filename_prefix": prefix}
+    rounds = {"steps": 1, "runs": 1}
     nodes["compare"] = node("PacelineCompareModels", **sides, **rounds, **PASSES, **SAMPLING)
     return nodes
 
@@ -66,7 +66,7 @@ def swept(study: str, prefix: str, steps: int = 1) -> Prompt:
     """Return a graph with a sweep of six cells; another prefix runs the same study again."""
     nodes = picture()
     grid = {"grid": "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6", "search": "grid", "trials": 1, "study": study}
-    rounds = {"steps": steps, "runs": 1, "warmup_runs": 0, "largest_difference": 10.0}
+    rounds = {"steps": steps, "runs": 1, "largest_difference": 10.0}
     files = {"storage": "", "filename_prefix": prefix}
     nodes["sweep"] = node("PacelineBenchmarkSweep", model=["fault", 0], **grid, **rounds, **files, **PASSES, **SAMPLING)
     return nodes

@@ -11,8 +11,8 @@ import torch
 from paceline import Attention, FuseQKV, TokenMerging, optimize, report
 from random_pipelines import distance, picture, small
 
-OURS = (FuseQKV(), Attention("sub_quadratic"), TokenMerging(ratio=0.75, method="kv_downsample"))
-EXACT = (FuseQKV(), Attention("sub_quadratic"))
+OURS = (FuseQKV(), Attention("sdpa_math"), TokenMerging(ratio=0.75, method="kv_downsample"))
+EXACT = (FuseQKV(), Attention("sdpa_math"))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from paceline import Compile, TokenMerging, optimize, report, restore
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from random_pipelines import STEPS, baseline, differences, distance, picture, small, state_of
 
-EAGER = {"backend": "eager", "on_error": "raise"}
+EAGER = {"backend": "eager", "strict": True}
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -48,7 +48,7 @@ def test_what_cannot_be() -> None:
     tomesd = TokenMerging(implementation="tomesd")
     with pytest.raises(UnsupportedModel, match="cannot be traced as one graph"):
         optimize(pipeline.pipe, tomesd, Compile(fullgraph=True, **EAGER))
-    with pytest.raises(UnsupportedModel, match="tomesd has changed that"):
+    with pytest.raises(UnsupportedModel, match="tomesd changes their class"):
         optimize(pipeline.pipe, tomesd, Compile(regional=True, **EAGER), components=["unet"])
     with pytest.raises(InvalidSetting, match="channels_last is 1"):
         Compile(channels_last=1)  # type: ignore[arg-type]

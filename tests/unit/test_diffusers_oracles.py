@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
+from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import distance, picture, small
 
 
@@ -81,10 +82,12 @@ def test_our_int8_errs_as_much_as_torchao_layer_by_layer() -> None:
     names = linears(theirs.denoiser)
     optimize(ours.pipe, QuantizeInt8(include="attentions.", exclude="proj, time", rotation="off"))
     quantized_by_torchao(theirs.denoiser, names)
+    host = host_of(ours.denoiser)
+    assert host is not None
     for name in sorted(names):
         mine, other, exact = (pipeline.denoiser.get_submodule(name) for pipeline in (ours, theirs, plain))
         tokens = torch.randn(4, 200, exact.in_features, generator=torch.Generator().manual_seed(1))
-        with torch.no_grad():
+        with torch.no_grad(), host.layers.on():
             errors = [distance(layer(tokens), exact(tokens)) for layer in (mine, other)]
         assert 0.9 <= errors[0] / errors[1] <= 1.1, (name, errors)
         assert errors[0] <= 0.012

@@ -27,7 +27,7 @@ from random_pipelines import baseline, differences, distance, picture, small, st
 EXACT = 2e-5
 SETTINGS: dict[str, tuple[Any, float]] = {
     "plain": (Attention("vanilla"), EXACT),
-    "sub_quadratic": (Attention("sub_quadratic"), EXACT),
+    "sdpa_math": (Attention("sdpa_math"), EXACT),
     "fused": (FuseQKV(), EXACT),
     "schedule": (ScheduleOnCPU(), 0.0),
     "int8": (QuantizeInt8(include="*", rotation="off"), 0.08),
@@ -63,9 +63,9 @@ def test_alone(name: str, kind: str) -> None:
     assert torch.equal(picture(pipeline), baseline(name))
 
 
-COMPILED = Compile(backend="eager", fullgraph=True, on_error="raise")
+COMPILED = Compile(backend="eager", fullgraph=True, strict=True)
 TOGETHER = (
-    Attention("sub_quadratic"),
+    Attention("sdpa_math"),
     FuseQKV(),
     QuantizeInt8(include="*", rotation="off"),
     TokenMerging(ratio=0.75, method="kv_downsample", residual="off"),

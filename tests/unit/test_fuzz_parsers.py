@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import re
 import tempfile
-import zipfile
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -21,12 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
 from paceline.core.kernel_times import KeptTimes
-from paceline.optimizers.compilation.cache_folder import CacheFolder
 from paceline.optimizers.quantization.kernels import ChunkedIntMM
 from paceline.optimizers.quantization.layer_times import Shape, Timings
 from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
 from paceline.optimizers.quantization.settings import QuantizationSettings
-from paceline.workbench.comfyui import cache_transfer
 from paceline.workbench.recipe import Recipe, load_recipe
 from paceline.workbench.sweep.axes import Range, parse_axes, picture_of
 
@@ -152,58 +147,6 @@ def test_kept_timings_of_another_number_of_functions(tmp_path, times):
     (section,) = json.loads(file.read_text())
     file.write_text(json.dumps({section: {shape.key: times}}))
     assert Timings(torch.device("cpu"), torch.float32, file).time(ChunkedIntMM(), shape).speedup > 0
-
-
-def zipped(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
-PLACES = ["../x", "/etc/x", "a/../../x", "C:\\x", "a\\b", "", ".", "inductor/kernel.so"]
-NAMES = st.one_of(st.sampled_from(PLACES), st.text())
-CONTENTS = st.one_of(
-    st.one_of(documents, st.dictionaries(NAMES, documents, max_size=3)).map(json.dumps).map(str.encode),
-    st.binary(max_size=40),
-)
-
-
-@fuzzed
-@given(
-    st.one_of(
-        st.binary(max_size=100),
-        st.builds(lambda contents: zipped({"contents.json": contents}), CONTENTS),
-        st.builds(
-            lambda machines, name, data: zipped(
-                {"contents.json": json.dumps({"machines": machines, "files": {name: _sha(data)}}).encode(), name: data}
-            ),
-            st.one_of(st.just([]), documents),
-            NAMES.filter(lambda name: name and "\0" not in name and name.isprintable()),
-            st.one_of(st.binary(max_size=40), documents.map(json.dumps).map(str.encode)),
-        ),
-    )
-)
-def test_files_of_compiled_code_that_are_imported(content):
-    """Also those whose fingerprint was given with them."""
-    with tempfile.TemporaryDirectory() as folder:
-        file, cache = Path(folder, "import.zip"), CacheFolder(Path(folder, "store", "compiled"))
-        file.write_bytes(content)
-        fingerprint = "?"
-        for _ in range(2):
-            try:
-                cache_transfer.import_cache(cache, file, fingerprint)
-            except (cache_transfer.Refused, PacelineError) as refused:
-                fingerprint = re.sub(r".*has the fingerprint (\w+), .*", r"\1", str(refused), flags=re.DOTALL)
-        outside = {path for path in Path(folder).rglob("*") if path.is_file()} - {file}
-        assert all(path.is_relative_to(Path(folder, "store", "compiled")) for path in outside)
-
-
-def _sha(data: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
 
 
 SCALES = st.one_of(

@@ -53,7 +53,7 @@ class Page:
         of_scripts |= {"scripts_txt2img": txt2img, "scripts_img2img": img2img}
         self._put(patch, "modules.scripts", **of_scripts)
         self._put(patch, "modules.script_callbacks", on_app_started=lambda callback: callback(None, self))
-        self._put(patch, "modules.shared", opts=SimpleNamespace(), device="cpu")
+        self._put(patch, "modules.shared", opts=SimpleNamespace(), cmd_opts=SimpleNamespace(), device="cpu")
         self._put(patch, "modules.ui_components", InputAccordion=self._make)
         self._put(patch, "modules.infotext_utils", quote=str)
         self._put(patch, "modules.images")
@@ -145,6 +145,30 @@ def test_what_a_strangers_picture_says_is_checked_before_anything_is_drawn(page:
     for args in ((True, "<img src=x>"), (True, "Custom", AS_ABOVE, "merge", float("nan")), (True, ["Off"])):
         script.process_before_every_sampling(p, *args)
         assert said.pop().endswith("Nothing was changed.") and p.extra_generation_params == {}
+
+
+@pytest.mark.parametrize(
+    ("opts", "options", "why"),
+    [
+        ({}, {}, None),
+        ({"cross_attention_optimization": "Automatic"}, {"opt_split_attention": False}, None),
+        ({"cross_attention_optimization": "Doggettx"}, {}, "the setting Cross attention optimization is Doggettx"),
+        ({}, {"xformers": True}, "the host was started with --xformers"),
+        ({}, {"attention_split": True}, "the host was started with --attention-split"),
+    ],
+)
+def test_auto_leaves_the_attention_in_place_that_the_user_has_chosen(page: Page, monkeypatch, opts, options, why):
+    shared, script = sys.modules["modules.shared"], page.tabs()[0]
+    monkeypatch.setattr(shared, "opts", SimpleNamespace(**opts))
+    monkeypatch.setattr(shared, "cmd_opts", SimpleNamespace(**options))
+
+    def refusals(*args: object) -> dict[str, str]:
+        p = SimpleNamespace(comment=print, extra_generation_params={}, sampler=SimpleNamespace(func=print))
+        script.process_before_every_sampling(p, True, *args)
+        return p.sampler.func.refusals
+
+    assert refusals("Same picture") == ({} if why is None else {ATTENTION: f"{why}, which auto leaves in place"})
+    assert refusals("Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "vanilla", "off") == {}
 
 
 def test_controls_have_the_limits_and_choices_of_the_settings(page: Page, controls: list[Component]):

@@ -36,7 +36,7 @@ beforeEach(() => {
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
-    "/paceline/run": (_, route) => ({ prompt_id: "known", workflow: route.endsWith("=baseline") ? {} : { id: `speed ${number}` } }),
+    "/paceline/run": (_, route) => ({ outcome: "running", workflow: route.endsWith("=baseline") ? {} : { id: `speed ${number}` } }),
     "/queue": () => ({ queue_running: [[0, timeline.current.promptId, prompt]] }),
   };
 });
@@ -203,7 +203,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   for (let value = 1; value <= 3; value++) api.tell("progress", { node: "4", value, max: 5, prompt_id: "a" }, (now += 2000));
   await says(/ · 4 s left$/);
   now += 60_000;
-  api.answers["/paceline/run"] = { prompt_id: "a", workflow: { id: `speed ${number}` }, outcome: "running" };
+  api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, outcome: "running" };
   api.tell("reconnected");
   await until(() => true);
   assert.equal(timeline.current.over, false);

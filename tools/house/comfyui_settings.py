@@ -15,7 +15,7 @@ def _tokens(**inputs: Any) -> tuple[Step, ...]:
 
 
 def _compiled(**inputs: Any) -> tuple[Step, ...]:
-    return (("PacelineCompileUNet", {"backend": "eager", "on_error": "raise", **inputs}),)
+    return (("PacelineCompileUNet", {"backend": "eager", "strict": True, **inputs}),)
 
 
 def _int8(**inputs: Any) -> tuple[Step, ...]:
@@ -90,7 +90,6 @@ STACKS: Cases = {
 
 _ANY: Cases = {
     "attention sdpa_math": (_ATTENTION,),
-    "attention sub_quadratic": (("PacelineSetAttentionProcessor", {"backend": "sub_quadratic"}),),
     "fuse": (_FUSE,),
     "int8 speed": _int8(preset="speed"),
     "int8 all": _int8(include="."),
@@ -107,7 +106,7 @@ TRANSFORMERS: Cases = {
     "stack with fuse": (_FUSE, *_TOGETHER),
 }
 
-_COMPILED_VAE: Step = ("PacelineCompileVAE", {"backend": "eager", "on_error": "raise"})
+_COMPILED_VAE: Step = ("PacelineCompileVAE", {"backend": "eager", "strict": True})
 
 VAE: Cases = {
     "compile": (_COMPILED_VAE,),
@@ -118,7 +117,7 @@ VAE: Cases = {
 }
 
 CONTROLNET: dict[str, dict[str, Any]] = {
-    "compile": {"backend": "eager", "on_error": "raise"},
-    "compile aot_eager": {"backend": "aot_eager", "on_error": "raise"},
-    "compile channels_last": {"backend": "eager", "channels_last": True, "on_error": "raise"},
+    "compile": {"backend": "eager", "strict": True},
+    "compile aot_eager": {"backend": "aot_eager", "strict": True},
+    "compile channels_last": {"backend": "eager", "channels_last": True, "strict": True},
 }

@@ -8,14 +8,14 @@ from typing import Any
 
 from ....core.activity import Summary
 from ....core.errors import InvalidSetting, UnsupportedModel
-from ....core.technique import attach, detach_all
 from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, ComponentAttention
+from .claims import Claim
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import Host, PipelineTechnique, host_of
+from .host import PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ComponentQKVFusion
 from .quantization.technique import ComponentQuantization
@@ -27,18 +27,18 @@ from .target import ComponentTarget
 from .token_merging import token_merging_for
 from .token_merging.denoiser import PipelineTokenMerging
 
-_Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], PipelineTechnique]]
-"""A class of settings, the class of its techniques, and what makes one of them for a component."""
+_Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], type[PipelineTechnique]]]
+"""A class of settings, the class of its techniques, and which of them is for a component."""
 
 _MAKERS: tuple[_Maker, ...] = (
-    (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
-    (FuseQKV, ComponentQKVFusion, lambda settings, _: ComponentQKVFusion(settings)),
-    (QuantizationSettings, ComponentQuantization, lambda settings, _: ComponentQuantization(settings)),
+    (Precision, ComponentPrecision, lambda *_: ComponentPrecision),
+    (FuseQKV, ComponentQKVFusion, lambda *_: ComponentQKVFusion),
+    (QuantizationSettings, ComponentQuantization, lambda *_: ComponentQuantization),
     (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
-    (Attention, ComponentAttention, lambda settings, _: ComponentAttention(settings)),
-    (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
+    (Attention, ComponentAttention, lambda *_: ComponentAttention),
+    (CompileSettings, ComponentCompilation, lambda *_: ComponentCompilation),
     (ReuseSteps, PipelineStepReuse, step_reuse_for),
-    (ScheduleOnCPU, PipelineScheduleOnCPU, lambda settings, _: PipelineScheduleOnCPU(settings)),
+    (ScheduleOnCPU, PipelineScheduleOnCPU, lambda *_: PipelineScheduleOnCPU),
 )
 
 
@@ -113,19 +113,20 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     chosen = choose(parts, components)
     plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for value in plan], chosen)
-    done: list[tuple[ComponentTarget, Host | None]] = []
+    done: list[tuple[ComponentTarget, tuple[Claim, ...]]] = []
     try:
         for part, plan in plans:
             if not plan:
                 continue
             optional = components is None and len(parts) > 1 and part.role != DENOISER
-            target, before = ComponentTarget(part, pipe, optional), host_of(part.part)
-            attach(target, *(_maker(value)[2](value, part) for value in plan))
+            target = ComponentTarget(part, pipe, optional)
+            before = target.claims
+            target.claim([(_maker(value)[2](value, part), value) for value in plan])
             done.append((target, before))
         _require_use(settings, [item.settings for target, _ in done for item in target.techniques], chosen)
     except BaseException:
         for target, before in reversed(done):
-            target.put_back(before)
+            target.put_on(before)
         raise
     return Report(pipe)
 
@@ -133,10 +134,11 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
 def restore(pipe: object) -> None:
     """Take everything off: the pipeline is, bit for bit, what it was.
 
-    Weights go back to the device they are on now; in the dtype they had, unless they were converted since.
+    Weights go back to the device they are on now; in the dtype they had, unless they were converted since. A part that
+    another pipeline has optimized too keeps what that one asked for, until it is restored, or is gone.
     """
     for part in components_of(pipe):
-        detach_all(ComponentTarget(part, pipe))
+        ComponentTarget(part, pipe).release()
 
 
 def report(pipe: object) -> Report:

@@ -6,8 +6,6 @@ out the code generation, so results are equal bit for bit.
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import model_changes as changes
 import pytest
 import torch
@@ -15,7 +13,6 @@ import torch._dynamo
 from cases import often
 from comfy_host import checkpoints, in_process
 from compiled_models import state, with_model_of_its_own
-from executing import Executor
 
 
 def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_baseline):
@@ -107,26 +104,6 @@ def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, sma
     model = compiled(small.model, channels_last=True)
     assert (small.sample(model) - small_baseline).norm() < 1e-3 * small_baseline.norm()
     assert torch.equal(small.sample(small.model), small_baseline)
-
-
-def test_a_saved_workflow_with_the_former_mode_compiles_as_default_and_says_so(small, small_baseline):
-    """ComfyUI checks the saved value; the menu of the node offers it no more."""
-    widgets = {put.id: put for put in small.nodes["PacelineCompileUNet"].define_schema().inputs if put.id != "model"}
-    assert "cuda-graph" not in widgets["mode"].options
-    saved = {name: put.default for name, put in widgets.items()} | {"backend": "eager", "mode": "cuda-graph"}
-    with closing(Executor()) as comfyui:
-        workflow = {
-            "model": comfyui.give("MODEL", "small", small.model),
-            "compile": {"class_type": "PacelineCompileUNet", "inputs": {"model": ["model", 0], **saved}},
-        }
-        model = comfyui.value(workflow, ["compile", 0])
-        workflow["compile"]["inputs"]["mode"] = "cuda-grahp"
-        with pytest.raises(AssertionError, match="failed validation"):
-            comfyui.value(workflow, ["compile", 0])
-    assert torch.equal(small.sample(model), small_baseline)
-    report = small.report(model)
-    assert "whole model with eager, mode default" in report and state(model).compiled_calls == 2
-    assert "mode cuda-graph does not exist any more: default is used" in report
 
 
 @pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])

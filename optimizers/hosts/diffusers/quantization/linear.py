@@ -73,12 +73,15 @@ class Int8Product:
                 twin.__dict__["forward"] = partial(self.compute, first, total)
             return
 
+        @functools.wraps(Linear.forward)
         def forward(tokens: Tensor, *args: object, **options: object) -> Tensor:
-            # Others that have wrapped this function, as diffusers' hooks do, call it also after it was taken off.
-            return self.compute(0, 1, tokens) if self._weights else Linear.forward(self.layers[0], tokens)
+            return self.compute(0, 1, tokens)
+
+        def unless_cast(theirs: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            return theirs if hasattr(self.layers[0], "_diffusers_hook") else forward  # brings or casts its weights
 
         patches.on_undo(self._forget)
-        patches.shadow(self.layers[0], "forward", functools.wraps(Linear.forward)(forward))
+        patches.wrap(self.layers[0], "forward", unless_cast)
 
     def _forget(self) -> None:
         self._weights = {}

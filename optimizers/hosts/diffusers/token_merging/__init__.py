@@ -9,8 +9,8 @@ from .tomesd import TomesdMerging
 from .unet import PipelineUNetTokenMerging
 
 
-def token_merging_for(settings: TokenMergingSettings, component: Component) -> PipelineTokenMerging:
-    """Return Apply ToMe for one denoiser."""
+def token_merging_for(settings: TokenMergingSettings, component: Component) -> type[PipelineTokenMerging]:
+    """Return the class of Apply ToMe for one denoiser."""
     if getattr(settings, "implementation", "") == "tomesd":
-        return TomesdMerging(settings)
-    return PipelineUNetTokenMerging(settings)
+        return TomesdMerging
+    return PipelineUNetTokenMerging

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +12,11 @@ from torch import Tensor
 from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging.blocks import CallState
-from ....token_merging.policy import MASKED, TokenMergingPolicy, no_unet
+from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ..host import Host
 from ..intercept import intercepted
 from ..network_calls import tensor_given
-from ..patches import Patches, current
+from ..patches import Patches
 from ..unet import ModuleBlock, image_attention, is_unet
 from .denoiser import PipelineTokenMerging
 
@@ -44,16 +45,13 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         self._state = CallState()
         for block in policy.blocks:
             if block.joined:
-                patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
+                patches.wrap(block.module, "forward", partial(self._fewer_keys, block))
                 continue
-            attention = block.module.attn1
-            patches.shadow(attention, "forward", self._self_attention(block, current(attention, "forward")))
+            patches.wrap(block.module.attn1, "forward", partial(self._self_attention, block))
             if settings.merge_crossattn and block.module.attn2 is not None:
-                attention = block.module.attn2
-                patches.shadow(attention, "forward", self._queries_merged(block, current(attention, "forward")))
+                patches.wrap(block.module.attn2, "forward", partial(self._queries_merged, block))
             if settings.merge_mlp:
-                layer = block.module.ff
-                patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
+                patches.wrap(block.module.ff, "forward", partial(self._queries_merged, block))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         super().before(host, args, kwargs)
@@ -69,6 +67,8 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
+        inside = self._fewer_keys(block, forward)
+        only_keys = not self.policy.shrinks_queries
 
         @functools.wraps(forward)
         def reduced(
@@ -82,6 +82,9 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
             if not self.active or encoder_hidden_states is not None:
                 return attend(hidden_states, encoder_hidden_states)
+            if only_keys and getattr(block.module.attn1, "fused_projections", False):
+                # diffusers computes query, key and value from the same tokens then.
+                return inside(hidden_states, attention_mask=attention_mask, **options)
             size, masked = block.size(self._latent), attention_mask is not None
             return self.policy.around_attention(block, hidden_states, size, self._state, masked, attend)
 
@@ -97,7 +100,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         return merged
 
     def _fewer_keys(self, block: ModuleBlock, forward: Forward) -> Forward:
-        """Return ``forward`` of an attention with text among its keys; the image's keys come behind the text's."""
+        """Return ``forward`` of an attention with fewer keys; the image's come behind a text's."""
         sdpa = torch.nn.functional.scaled_dot_product_attention
 
         def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
@@ -106,13 +109,13 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             def whole() -> Tensor:
                 return sdpa(q, k, v, attn_mask=attn_mask, **options)
 
-            if attn_mask is not None:
-                self.activity.fall_back(MASKED)
+            text = k.shape[2] - q.shape[2]
+            if attn_mask is not None or text < 0:
+                self.activity.fall_back(MASKED if text >= 0 else OTHER_TOKENS)
                 return whole()
             reduction = self.policy.reduction(block, q[:, 0], block.size(self._latent), self._state)
             if reduction is None:
                 return whole()
-            text = k.shape[2] - q.shape[2]
             self.activity.use(block.name, k.shape[2], text + reduction.kept)
 
             def fewer(x: Tensor) -> Tensor:
