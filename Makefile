@@ -23,7 +23,6 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 	test_faster.py::test_one_click_with_a_trained_model \
 	test_nodes.py::test_nodes_and_their_help_speak_the_language_of_the_frontend[en] \
 	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
-	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
 	test_templates.py::test_a_template_opens
 
 # Tests start about forty Pythons; without bytecode on disk each of them would compile what it imports anew.

@@ -214,7 +214,7 @@ def mergers() -> dict[str, Apply]:
 
 def int8(witness: Witness) -> dict[str, Apply]:
     """Return what is judged on a transformer, by name; merging tokens does nothing there."""
-    return {f"{INT8}, balanced": trained.quantized(witness.blank, preset="balanced")}
+    return {f"{INT8}, balanced": trained.quantized(preset="balanced")}
 
 
 VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {

@@ -98,6 +98,12 @@ class Summary:
         return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
 
     @property
+    def line(self) -> str:
+        """The text, and the first reason where nothing happened."""
+        why = self.details[:1] if self.state == "inactive" else ()
+        return ": ".join([self.text, *why])
+
+    @property
     def lines(self) -> tuple[str, ...]:
         numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items()]
         return (", ".join(numbers), *self.details) if numbers else self.details

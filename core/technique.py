@@ -56,6 +56,10 @@ class Policy(ABC):
     def summarize(self, activity: Activity) -> Summary:
         """Return the counts of ``activity`` as data and in words."""
 
+    def together(self, one: Summary, other: Summary, activity: Activity) -> Summary:
+        """Return the same of several runs: ``activity`` is their sum, ``one`` and ``other`` are what they were."""
+        return self.summarize(activity)
+
     @property
     def approximation(self) -> str:
         """What of it could go wrong in a way that only its numbers show, in a word or two; "" if nothing."""

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import pickle
 import random
+import re
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -37,16 +40,30 @@ if __name__ == "__main__":
 import torch
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from diffusers_host.pipelines import NamedPipeline
-from paceline import Attention, Compile, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU, TokenMerging, optimize, restore
+from paceline import (
+    Attention,
+    Compile,
+    FuseQKV,
+    Precision,
+    QuantizeInt8,
+    ReuseSteps,
+    ScheduleOnCPU,
+    TokenMerging,
+    optimize,
+    restore,
+)
 from paceline.core.errors import PacelineError
 from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import distance, picture, small
 
 NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3")
-EXACT = (FuseQKV(), Attention("vanilla"), Attention("sdpa"), Attention("sdpa_math"), Compile(backend="eager"))
+EXACT = (FuseQKV(), Attention("vanilla"), Attention("sdpa"), Attention("sdpa_math"))
+COMPILED = Compile(backend="eager")
+"""Rounds only, and takes seconds for each network: one call of ``optimize`` in twenty has it."""
 OTHERS = (
     TokenMerging(method="merge", ratio=0.5), TokenMerging(method="kv_downsample", ratio=0.5), TokenMerging(ratio=0.6),
     Precision("bf16"), Precision("bf16", vae_dtype="fp32"), ReuseSteps(budget=0.1), ScheduleOnCPU(),
+    QuantizeInt8(include="*"),
 )  # fmt: skip
 PARTS = ("unet", "transformer", "vae", "controlnet")
 ROUNDING, HALF, LOOSE = 1e-4, 0.1, 0.5
@@ -87,14 +104,17 @@ class Life:
         chance = random.Random(self.seed)
         self.name = chance.choice(NAMES)
         self._pairs = [Pair(small(self.name), small(self.name))]
-        self._steps = chance.choice((2, 2, 2, 9))
+        self._steps = 9 if chance.random() < 0.1 else 2  # Reuse Steps does nothing in fewer than 8
+        self._plain: dict[int, torch.Tensor] = {}
         try:
             self._optimize(chance)
             self._look()
-            for _ in range(chance.randint(3, 6)):
+            for _ in range(chance.randint(2, 4)):
                 event = chance.choice(EVENTS)
                 before = len(self.events)
                 event(self, chance)
+                if event not in (Life._optimize, Life._restore):
+                    self._plain.clear()
                 if len(self.events) > before:
                     self._look()
             self._end()
@@ -102,6 +122,8 @@ class Life:
             self.wrong = str(wrong)
         except Exception as error:  # noqa: BLE001 - whatever it is, plain pipelines do not raise it
             self.wrong = f"{type(error).__name__}: {str(error)[:300]}"
+        finally:
+            torch._dynamo.reset()
         return self
 
     def _parts(self, pair: Pair) -> list[str]:
@@ -111,7 +133,10 @@ class Life:
         pair = chance.choice(self._pairs)
         pool = (*EXACT, *EXACT, *OTHERS) if chance.random() < 0.6 else EXACT
         asked: dict[type, Any] = {type(one): one for one in chance.sample(pool, chance.randint(1, 3))}
-        where = None if chance.random() < 0.6 else [chance.choice(self._parts(pair))]
+        whole = chance.random() < 0.6 or Precision in asked  # diffusers itself refuses parts of different dtypes
+        if chance.random() < 0.05:
+            asked[Compile] = COMPILED
+        where = None if whole else [chance.choice(self._parts(pair))]
         target = pair.ours.pipe
         if where is not None and chance.random() < 0.3:
             target, where = getattr(target, where[0]), None
@@ -142,7 +167,7 @@ class Life:
             return NamedPipeline(named.name, made, named.about, named.arguments)
 
         self._pairs.append(Pair(second(pair.ours), second(pair.twin)))
-        self._say(f"a second pipeline with all parts{', but a scheduler of its own' * own}")
+        self._say(f"a second pipeline with the same parts{', and a scheduler of its own' * own}")
 
     def _forget(self, chance: random.Random) -> None:
         if len(self._pairs) > 1:
@@ -152,7 +177,7 @@ class Life:
     def _copy(self, chance: random.Random) -> None:
         pair = chance.choice(self._pairs)
         name, way = chance.choice([*self._parts(pair), "scheduler"]), chance.choice(("deepcopy", "pickle"))
-        self._say(f"{name} of {self._pairs.index(pair)} is a copy of itself ({way})")
+        self._say(f"copied by {way}: {name} of {self._pairs.index(pair)}")
 
         def change(pipe: Any) -> None:
             part = getattr(pipe, name)
@@ -166,7 +191,7 @@ class Life:
     def _scale(self, chance: random.Random) -> None:
         pair = chance.choice(self._pairs)
         name, by = chance.choice(self._parts(pair)), chance.choice((0.5, 0.8, 1.1))
-        self._say(f"weights of {name} of {self._pairs.index(pair)} times {by}")
+        self._say(f"weights multiplied: {name} of {self._pairs.index(pair)} by {by}")
 
         def change(pipe: Any) -> None:
             with torch.no_grad():
@@ -179,13 +204,14 @@ class Life:
         pair = chance.choice(self._pairs)
         name = chance.choice(self._parts(pair))
         weights = {key: value * 0.9 for key, value in getattr(pair.twin.pipe, name).state_dict().items()}
-        self._say(f"weights loaded into {name} of {self._pairs.index(pair)}")
+        self._say(f"weights loaded: {name} of {self._pairs.index(pair)}")
         pair.both(lambda pipe: getattr(pipe, name).load_state_dict(weights))
 
     def _move(self, chance: random.Random) -> None:
         pair, dtype = chance.choice(self._pairs), chance.choice((torch.float64, torch.float32))
         self._say(f"pipe.to({dtype})")
-        if self._has(Precision):  # converts by itself, and a part that keeps float32 is not converted by others
+        if self._has(Precision, QuantizeInt8):  # the first converts by itself, and torchao has no float64
+            self.events.pop()
             return
         pair.both(lambda pipe: pipe.to(dtype))
 
@@ -195,7 +221,7 @@ class Life:
         way = chance.choice(("AttnProcessor2_0", "AttnProcessor", "default", "fuse", "unfuse", "sliced"))
         if way in ("fuse", "unfuse") and (name != "unet" or self.name == "ssd1b"):
             return
-        self._say(f"attention processors of {name}: {way}")
+        self._say(f"other attention processors of {name}: {way}")
 
         def change(pipe: Any) -> None:
             part = getattr(pipe, name)
@@ -227,12 +253,15 @@ class Life:
         """Draw with each pipeline."""
         for number, pair in enumerate(self._pairs):
             on = _on(pair.ours.pipe)
-            got, plain = self._draw(pair.ours), self._draw(pair.twin)
-            if all(isinstance(one.settings, (*map(type, EXACT), ScheduleOnCPU)) for one in on.values()):
+            if number not in self._plain:
+                self._plain[number] = self._draw(pair.twin)
+            got, plain = self._draw(pair.ours), self._plain[number]
+            if all(isinstance(one.settings, (*map(type, EXACT), Compile, ScheduleOnCPU)) for one in on.values()):
                 self._near(got, plain, ROUNDING, f"pipeline {number} from its plain twin")
                 continue
             fresh = self._fresh(pair, on)
-            exact = not any(isinstance(one.settings, (Precision, ReuseSteps)) for one in on.values())
+            rounds = (Precision, QuantizeInt8, ReuseSteps)
+            exact = not any(isinstance(one.settings, rounds) for one in on.values())
             reuses = any(isinstance(one.settings, ReuseSteps) for one in on.values())
             limit = ROUNDING if exact else LOOSE if reuses else HALF
             self._near(got, self._draw(fresh), limit, f"pipeline {number} from one optimized now")
@@ -273,7 +302,7 @@ class Life:
                     kinds = {type(getattr(one, "processor", None)) for one in (a, b)}
                     if len(kinds) > 1:
                         raise Wrong(f"{name}.{path} has another processor than its twin: {kinds}")
-            rounded = any("Precision" in event for event in self.events)  # weights that were changed in few bits
+            rounded = any("Precision" in one or "Int8" in one for one in self.events)  # weights changed in few bits
             self._near(self._draw(pair.ours), self._draw(pair.twin), HALF if rounded else 0.0, f"{number} restored")
 
 
@@ -302,19 +331,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--json", type=Path, help="where to write what was found")
     given = parser.parse_args()
-    lives = []
+    lives, begun = [], time.perf_counter()
     for seed in range(given.first, given.first + given.count):
         life = Life(seed).live()
         lives.append(life)
         if life.wrong:
             print(f"seed {seed}, {life.name}: WRONG: {life.wrong}", *life.events, sep="\n    ", flush=True)
-    happened = Counter(event.split("(")[0].split(" of ")[0] for life in lives for event in life.events)
-    print(f"{len(lives)} pipelines from seed {given.first}, {sum(map(len, (one.events for one in lives)))} events, "
-          f"{sum(one.drawn for one in lives)} pictures, {sum(one.refused for one in lives)} refusals, "
-          f"{sum(bool(one.wrong) for one in lives)} wrong")  # fmt: skip
-    print(", ".join(f"{count} x {name}" for name, count in happened.most_common()))
+        if given.json:
+            minutes = (time.perf_counter() - begun) / 60
+            given.json.write_text(json.dumps({**found(lives), "first": given.first, "minutes": minutes}, indent=1))
+    print(json.dumps(found(lives), indent=1))
     return any(one.wrong for one in lives)
+
+
+def found(lives: list[Life]) -> dict[str, Any]:
+    """Return what came of lives, for a person and for docs/TRUST.md."""
+    events = Counter(re.split(r"\(| of |: ", event)[0] for life in lives for event in life.events)
+    return {
+        "pipelines": len(lives),
+        "pictures": sum(one.drawn for one in lives),
+        "refusals": sum(one.refused for one in lives),
+        "events": dict(events.most_common()),
+        "wrong": [{"seed": one.seed, "problems": [one.wrong]} for one in lives if one.wrong],
+    }
 
 
 if __name__ == "__main__":

@@ -58,8 +58,6 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.options": "enable_args_parsing",
         "comfy.sample": "fix_empty_latent_channels prepare_noise sample",
         "comfy.samplers": "KSampler.SAMPLERS KSampler.SCHEDULERS",
-        "comfy.sd": "load_checkpoint_guess_config",
-        "comfy.utils": "common_upscale repeat_to_batch_size",
     },
     "Cancel and the progress bar": {
         "comfy.model_management": "InterruptProcessingException throw_exception_if_processing_interrupted",

@@ -11,14 +11,12 @@ import { startChips } from "./js/chips.js";
 import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
-import { addGridForm, renewGridForms } from "./js/grid_form.js";
-import { rememberSettings } from "./js/grid_settings.js";
 import { switchIgnored } from "./js/ignored.js";
 import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
-import { createResults, showsOwnPictures, sweepOf } from "./js/results.js";
+import { createResults, showsOwnPictures } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
@@ -34,7 +32,7 @@ const shown = [badges, ...createResults(store)];
 // Does nothing before the page is set up.
 let showChips = () => {};
 
-for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "faster.css"]) {
+for (const name of ["paceline.css", "results.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
 }
@@ -60,10 +58,7 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
-    languageChanges.addEventListener("change", () => {
-      renewGridForms();
-      timeline.changed();
-    });
+    languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
     return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
@@ -71,13 +66,11 @@ app.registerExtension({
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {
     rememberWidgetNames(nodeType, nodeData.name);
-    rememberSettings(/** @type {any} */ (nodeData)); // the frontend's type of it is looser
   },
   nodeCreated(node) {
     applyDefaultPreset(node);
     switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
-    addGridForm(node, (sweep) => sweepOf(sweep, store)?.seconds_per_step ?? null);
     foldAdvanced(node);
   },
   afterConfigureGraph() {

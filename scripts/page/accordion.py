@@ -107,14 +107,16 @@ class PacelineScript(scripts.Script):
         return [on, *inputs]
 
     def process(self, p: Any, *args: Any) -> None:
-        """Remove the fields that an earlier cell of a grid wrote: cells share their texts."""
+        """Begin a report, and remove the fields that an earlier cell of a grid wrote: cells share their texts."""
+        # What another extension draws before the pictures of its caller are done belongs to these.
+        if _asked(p, args)["on"] and not self.report.goes_on():
+            self.report = TabReport(p)
         for field in ("Paceline", *FIELDS.values()):
             p.extra_generation_params.pop(field, None)
 
-    def process_batch(self, p: Any, *args: Any, **given: Any) -> None:
-        """Begin a report for the pictures that are drawn at once."""
-        if _asked(p, args)["on"]:
-            self.report = TabReport()
+    def postprocess(self, p: Any, *args: Any) -> None:
+        """Note that all pictures are drawn."""
+        self.report.ended(p)
 
     def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
         """Switch the techniques on for the next sampling; the host calls this for each pass, Forge twice."""
@@ -134,7 +136,7 @@ class PacelineScript(scripts.Script):
             accelerate(p, chosen, lambda said: self._tell(p, said, hires), _refusals(chosen))
 
     def _tell(self, p: Any, said: Sequence[Said], hires: bool) -> None:
-        self.report.add(said, hires)
+        self.report.add(p, said, hires)
         before = "the hires pass, " if hires else ""
         for one in said:
             p.comment(f"Paceline, {before}{one.title}: {one.text}")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("quiet_console")]
 
 THEMES = ("dark", "light")
 BOTH = [(renderer, theme) for renderer in (VUE, CANVAS) for theme in THEMES]
-GRID = "Apply ToMe.ratio: 0.25, 0.5\nApply ToMe.preset: custom"
+GRID = "Apply ToMe.ratio = 0.25, 0.5\nApply ToMe.preset = custom"
 DIALOG = "dialog.paceline-dialog[open]"
 
 
@@ -107,8 +107,7 @@ def test_sweep(page: Page, tmp_path: Path):
     for renderer, theme in BOTH:
         page.use(renderer, theme)
         page.show_node(node, zoom=0.7)
-        page.wait(lambda: page.element(".paceline-plot"), "plot")
-        page.script("document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))")
+        page.wait(lambda: page.element(".paceline-sweep tbody tr"), "table")
         take(page, f"sweep_{renderer}_{theme}")
 
 

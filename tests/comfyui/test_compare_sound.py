@@ -119,12 +119,3 @@ def test_a_vae_at_the_wrong_input_is_refused(scene):
         compare(scene, scene.model.clone(), AudioVAE())
     with pytest.raises(InvalidSetting, match="audio_vae decodes pictures"):
         compare(scene, scene.model.clone(), VideoVAE(), VideoVAE())
-
-
-def test_a_sweep_changes_size_and_batch_of_a_video_with_sound(scene):
-    from paceline.workbench.comfyui.latents import with_batch, with_places
-
-    latent = {"samples": transformers.latent(scene.name)}
-    video, sound = with_batch(with_places(latent, 12, 8), 2)["samples"].unbind()
-    assert video.shape[0] == sound.shape[0] == 2
-    assert video.shape[-2:] == (8, 12) and sound.shape[1:] == scene.shapes[1]

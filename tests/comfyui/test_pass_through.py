@@ -43,7 +43,7 @@ NOTHING_TO_DO = [
     ("ModelPrecision", unet, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
     ("VAEPrecision", vaes.kl, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
     ("QuantizeInt8", unet, {"exclude": "*"}, "not worth it here: the settings leave no layer to quantise"),
-    ("QuantizeInt8", unet, {"device": "gpu"}, "not possible here: device is gpu, but ComfyUI has no GPU for this mo"),
+    ("QuantizeInt8", unet, {"device": "gpu"}, "not possible here: device is gpu, but there is no GPU for this model"),
     ("SetAttentionProcessor", unet, {"backend": "sage"}, "not possible here: "),
     ("SetAttentionProcessor", hunyuan, {"backend": "auto"}, "not possible here: HunyuanDiT"),
     ("FuseQKV", lambda: transformers.build("flux"), {}, "not possible here: it computes them together already"),

@@ -44,8 +44,7 @@ STAND_INS = {
         "steps": 2,
         "runs": 1,
         "most_runs": 0,
-        "warmup_runs": 0,
-        "grid": "ApplyToMe.preset: quality",
+        "grid": "Apply ToMe.preset = quality",
     },  # fmt: skip
 }
 """Generated models, and sizes that a CPU draws in seconds. What is compiled is only traced."""

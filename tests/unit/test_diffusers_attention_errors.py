@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from paceline import Attention, QuantizeInt8, optimize, restore
+from paceline import Attention, optimize, restore
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.diffusers.host import host_of
@@ -109,7 +109,7 @@ def test_numbers_that_are_not_finite_are_computed_again_and_it_is_remembered() -
     optimize(pipeline.pipe, Attention("sdpa_math"), components=["unet"])
     chosen = planted(pipeline.denoiser, lambda number, output: output)
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-    assert chosen.summary().state == "active" and not chosen.total.faults
+    assert chosen.summary().state == "active" and not chosen.run.faults
     last = len(chosen.calls)  # of the last evaluation of a picture
     chosen = planted(pipeline.denoiser, lambda number, output: output * float("nan") if number == last else output)
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
@@ -132,7 +132,7 @@ def test_a_layer_that_is_far_from_exact_attention_is_left_out() -> None:
     assert chosen.summary().headline == "planted was far from exact attention in 1 layer, now computed exactly"
 
 
-def test_a_user_without_a_home_directory_has_attention_and_int8_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_directory_has_attention_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -140,7 +140,6 @@ def test_a_user_without_a_home_directory_has_attention_and_int8_too(monkeypatch:
     pipeline = small("sd15")
     optimize(pipeline.pipe, Attention(), components=["unet"])
     assert technique(pipeline.denoiser).policy.backend is not None
-    optimize(pipeline.pipe, QuantizeInt8(mode="weight_only"))
 
 
 def test_auto_leaves_the_attention_in_place_that_the_program_has_chosen() -> None:
@@ -170,4 +169,8 @@ def test_auto_leaves_the_backend_of_diffusers_dispatcher_in_place() -> None:
     restore(network)
     optimize(network, Attention("sdpa"))
     layers = [part for part in network.modules() if hasattr(part, "get_processor")]
-    assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}
+    host = host_of(network)
+    assert host is not None
+    with host.layers.on():  # as in a call
+        assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}
+    assert {layer.get_processor()._attention_backend for layer in layers} == {"_native_math"}

@@ -21,6 +21,7 @@ from paceline import (
     Compile,
     FuseQKV,
     Precision,
+    QuantizeInt8,
     ReuseSteps,
     ScheduleOnCPU,
     TokenMerging,
@@ -38,6 +39,7 @@ SETTINGS = {
     "vanilla": Attention("vanilla"),
     "ours": Attention("sdpa_math"),
     "bf16": Precision("bf16"),
+    "int8": QuantizeInt8(include="*"),
     "compiled": Compile(backend="eager"),
     "blocks": Compile(backend="eager", regional=True),
     "steps": ReuseSteps(),
@@ -78,7 +80,7 @@ def halved(pipeline: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("way", often(["deepcopy", "torch.save"], WAYS))
-@pytest.mark.parametrize("setting", often(["fused", "vanilla", "bf16"], SETTINGS))
+@pytest.mark.parametrize("setting", often(["fused", "vanilla", "bf16", "int8"], SETTINGS))
 def test_a_copy_is_plain_and_whole(setting: str, way: str) -> None:
     first, second, plain = small("sd15"), small("sd15"), small("sd15")
     components = ["unet", "vae"] if setting in ("fused", "vanilla", "ours", "bf16") else ["unet"]
@@ -108,6 +110,15 @@ def test_a_copy_can_be_optimized_and_restored_by_itself() -> None:
         assert torch.equal(picture(second), expected)
     assert not differences(before, state_of(second.pipe))
     assert torch.equal(picture(second), baseline("sd15"))
+
+
+def test_a_copy_of_weights_that_were_replaced_twice_has_the_first_ones() -> None:
+    pipeline, plain = small("sd15"), small("sd15").denoiser
+    optimize(pipeline.pipe, Precision("bf16"), QuantizeInt8(include="*"))
+    copied = dict(copy.deepcopy(pipeline.denoiser).named_parameters())
+    assert all(torch.equal(copied[name], weight) for name, weight in plain.named_parameters())
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), baseline("sd15"))
 
 
 def test_a_copy_keeps_what_was_merged_into_weights_of_another_precision() -> None:

@@ -13,7 +13,7 @@ from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.hosts.diffusers.components import device_of
 from random_pipelines import baseline, picture, small
 
-INT8 = QuantizeInt8(include="*", rotation="off")
+INT8 = QuantizeInt8(include="*")
 FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
 
 

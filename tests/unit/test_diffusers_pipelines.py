@@ -30,7 +30,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "sdpa_math": (Attention("sdpa_math"), EXACT),
     "fused": (FuseQKV(), EXACT),
     "schedule": (ScheduleOnCPU(), 0.0),
-    "int8": (QuantizeInt8(include="*", rotation="off"), 0.08),
+    "int8": (QuantizeInt8(include="*"), 0.08),
     "weight_only": (QuantizeInt8(mode="weight_only"), 0.03),
     "bf16": (Precision("bf16"), 0.1),
     "fewer_keys": (TokenMerging(ratio=0.75, method="kv_downsample", residual="off"), 0.2),
@@ -67,7 +67,7 @@ COMPILED = Compile(backend="eager", fullgraph=True, strict=True)
 TOGETHER = (
     Attention("sdpa_math"),
     FuseQKV(),
-    QuantizeInt8(include="*", rotation="off"),
+    QuantizeInt8(include="*", exclude="to_q, to_k, to_v, q_proj, k_proj, v_proj"),  # which are fused
     TokenMerging(ratio=0.75, method="kv_downsample", residual="off"),
     ScheduleOnCPU(),
 )

@@ -127,16 +127,41 @@ def test_the_report_is_that_of_the_tab_that_has_drawn_last(page: Page):
     answer = page.routes["/paceline/report"]
     first, second = page.tabs()
     assert answer() == []
-    p = SimpleNamespace(comment=lambda text: None)
+    p = SimpleNamespace(comment=lambda text: None, extra_generation_params={})
     for tab, title in ((second, "Reuse Steps"), (first, "Apply ToMe")):
-        tab.process_batch(p, True)
+        tab.process(p, True)
         tab._tell(p, [Said(title, Summary("active", "<b>", details=("line",)))], hires=True)
     assert [(one["title"], one["pass"]) for one in answer()] == [("Apply ToMe", "the hires pass")]
     assert "&lt;b&gt;" in first.report.as_html() and "<b>Apply" in first.report.as_html()
-    first.process_batch(p, False)
+    first.process(p, False)
     assert answer() != []  # without Paceline there is nothing to say
     page.tabs()
     assert answer() == []  # nothing is kept but by the scripts
+
+
+def test_the_report_tells_of_all_passes_of_a_click(page: Page, monkeypatch: pytest.MonkeyPatch):
+    """A first pass and a hires pass, then two faces that another extension draws before the caller is done."""
+    tab, _ = page.tabs()
+    monkeypatch.setattr(sys.modules[type(tab.report).__module__], "_job", lambda: "one click")
+    outer, face = (SimpleNamespace(comment=lambda text: None, extra_generation_params={}) for _ in range(2))
+    said = [Said("Reuse Steps", Summary("active", "9 of 20 evaluations computed"))]
+    nothing = [Said("Reuse Steps", Summary("inactive", "nothing was reused"))]
+    tab.process(outer, True)
+    tab._tell(outer, said, hires=False)
+    tab._tell(outer, nothing, hires=True)
+    for _ in range(2):
+        tab.process(face, True)
+        tab._tell(face, nothing, hires=False)
+        tab.postprocess(face, None)
+    told = [(one["pass"], one["headline"], one["times"]) for one in tab.report.entries]
+    assert told == [
+        ("the first pass", "9 of 20 evaluations computed", 1), ("the hires pass", "nothing was reused", 1),
+        ("a further picture", "nothing was reused", 2),
+    ]  # fmt: skip
+    assert "a further picture (2 times): nothing was reused" in tab.report.as_html()
+    tab.postprocess(outer, None)
+    tab.process(face, True)  # the next click
+    assert tab.report.entries == []
 
 
 def test_what_a_strangers_picture_says_is_checked_before_anything_is_drawn(page: Page):

@@ -44,7 +44,7 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
     from paceline.server import outcomes, routes
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
-    from paceline.server.sweep_view import SWEEP_EVENT
+    from paceline.server.sweep_run import SWEEP_EVENT
     from paceline.workbench.measurement.quality import Distance
     from paceline.workbench.recipe import Step
 
@@ -147,12 +147,15 @@ def profiled() -> dict[str, Any]:
 
 def swept() -> dict[str, Any]:
     """Return what the page is shown of a sweep with one cell, which is sent as an event too."""
-    from paceline.server.sweep_view import SweepView
+    from paceline.optimizers.hosts.comfyui.reporting import send
+    from paceline.server.sweep_run import SWEEP_EVENT, sweep_payload
     from paceline.workbench.sweep.results import Result
+    from paceline.workbench.sweep.storage import Storage
+    from paceline.workbench.sweep.study import SweepPlan
 
-    view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
-    view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)
-    return view.payload()
+    shown = sweep_payload(SweepPlan("a study", Storage("", "")), [Result({"ApplyToMe": "on"}, "measured", 1.5)], 2)
+    send(SWEEP_EVENT, "7", {"sweep": shown})
+    return shown
 
 
 def finished_run() -> Any:
@@ -187,7 +190,7 @@ def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.server import routes, run_routes
     from paceline.server.faster import state
-    from paceline.server.sweep_view import SWEEP_EVENT
+    from paceline.server.sweep_run import SWEEP_EVENT
 
     assert ours("faster.js") == {state.FASTER}
     assert ours("server.js") == {run_routes.RUN}

@@ -55,8 +55,6 @@ INT8: Cases = {
     "int8 balanced": _int8(),
     "int8 quality": _int8(preset="quality"),
     "int8 speed": _int8(preset="speed"),
-    "int8 without rotation": _int8(rotation="off"),
-    "int8 quality without rotation": _int8(preset="quality", rotation="off"),
     "int8 without cross-attention": _int8(exclude="attn2"),
     "int8 all attention": _int8(include="attn"),
     "int8 weight_only": _int8(mode="weight_only"),

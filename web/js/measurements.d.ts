@@ -81,7 +81,7 @@ export interface Profile {
   about: Record<string, string>;
 }
 
-/** Websocket event `paceline.sweep`, from `SweepView` in server/sweep_view.py. */
+/** Websocket event `paceline.sweep`, from nodes/benchmark_sweep.py. */
 export interface SweepPayload {
   /** Execution id. */
   node: string;
@@ -89,16 +89,13 @@ export interface SweepPayload {
   sweep: Sweep;
 }
 
-/** What is known of a sweep, from `SweepView.payload`. */
+/** What is known of a sweep, from `sweep_payload` in server/sweep_run.py. */
 export interface Sweep {
   study: string;
+  /** The command that shows plots of its study. */
+  dashboard: string;
   /** Cells in all. */
   total: number;
-  /** The largest difference of a preset, as a share of a seed change. */
-  limit: number;
-  /** Of both sides together, on average; null before the first cell. */
-  seconds_per_step: number | null;
-  running: boolean;
   /** Name of the preset that was saved; null if none was. */
   preset: string | null;
   /** Those that are measured. */
@@ -111,18 +108,12 @@ export interface SweepCell {
   /** `measured`, `out of memory`, `not possible` or `broken`. */
   state: string;
   speedup: number | null;
-  /** Ends of the speed-up's 95 % interval; null where there is none that says anything. */
+  /** Ends of the speed-up's 95 % interval; null without one, and 0 where it says nothing. */
   low: number | null;
   high: number | null;
   /** As a share of a seed change. */
   difference: number | null;
-  /** That of the plain model with as many steps as fit into the same time; null if it was not drawn. */
-  control: number | null;
-  /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
-  best: boolean;
   text: string;
-  /** Kept for as long as the server runs. */
-  picture: SavedImage | null;
   steps: Step[];
 }
 

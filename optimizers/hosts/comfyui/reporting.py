@@ -24,6 +24,11 @@ def running_server() -> Any | None:
     return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
 
 
+def running_prompt() -> str | None:
+    """Return the id of the prompt that is executed; None without a server. ComfyUI runs one at a time."""
+    return getattr(running_server(), "last_prompt_id", None)
+
+
 def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> None:
     """Show ``summary`` at a node. ``title``: whose summary it is. Does nothing without a server."""
     payload = {
@@ -45,6 +50,4 @@ def send(event: str, node_id: str | None, payload: Payload) -> None:
     # A prompt that was sent without a client id has no page. ComfyUI would send the message to every page.
     if server.client_id is None:
         return
-    # ComfyUI runs one prompt at a time, and names it where it starts it.
-    prompt_id = getattr(server, "last_prompt_id", None)
-    server.send_sync(event, {"node": node_id, "prompt_id": prompt_id, **payload}, server.client_id)
+    server.send_sync(event, {"node": node_id, "prompt_id": running_prompt(), **payload}, server.client_id)

@@ -24,8 +24,8 @@ from ....core.calls import Function
 from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
 from .protocols import BaseModel, Executor, ModelPatcher, Options
-from .reporting import announce
-from .runs import RunLog
+from .reporting import announce, running_prompt
+from .runs import Run, RunLog
 
 KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
@@ -124,7 +124,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def __init__(self, policy: core.Policy) -> None:
         super().__init__(policy)
         self.node_id: str | None = None
-        self.runs = RunLog()
+        self.runs = RunLog(policy)
         self.report: Callable[[], None] = self._announce
 
     @abstractmethod
@@ -149,9 +149,17 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """
 
     def last_summary(self) -> Summary:
+        """Return what it did in the last prompt, in all of its runs."""
         run = self.runs.latest
         if run is None:
             return Summary("waiting", self.not_run)
+        found = self.summary_of(run)
+        if found.state == "working":
+            return found
+        return self.runs.earlier.ending_with(found, run.activity)
+
+    def summary_of(self, run: Run) -> Summary:
+        """Return what it did in its latest run."""
         if run.activity.model_calls:
             return with_faults(self.policy.summarize(run.activity), run.activity)
         if run.seconds is None:
@@ -237,7 +245,7 @@ class Stack:
         for technique in self.techniques:
             if technique.runs.interrupted(id(participant)):
                 technique.ended()
-            if technique.runs.begin(id(participant)):
+            if technique.runs.begin(id(participant), running_prompt()):
                 technique.began()
                 begun.append(technique)
         _report(begun)
@@ -250,10 +258,14 @@ class Stack:
     def finish(self, participant: object) -> None:
         """Stop counting, and report to the log and the nodes (ComfyUI's ON_CLEANUP callback)."""
         finished = [item for item in self.techniques if item.runs.finish(id(participant))]
+        lines = []
         for technique in finished:
             technique.ended()
-        if finished:
-            lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
+            run = technique.runs.latest
+            assert run is not None, "a run has just ended"
+            run.summary = technique.summary_of(run)
+            lines.append(f"{technique.title}: {run.summary.text}")
+        if lines:
             logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
 

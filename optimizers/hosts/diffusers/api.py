@@ -18,7 +18,7 @@ from .components import DENOISER, Component, choose, components_of
 from .host import PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ComponentQKVFusion
-from .quantization.technique import ComponentQuantization
+from .quantization import ComponentQuantization
 from .schedule_on_cpu import PipelineScheduleOnCPU
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
 from .step_reuse import PipelineStepReuse
@@ -97,7 +97,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     """Put optimizations on a diffusers pipeline, or on one of its models; return a report of all that is on it now.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
-    fused projections, int8, token merging, attention, compilation, reuse of steps), and a second setting of a kind
+    int8, fused projections, token merging, attention, compilation, reuse of steps), and a second setting of a kind
     replaces the first. Raises `PacelineError` if a setting cannot help; then the pipeline is as it was before the call.
 
     Args:

@@ -91,10 +91,10 @@ class Entries:
 
     def _deep_copy(self, host: Called, memo: dict[int, Any]) -> Any:
         for tensor, before in host.replaced():
-            copied = before.detach().clone()
+            first = memo.get(id(before), before)  # what was replaced twice gets back what was there first
+            copied = first.detach().to(tensor.device, copy=True)
             trained = (before if isinstance(before, Parameter) else tensor).requires_grad
-            copied = Parameter(copied, trained) if isinstance(tensor, Parameter) else copied
-            memo.setdefault(id(tensor), copied)
+            memo.setdefault(id(tensor), Parameter(copied, trained) if isinstance(tensor, Parameter) else copied)
         ours = self.take_off()
         try:
             return copy.deepcopy(self._part, memo)

@@ -24,6 +24,7 @@ from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
+from ....core.run_history import RunHistory
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from .caller import called_by, pipeline_on, schedule_of
 from .claims import Claim
@@ -34,9 +35,10 @@ from .patches import Layers, Patches
 HOST = "_paceline_host"
 """Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
 
-ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
+ORDER = (PRECISION, INT8, QKV_FUSION, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
 """The canonical order, but for attention, which comes after token merging here: both are reached through torch function
-modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first."""
+modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first. And int8 is put on before
+projections are fused: torchao's weights cannot be joined, so their layers are left as they are."""
 
 CHECKPOINTS = "gradients are computed with checkpoints, which run layers again when the call is over"
 OTHER_THREAD = "another thread draws with it at the same time"
@@ -55,7 +57,8 @@ class PipelineTechnique(core.Technique):
     def __init__(self, settings: Any) -> None:
         self.settings = settings
         self.activity = Activity()
-        self.total = Activity()
+        self.run = Activity()
+        self._earlier: RunHistory | None = None
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
@@ -84,13 +87,26 @@ class PipelineTechnique(core.Technique):
         self.activity = Activity(model_calls=1)
 
     def end_call(self) -> None:
-        """Add the counts of the call to the total."""
-        self.total.add(self.activity)
+        """Add the counts of the call to those of the run."""
+        self.run.add(self.activity)
+
+    def began(self) -> None:
+        """Get ready for a run; the one before is over, and its counts are added to those before it."""
+        if self.run.model_calls:
+            self._earlier = self._earlier or RunHistory(self.policy)
+            self._earlier.add(self._summary_of_run(), self.run)
+            self.run = Activity()
+        super().began()
 
     def summary(self) -> Summary:
-        if not self.total.model_calls:
+        """Return what it has done since it was put on, in all runs."""
+        if self._earlier is None and not self.run.model_calls:
             return Summary("waiting", "not run yet")
-        return with_faults(self.policy.summarize(self.total), self.total)
+        latest = self._summary_of_run()
+        return latest if self._earlier is None else self._earlier.ending_with(latest, self.run)
+
+    def _summary_of_run(self) -> Summary:
+        return with_faults(self.policy.summarize(self.run), self.run)
 
 
 class Host:
@@ -266,7 +282,7 @@ class Host:
         size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         # A pipeline cannot begin again.
         result: object = guard.watch(self.component.part, size, evaluate, waiting=True)
-        attention.total.faults |= guard.faults
+        attention.run.faults |= guard.faults
         return result
 
     def _evaluate(self, entry: str, args: Args, kwargs: Kwargs, aside: str = "") -> object:

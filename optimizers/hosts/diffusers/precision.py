@@ -16,7 +16,7 @@ from ....core.calls import Function
 from ....core.errors import BackendUnavailable, UnsupportedModel
 from ...precision.arithmetic import arithmetic
 from ...precision.policy import PrecisionPolicy, choose_dtype
-from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
+from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
 from .host import Host, PipelineTechnique
 from .patches import Patches, to_channels_last
 from .settings import Precision
@@ -38,6 +38,7 @@ class ComponentPrecision(PipelineTechnique):
         self._kept: list[tuple[torch.Tensor, torch.Tensor, torch.dtype]] = []
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
+        require_plain_weights(self.title, component)
         device = device_of(component.part)
         if any(_is_cast(module) for module in component.part.modules()):
             raise UnsupportedModel(

@@ -12,6 +12,7 @@ import torch
 from torch.nn import Module
 
 from ....core.calls import Args, Function, Kwargs
+from ....core.technique import INT8
 from ...families import find_layer
 from ...families.family import AttentionLayer
 from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
@@ -27,7 +28,10 @@ _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
 
 
 class ComponentQKVFusion(PipelineTechnique):
-    """Fuse QKV on one component; `UnsupportedModel` on attaching, if nothing can be fused."""
+    """Fuse QKV on one component.
+
+    On attaching, raises `UnsupportedModel` if nothing can be fused; beside int8, which may have taken all layers, not.
+    """
 
     kind, title = QKVFusion.kind, QKVFusion.title
     roles = (DENOISER, CONTROLNET, VAE)
@@ -57,7 +61,7 @@ class ComponentQKVFusion(PipelineTechnique):
                 patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(self.groups.values(), notes)
-        if not self.groups:
+        if not self.groups and host.find(INT8) is None:
             remedy = "Leave FuseQKV out for this component, with components=..."
             raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
 
