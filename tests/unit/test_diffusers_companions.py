@@ -72,7 +72,7 @@ def test_feed_forward_layers_in_chunks_keep_all_tokens(dim: int) -> None:
     pipeline, found = small("sd15"), []
     for module in pipeline.denoiser.modules():
         if hasattr(module, "set_chunk_feed_forward"):
-            module.set_chunk_feed_forward(1 if dim == 0 else 16, dim)
+            module.set_chunk_feed_forward(1 if dim == 0 else 4, dim)
     for merge_mlp in (True, False):
         with optimize(pipeline.pipe, TokenMerging(method="merge", residual="off", merge_mlp=merge_mlp)) as now:
             found.append(picture(pipeline))
