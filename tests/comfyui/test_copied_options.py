@@ -7,7 +7,6 @@ import copy
 import pytest
 import torch
 
-
 from .test_off_again import ON
 
 NODES = ("merge", "attention", "fuse", "int8", "precision", "reuse", "sdpa in half precision")

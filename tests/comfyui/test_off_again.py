@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-
 ON = {
     "merge": ("ApplyToMe", {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}),
     "kv_downsample": (

@@ -22,8 +22,10 @@ def test_two_studies_of_one_name_are_not_mixed(sweeping, page_server, monkeypatc
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"grid": "Apply Tomato.ratio = 0.5"}, r"Line 1 is 'Apply Tomato.ratio = 0.5'\. There is no node Apply Tomato\. "
-                                               "The nodes are: ApplyToMe"),
+        (
+            {"grid": "Apply Tomato.ratio = 0.5"},
+            r"Line 1 is 'Apply Tomato.ratio = 0.5'\. There is no node Apply Tomato\. The nodes are: ApplyToMe",
+        ),
         ({"grid": "Apply ToMe.ration = 0.5"}, "It sets ration of Apply ToMe. Its settings are: preset, method, ratio"),
         ({"grid": "\nApply ToMe.ratio = 0.5, 7"}, r"Line 2 is 'Apply ToMe.ratio = 0.5, 7'\. It sets ratio of Apply ToMe "
                                                   r"to 7\. It is a number from 0"),
