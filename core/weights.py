@@ -6,10 +6,12 @@ numbers, which only their own layers understand. Read as plain ones they give no
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
-from torch.nn import Linear, Module
+from torch.nn import Linear
 
 from .errors import UnsupportedModel
 
@@ -27,17 +29,19 @@ def foreign(weight: Tensor) -> str:
     return "" if is_number else f"packed into {str(weight.dtype).removeprefix('torch.')}"
 
 
-def foreign_weight(network: Module, known: tuple[type, ...] = ()) -> tuple[str, str] | None:
+def foreign_weight(network: Any, known: tuple[type, ...] = ()) -> tuple[str, str] | None:
     """Return the name of the first weight of a network that is foreign, and what it is; None if there is none.
 
-    ``known``: classes that the host computes with itself.
+    ``network``: a module, or what stands for one in a host; ``known``: classes that the host computes with itself.
     """
     for path, module in network.named_modules():
         for name, weight in module._parameters.items():
             if weight is None or issubclass(type(weight), known):
                 continue
             found = foreign(weight)
-            if not found and isinstance(module, Linear) and name == "weight":
+            if name != "weight" and type(weight) in PLAIN:  # such as the places of something, in integers
+                continue
+            if not found and isinstance(module, Linear):
                 is_whole = tuple(weight.shape) == (module.out_features, module.in_features)
                 found = "" if is_whole else f"packed into the shape {list(weight.shape)}"
             if found:
@@ -45,7 +49,7 @@ def foreign_weight(network: Module, known: tuple[type, ...] = ()) -> tuple[str, 
     return None
 
 
-def require_plain_weights(title: str, network: Module, model: str, remedy: str, known: tuple[type, ...] = ()) -> None:
+def require_plain_weights(title: str, network: Any, model: str, remedy: str, known: tuple[type, ...] = ()) -> None:
     """Raise `UnsupportedModel` if ``title`` would read weights of ``network`` that are foreign; ``model``: its name."""
     found = foreign_weight(network, known)
     if found is not None:

@@ -18,7 +18,7 @@ from ....core import weights
 from .protocols import ModelConfig, ModuleTree
 
 
-def require_plain_weights(title: str, network: Module, model: str) -> None:
+def require_plain_weights(title: str, network: Any, model: str) -> None:
     """Raise `UnsupportedModel` if ``title`` would read weights that neither are plain nor in ComfyUI's own formats."""
     from comfy.quant_ops import QuantizedTensor
 
