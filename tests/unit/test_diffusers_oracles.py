@@ -72,7 +72,7 @@ def test_int8_is_that_of_torchao(fused: bool) -> None:
         found = {line.title: line.summary for line in now.lines}
         assert found["Quantize int8"].counts["layers"] == len(names)
         if fused:  # what is in int8 cannot be joined, and is left alone in words
-            assert "its weights are Int8Tensor" in str(now) and found["Fuse QKV"].state == "inactive"
+            assert "are of the class Int8Tensor" in str(now) and found["Fuse QKV"].state == "inactive"
     assert distance(result, picture(small("sdxl"))) > 1e-3
     quantized_by_torchao(theirs.denoiser, names)
     assert torch.equal(result, picture(theirs))

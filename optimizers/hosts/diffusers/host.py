@@ -205,7 +205,7 @@ class Host:
         with self._lock:
             if self._running or not self.techniques:
                 return self._entries.below[entry](*args, **kwargs)
-            self._running = True
+            self._running, aside = True, ""
             try:
                 self._bring_weights(entry)
                 aside = self._stepped_aside()
@@ -214,7 +214,8 @@ class Host:
                 self.begin_run()
                 result = self.techniques[-1].call(self, partial(self._compute, entry), args, kwargs)
             except BaseException:
-                self.end_run()
+                if not aside:  # else the run is another's
+                    self.end_run()
                 raise
             finally:
                 self._running = False
