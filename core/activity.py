@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .shared import Shared
+
 
 @dataclass
-class Activity:
+class Activity(Shared):
     """Counts of one technique in one model call, or summed over a run, by place: a block or an attention call site.
 
     Plain dicts, because techniques count from inside of code that torch.compile traces. ``idle_calls`` are forward

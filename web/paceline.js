@@ -21,7 +21,6 @@ import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
 import { Timeline } from "./js/timeline.js";
-import { rememberWidgetNames } from "./js/versions.js";
 import { languageChanges, loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
@@ -64,9 +63,6 @@ app.registerExtension({
     return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
   },
   getSelectionToolboxCommands: expandToolbox,
-  beforeRegisterNodeDef(nodeType, nodeData) {
-    rememberWidgetNames(nodeType, nodeData.name);
-  },
   nodeCreated(node) {
     applyDefaultPreset(node);
     switchIgnored(node);

@@ -15,6 +15,7 @@ from ...core.calls import Function, Kwargs
 from .cache_folder import CacheFolder
 from .compiled import CompiledFunction
 from .progress import Observer
+from .reasons import Owner
 from .settings import CompileSettings
 from .sizes import Sizes
 
@@ -44,14 +45,16 @@ class Compiler:
     Args:
         cache: returns where compiled code is kept for the next start; None keeps it where torch does.
         observer: returns what watches the compilations of the node with that id.
+        owner: says whose an object is that made torch compile again.
     """
 
     def __init__(
         self,
         cache: Callable[[], CacheFolder | None] = lambda: None,
         observer: Callable[[str | None], Observer | None] = lambda node_id: None,
+        owner: Owner = lambda thing: "",
     ) -> None:
-        self.cache, self.observer = cache, observer
+        self.cache, self.observer, self.owner = cache, observer, owner
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
@@ -83,7 +86,12 @@ class CompiledBlocks(CompiledNetwork):
         self._alike = alike
         self._by_class = {
             kind: CompiledFunction(
-                _call_block, settings, name=f"{name}: {kind.__name__}", cache=compiler.cache(), sizes=Sizes()
+                _call_block,
+                settings,
+                name=f"{name}: {kind.__name__}",
+                cache=compiler.cache(),
+                sizes=Sizes(),
+                owner=compiler.owner,
             )
             for kind in dict.fromkeys(map(type, repeated_blocks(network)))
         }

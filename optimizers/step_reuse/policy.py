@@ -15,6 +15,7 @@ from .rule import Rule
 from .samplers import FEWEST_STEPS
 from .settings import StepReuseSettings
 
+_OF_ONE = "of the run in which most was left out:"
 _USED = "budget_used_percent"
 """Name of a count: of several runs it is that of the worst."""
 
@@ -75,7 +76,8 @@ class StepReusePolicy(Policy):
             return replace(most, counts=counts)
         counts[_USED] = max(run.counts.get(_USED, 0) for run in runs)
         state = "partly" if any(run.state == "partly" for run in runs) else "active"
-        return Summary(state, _headline(counts), counts, most.details)
+        details = most.details if _OF_ONE in most.details else (_OF_ONE, *most.details)
+        return Summary(state, _headline(counts), counts, details)
 
     def summarize(self, activity: Activity) -> Summary:
         found = self.outcome

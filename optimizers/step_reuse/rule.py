@@ -111,7 +111,7 @@ class Rule:
         self.aside = self.partly = False
         self._first: Tensor | None = None
         self._share: Tensor | None = None
-        self._unread: list[tuple[Callable[[Distances], object], Tensor]] = []  # who receives which measure
+        self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
 
@@ -209,12 +209,7 @@ class Rule:
         ``latent``: the network's input, float32, ``[batch, ...]``; it must not change any more. ``blend``: what becomes
         of the prediction before the solver reads it. ``held``: memory of the tensors that the host keeps, in bytes.
         """
-        outcome = self.outcome
-        if self.partly or self.action is Action.COMPUTE:
-            outcome.computed += 1
-        else:
-            outcome.forecast += 1
-            outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
+        self.outcome.count("" if self.partly or self.action is Action.COMPUTE else self.method)
         if self.aside:
             return guided
         self._share, self._path.last = None if blend is None else blend.share, self.place
@@ -229,7 +224,7 @@ class Rule:
         given = self._given(latent, found.denoised, self._settle(found))
         self._guided.add(found)
         self._computed, self._in_a_row = self._computed + 1, 0
-        outcome.bytes = max(outcome.bytes, self._guided.bytes() + held)
+        self.outcome.bytes = max(self.outcome.bytes, self._guided.bytes() + held)
         return guided if given is found.denoised else given.to(guided.dtype)
 
     def _follow(self, latent: Tensor, eps: float) -> None:
@@ -238,7 +233,11 @@ class Rule:
             self.solver_unknown()
         strangers = None if self._correction is None else self._correction.strangers(latent, eps)
         if strangers is not None:
-            self._unread.append((lambda part: part[0] > MOST_STRANGE and self.solver_unknown(), strangers))
+            self._unread.append((self._found_strange, strangers))
+
+    def _found_strange(self, part: Distances) -> None:
+        if part[0] > MOST_STRANGE:
+            self.solver_unknown()
 
     def _test(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:

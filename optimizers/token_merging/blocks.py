@@ -13,6 +13,7 @@ from .grid import Partition
 from .method import Reduction
 from .residual import ResidualCall, where_kept
 
+OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
 
 Size = tuple[int, int]
@@ -60,10 +61,20 @@ class CallState:
         residual = where_kept(self.residual, block, x.shape[1], x.device)
         return reduced() if residual is None else residual.attend(block, whole, reduced)
 
-    def around_layer(self, block: Block, x: Tensor, compute: Callable[[Tensor], Any]) -> Any:
-        """Return the output of another layer for the tokens ``x`` of a block, merged as for its self-attention."""
+    def reduction_for(self, block: Block, x: Tensor) -> Reduction | None:
+        """Return how the queries ``x`` of another layer of a block are merged; None, noted, for not at all."""
         reduction = self.reductions.get(block.number)
         if reduction is None or not reduction.shrinks_queries:  # counted where that was decided
+            return None
+        if not reduction.fits(x):
+            self.activity.fall_back(OTHER_LAYER)
+            return None
+        return reduction
+
+    def around_layer(self, block: Block, x: Tensor, compute: Callable[[Tensor], Any]) -> Any:
+        """Return the output of another layer for the tokens ``x`` of a block, merged as for its self-attention."""
+        reduction = self.reduction_for(block, x)
+        if reduction is None:
             return compute(x)
         self.activity.use(block.name, reduction.tokens, reduction.kept)
         return restored_output(reduction, compute(reduction.reduce(x)), self.activity)

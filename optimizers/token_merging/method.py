@@ -120,6 +120,10 @@ class Reduction(Method):
     def kept(self) -> int:
         """How many of them are left."""
 
+    def fits(self, x: Tensor) -> bool:
+        """Return whether it can reduce ``x``: as many tokens, and of as many pictures where that counts."""
+        return x.dim() == 3 and x.shape[1] == self.tokens
+
     @abstractmethod
     def reduce(self, x: Tensor) -> Tensor:
         """``[batch, tokens, channels]`` -> ``[batch, kept, channels]``."""

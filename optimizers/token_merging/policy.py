@@ -207,6 +207,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         """
         settings, activity, (rows, columns) = self.settings, state.activity, size
         count, device = tokens.shape[1], tokens.device
+        state.reductions.pop(block.number, None)  # of tokens before these
         if count != rows * columns:
             activity.fall_back(OTHER_TOKENS)
             return None
@@ -234,7 +235,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
             reduction = self._planned(method, block, tokens, call, state)
         else:
             planned = partial(self._planned, method, block, tokens, call, state)
-            reduction = residual.reduction(block.name, planned)
+            reduction = residual.reduction(block.name, tokens, planned)
         if reduction.kept >= reduction.tokens:
             activity.skip(block.name, _ALL_KEPT)
             return None

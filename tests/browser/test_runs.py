@@ -131,8 +131,9 @@ def test_a_badge_tells_of_both_samplers_of_a_prompt(page: Page):
     page.screenshot("badge_of_two_runs")
     assert re.search(r"run 1: \d+ of 20 evaluations computed", tooltip), tooltip
     assert "run 2: nothing was reused: 3 steps are too few to leave one out" in tooltip
-    ActionChains(page.driver).move_to_element(page.element("body")).perform()
     page.show_node(report, zoom=1)
+    ActionChains(page.driver).move_to_element(page.element(".paceline-report")).perform()
+    page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
     page.settle()
     page.screenshot("report_of_two_runs")
     said = page.text(".paceline-report")

@@ -36,7 +36,8 @@ def sweep(page: Page, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         page.settle()
         page.show_node(node, zoom=0.7)
         page.screenshot("sweep_stopped")
-        stopped = {"rows": page.script(ROWS), "badge": page.badges()[str(node)], "said": page.text(".paceline-sweep output")}
+        said = page.text(".paceline-sweep output")
+        stopped = {"rows": page.script(ROWS), "badge": page.badges()[str(node)], "said": said}
         assert page.run(seconds=300) == "success"
         return {"node": node, "stopped": stopped}
 

@@ -1,4 +1,4 @@
-"""Workflows that were saved earlier, and presets that become single nodes."""
+"""Presets that become single nodes."""
 
 from __future__ import annotations
 
@@ -33,23 +33,6 @@ def test_a_preset_that_a_subgraph_hands_on_is_turned_into_single_nodes_in_it(pag
         """
     )
     assert given == [["PacelineApplyToMe", "PacelineReuseSteps"], "PacelineReuseSteps"]
-
-
-def test_values_are_found_by_name_when_a_node_has_got_other_inputs_since(page: Page, tome_workflow: dict[str, Any]):
-    page.load(tome_workflow)
-    saved = page.workflow()
-    node = next(node for node in saved["nodes"] if node["type"] == "PacelineApplyToMe")
-    names = node["properties"]["paceline_widgets"]
-    assert names[:3] == ["preset", "method", "ratio"]
-    # As an earlier version with other inputs, in another order, would have saved it.
-    node["properties"]["paceline_widgets"] = ["gone", "ratio", "merge_mlp", "method"]
-    node["widgets_values"] = ["nothing", 0.35, True, "kv_downsample"]
-    page.load(saved)
-    values = page.script(
-        "return Object.fromEntries(app.graph.getNodeById(args[0]).widgets.map((w) => [w.name, w.value]))", node["id"]
-    )
-    assert (values["ratio"], values["merge_mlp"], values["method"]) == (0.35, True, "kv_downsample")
-    assert (values["preset"], values["sx"]) == ("custom", 2)  # as in a new node
 
 
 def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dict[str, Any]):

@@ -94,4 +94,3 @@ def test_one_class_is_enough_in_diffusers():
     assert torch.equal(drawn, picture(expected)) and reached
     assert not torch.equal(drawn, baseline("sd15"))
     assert "active in 3 of 10 self-attention blocks" in text and "256 -> 128 keys and values" in text
-    assert torch.equal(picture(pipeline), baseline("sd15"))

@@ -52,6 +52,30 @@ def test_a_technique_is_told_of_both_ends_of_each_run(studio):
     assert ends == ["began", "ended"] * 5
 
 
+@pytest.mark.parametrize("node", ["ModelPrecision", "SetAttentionProcessor"])
+def test_calls_that_another_nodes_step_cache_has_answered_are_not_counted(studio, node):
+    """As EasyCache does: in a wrapper around the network, which then does not run."""
+    from comfy.patcher_extension import WrappersMP
+
+    ran, kept = [], []
+
+    def cached(executor, *args, **kwargs):
+        if len(kept) != 1:
+            ran.append(True)
+            kept.append(executor(*args, **kwargs))
+        else:
+            kept.append(kept[0])
+        return kept[-1]
+
+    inputs = {"dtype": "bf16"} if node == "ModelPrecision" else {"backend": "vanilla"}
+    model = studio.run(f"Paceline{node}", model=studio.model, **inputs).clone()
+    model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "cache", cached)
+    studio.sample(model, steps=4)
+    (technique,) = model.get_attachment("paceline").techniques
+    assert len(kept) == 4 and len(ran) == 3
+    assert technique.runs.latest.activity.model_calls == 3
+
+
 def test_a_node_says_that_its_run_goes_on(studio):
     model = studio.tome(studio.model)
     (technique,) = model.get_attachment("paceline").techniques

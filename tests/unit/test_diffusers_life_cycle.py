@@ -158,6 +158,7 @@ def test_moved_to_another_dtype_and_back(kind: Any) -> None:
     expected = picture(plain)
     assert expected.dtype == dtype
     assert distance(picture(pipeline), expected) <= 0.1
+    assert {tensor.dtype for tensor in pipeline.denoiser.state_dict().values()} == {dtype}
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), expected)
 

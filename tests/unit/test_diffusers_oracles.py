@@ -102,6 +102,8 @@ def test_weights_that_others_have_put_in_stay_and_are_not_counted() -> None:
     picture(pipeline)
     (line,) = [line for line in report(pipeline.pipe).lines if line.title == "Quantize int8"]
     assert line.summary.state == "partly" and "another weight has taken the place" in line.summary.details[0]
+    assert not pipeline.denoiser.state_dict()[f"{name}.weight"].any()
+    assert pipeline.denoiser.get_submodule(name).weight is mine
     restore(pipeline.pipe)
     assert pipeline.denoiser.get_submodule(name).weight is mine
 

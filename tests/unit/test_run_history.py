@@ -82,4 +82,10 @@ def test_evaluations_of_all_runs_are_added():
     assert last.details[:2] == (
         "run 1: 9 of 20 evaluations computed, 11 forecast", "run 2: nothing was reused: 6 steps are too few",
     )  # fmt: skip
-    assert any("hold 11" in detail for detail in last.details)
+    assert last.details[3:] == ("of the run in which most was left out:", *policy_details(outcomes[0]))
+
+
+def policy_details(outcome):
+    policy = StepReusePolicy(StepReuseSettings(budget=0.1), "nobody asked")
+    policy.outcome = outcome
+    return policy.summarize(Activity()).details

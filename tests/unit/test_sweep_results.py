@@ -37,7 +37,9 @@ def test_the_table_has_every_cell_the_fastest_first():
 
 
 def test_a_cell_that_fewer_steps_beat_says_so():
-    worth, not_worth = (result(name, 1.5, share, fewer_steps=9, control=0.05) for name, share in (("a", 0.04), ("b", 0.06)))
+    worth, not_worth = (
+        result(name, 1.5, share, fewer_steps=9, control=0.05) for name, share in (("a", 0.04), ("b", 0.06))
+    )
     table = to_markdown([worth, not_worth], None)
     assert "| a | 1.50x | 1.000 | 0.040 | 0.050 (9) | 1.00 GiB |  |" in table
     assert "| b | 1.50x | 1.000 | 0.060 | 0.050 (9) | 1.00 GiB | fewer steps do as well |" in table

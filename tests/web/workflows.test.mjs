@@ -1,4 +1,4 @@
-// Workflows as they are saved, and nodes that are made.
+// Nodes that are made.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,54 +7,6 @@ import { makeNode } from "../../web/js/insert.js";
 import { layInRow } from "../../web/js/place.js";
 import { switchIgnored } from "../../web/js/ignored.js";
 import { applyDefaultPreset } from "../../web/js/preset.js";
-import { rememberWidgetNames } from "../../web/js/versions.js";
-
-/** A class of nodes as LiteGraph has them, with three inputs; it remembers their names. */
-function nodeType(name) {
-  class Type {
-    widgets = [{ name: "preset", value: "custom" }, { name: "ratio", value: 0.5 }, { name: "shown", value: 1, serialize: false }, { name: "strict", value: false }];
-
-    configure({ widgets_values: values }) {
-      this.widgets.filter(({ serialize }) => serialize !== false).forEach((widget, at) => (widget.value = values[at] ?? widget.value));
-    }
-  }
-  rememberWidgetNames(Type, name);
-  return Type;
-}
-
-/** The values of a node that is loaded from a file. */
-function loaded(saved, name = "PacelineApplyToMe") {
-  const node = new (nodeType(name))();
-  node.configure(saved);
-  return Object.fromEntries(node.widgets.map(({ name: input, value }) => [input, value]));
-}
-
-test("values are found by name when a node has got other inputs since", () => {
-  const saved = { properties: { kept: 1 } };
-  new (nodeType("PacelineApplyToMe"))().onSerialize(saved);
-  assert.deepEqual(saved.properties, { kept: 1, paceline_widgets: ["preset", "ratio", "strict"] });
-  const older = { properties: { paceline_widgets: ["gone", "strict", "ratio"] }, widgets_values: ["nothing", true, 0.35] };
-  assert.deepEqual(loaded(older), { preset: "custom", ratio: 0.35, shown: 1, strict: true });
-});
-
-test("a workflow from before there was residual has it off, whether it names its values or not", () => {
-  class Today extends nodeType("PacelineApplyToMe") {
-    widgets = [{ name: "ratio", value: 0.5 }, { name: "strict", value: false }, { name: "residual", value: "auto" }];
-  }
-  const residual = (saved) => {
-    const node = new Today();
-    node.configure(saved);
-    return node.widgets.map(({ value }) => value);
-  };
-  assert.deepEqual(residual({ widgets_values: [0.75, true] }), [0.75, true, "off"]);
-  assert.deepEqual(residual({ widgets_values: [true, 0.75], properties: { paceline_widgets: ["strict", "ratio"] } }), [0.75, true, "off"]);
-  assert.deepEqual(residual({ widgets_values: [0.75, true, "auto"] }), [0.75, true, "auto"]);
-});
-
-test("a workflow that was saved without names loads by position", () => {
-  assert.deepEqual(loaded({ widgets_values: ["fast", 0.3] }), { preset: "fast", ratio: 0.3, shown: 1, strict: false });
-  assert.equal(nodeType("KSampler").prototype.onSerialize, undefined); // nodes of others are left alone
-});
 
 test("new nodes are laid in a row where they lie on nothing", () => {
   const [loader, ...made] = open("a row", [1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [3, "PacelineCompileUNet", {}]);

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
+from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
 from ...optimizers.hosts.comfyui.evaluations import taking_part
 from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
@@ -120,7 +121,7 @@ class _Run:
     points: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
-class _Watch:
+class _Watch(Shared):
     """The wrappers of one MODEL."""
 
     def __init__(self, observer: Observer, model: ModelPatcher, wire: str) -> None:
@@ -160,7 +161,7 @@ class _Watch:
         """Begin to watch evaluations, and read what they were when they are over (SAMPLER_SAMPLE wrapper)."""
         guider, sigmas, extra, callback, noise = args[:5]
         mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
-        kept = args[5] if len(args) > 5 else kwargs.get("latent_image")
+        kept = args[5] if len(args) > 5 else kwargs["latent_image"]
         options = extra["model_options"]
         shapes = shapes_in(guider.conds) or [noise.shape]
         sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep

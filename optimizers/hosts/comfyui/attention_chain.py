@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ....core.activity import Activity
+from ....core.shared import Shared
 from .attention_owner import SLOT, SPARSE, owner_of
 from .protocols import Options
 
@@ -39,7 +40,7 @@ class Layer(NamedTuple):
     not_reached: Callable[[], None] | None = None
 
 
-class AttentionChain:
+class AttentionChain(Shared):
     """The layers of one model call, innermost first."""
 
     def __init__(self, foreign: Attend | None) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from ....core.activity import Activity, Summary
 from ....core.run_history import RunHistory
+from ....core.shared import Shared
 from ....core.technique import Policy
 
 
 @dataclass
-class Run:
+class Run(Shared):
     """One sampling run: ``activity`` sums over its model calls; the rest is None while it goes on."""
 
     activity: Activity = field(default_factory=Activity)
@@ -21,7 +22,7 @@ class Run:
     summary: Summary | None = None
 
 
-class RunLog:
+class RunLog(Shared):
     """The runs of one technique in the last prompt; shared by every clone that carries the technique.
 
     ``earlier`` are those before the latest. Where no server names prompts, all runs count as one.

@@ -8,9 +8,9 @@ not matter: techniques install in their own canonical order, inside the hooks of
 
 from __future__ import annotations
 
-import copy
 import logging
 from abc import abstractmethod
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Function
 from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
+from ....core.shared import Shared
 from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce, running_prompt
 from .runs import Run, RunLog
@@ -37,7 +38,7 @@ PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 
 RUN = "paceline_run"
-"""Transformer option with the data that techniques keep for one sampling run, by their keys. No network sees it."""
+"""Transformer option with the :class:`RunData` of one sampling run. No network sees it."""
 
 GUARD = "guard"
 """Name of the run's guard among these data."""
@@ -46,11 +47,24 @@ Call = TypeVar("Call")
 """A call into which a technique installs itself: a :class:`ModelCall`, or one of a VAE's or ControlNet's network."""
 
 
+class RunData(Shared, UserDict[str, Any]):
+    """What techniques keep for one sampling run, by their keys.
+
+    No ``dict``: ComfyUI copies those wherever it finds them in its options.
+    """
+
+
+def run_data(model_options: Options) -> RunData:
+    """Return the data of the run that a guider's or sampler's ``model_options`` belong to."""
+    data: RunData = model_options.setdefault("transformer_options", {}).setdefault(RUN, RunData())
+    return data
+
+
 class LostInputs(Exception):
     """A kernel has failed after it took its inputs away to free memory: the evaluation has to be computed again."""
 
 
-class ModelCall:
+class ModelCall(Shared):
     """One call of the network, as the techniques see it.
 
     Attributes:
@@ -92,7 +106,8 @@ class ModelCall:
 
     def part(self) -> ModelCall:
         """Return the call as one block sees it: with counts of its own, so that it looks alike in each block."""
-        part = copy.copy(self)
+        part = ModelCall.__new__(ModelCall)
+        vars(part).update(vars(self))
         part.activities = {kind: Activity() for kind in self.activities}
         return part
 
@@ -179,7 +194,7 @@ AnyTechnique = ComfyTechnique[Any]
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(Shared):
     """The techniques attached to one object, in canonical order. Immutable, so clones can share it."""
 
     techniques: tuple[AnyTechnique, ...] = ()
@@ -228,6 +243,7 @@ class Stack:
                         technique.install_exactly(call, activity)
                     else:
                         technique.install(call, activity)
+                answered = _answered_by_others(call.transformer_options)
                 if len(arguments) > 5:
                     arguments[5] = call.transformer_options
                 else:
@@ -235,8 +251,9 @@ class Stack:
                 result = executor(*arguments, **kwargs)
         finally:
             call.forget()
-        for technique in techniques:
-            technique.runs.add(call.activities[technique.kind])
+        if not answered():
+            for technique in techniques:
+                technique.runs.add(call.activities[technique.kind])
         return result
 
     def begin(self, participant: object) -> None:
@@ -268,6 +285,29 @@ class Stack:
         if lines:
             logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
+
+
+def _answered_by_others(transformer_options: Options) -> Callable[[], bool]:
+    """Return what tells whether a wrapper of another node has answered in the place of the network: a step cache."""
+    from comfy.patcher_extension import WrappersMP
+
+    wrappers = transformer_options.get("wrappers", {})
+    around = wrappers.get(WrappersMP.DIFFUSION_MODEL, {})
+    if all(str(key).startswith(KEY) for key in around):
+        return lambda: False
+    reached = []
+
+    def outermost(executor: Function, *args: Any, **kwargs: Any) -> Any:
+        reached.append(False)
+        return executor(*args, **kwargs)
+
+    def innermost(executor: Function, *args: Any, **kwargs: Any) -> Any:
+        reached.append(True)
+        return executor(*args, **kwargs)
+
+    around = {f"{KEY}_outermost": [outermost], **around, f"{KEY}_innermost": [innermost]}
+    transformer_options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
+    return lambda: bool(reached) and not any(reached)
 
 
 def _report(techniques: list[AnyTechnique]) -> None:

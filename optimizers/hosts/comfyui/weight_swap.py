@@ -16,6 +16,7 @@ from torch.nn import Module
 
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
+from ....core.shared import Shared
 from .compilation.refusals import FOREIGN_COMPILE
 from .model import describe_model, first_of
 from .protocols import BaseModel, Factory, ModelConfig, ModelPatcher, SharedBackups
@@ -56,7 +57,7 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
         return swap_weights(patcher, techniques)
 
 
-class Origin:
+class Origin(Shared):
     """The original of a re-based clone: enough to go back to it. Made of a clone on the original BaseModel."""
 
     def __init__(self, patcher: ModelPatcher) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.phrases import phrase
 from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.backend import Inputs
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
@@ -91,11 +90,7 @@ class ComponentAttention(PipelineTechnique):
             whose = "ours" if theirs is None else theirs.name
             counts[whose] = counts.get(whose, 0) + 1
         self._left = ", ".join(
-            phrase(
-                "{whose} on {count} {count|layer|layers} was chosen before, which auto leaves in place",
-                whose=whose,
-                count=count,
-            )
+            f"{whose} on {count} layer{'' if count == 1 else 's'} was chosen before, which auto leaves in place"
             for whose, count in left.items()
         )
         used = ", ".join(f"{whose} on {count} layers" for whose, count in counts.items())

@@ -121,6 +121,7 @@ class _Int8Layer:
     def __init__(self, layer: Linear, part: Module, config: Any) -> None:
         self._layer, self._part, self._config = layer, part, config
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
+        self._is_out = True
         self.put_in(anew=True)
 
     @property
@@ -136,7 +137,10 @@ class _Int8Layer:
             yield self._layer.weight, before if same else Parameter(before.detach().to(now), before.requires_grad)
 
     def put_in(self, anew: bool) -> None:
-        """Put in the int8 weight; ``anew`` makes it of the weight that the layer has now."""
+        """Put in the int8 weight that was taken out; ``anew`` makes it of the weight that the layer has now."""
+        if not self._is_out:
+            return
+        self._is_out = False
         if not anew:
             self._layer.weight = self._int8
             return
@@ -153,14 +157,14 @@ class _Int8Layer:
     def take_out(self, moved: bool = True) -> None:
         """Put in the floating point weight, unless another weight has taken the place of the int8 one.
 
-        ``moved``: where the int8 one is now, in the dtype that the model was converted to since.
+        In the dtype that the model was converted to since; ``moved``: where the int8 one is now.
         """
         if not self.is_in:
             return
-        self._int8, now = self._layer.weight, self._computed_in()
-        if moved:
-            dtype = self._floating.dtype if now == self._dtype else now
-            self._floating.data = self._floating.data.to(self._int8.device, dtype)
+        self._is_out, self._int8, now = True, self._layer.weight, self._computed_in()
+        dtype = self._floating.dtype if now == self._dtype else now
+        device = self._int8.device if moved else self._floating.device
+        self._floating.data, self._dtype = self._floating.data.to(device, dtype), now
         self._layer.weight = self._floating
 
     def _computed_in(self) -> torch.dtype:

@@ -22,8 +22,10 @@ def test_two_studies_of_one_name_are_not_mixed(sweeping, page_server, monkeypatc
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"grid": "Apply Tomato.ratio = 0.5"}, r"Line 1 is 'Apply Tomato.ratio = 0.5'\. There is no node Apply Tomato\. "
-                                               "The nodes are: ApplyToMe"),
+        (
+            {"grid": "Apply Tomato.ratio = 0.5"},
+            r"Line 1 is 'Apply Tomato.ratio = 0.5'\. There is no node Apply Tomato\. The nodes are: ApplyToMe",
+        ),
         ({"grid": "Apply ToMe.ration = 0.5"}, "It sets ration of Apply ToMe. Its settings are: preset, method, ratio"),
         ({"grid": "\nApply ToMe.ratio = 0.5, 7"}, r"Line 2 is 'Apply ToMe.ratio = 0.5, 7'\. It sets ratio of Apply ToMe "
                                                   r"to 7\. It is a number from 0"),
@@ -46,8 +48,10 @@ def test_mistakes_are_found_before_anything_runs(sweeping, folders, changes, wor
 
 def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders):
     """No input takes an address, and the study's name, the only text that reaches Optuna, is no part of a path."""
+    from comfy_api.latest import io
+
     schema = sweeping.studio.nodes["PacelineBenchmarkSweep"].define_schema()
-    assert [entry.id for entry in schema.inputs if entry.io_type == "STRING"] == ["grid", "study"]
+    assert [entry.id for entry in schema.inputs if isinstance(entry, io.String.Input)] == ["grid", "study"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = f"postgresql+psycopg://ada@127.0.0.1:{server.getsockname()[1]}/x"

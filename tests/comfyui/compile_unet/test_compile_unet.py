@@ -66,7 +66,7 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
         small.sample(model, size=size)
     assert state(model).recompiles == 1
     (reason,) = state(model).recompile_reasons
-    assert f"compiled again for {reason}" in small.report(model) and reason.startswith("another size (tensor ")
+    assert f"compiled again for {reason}" in small.report(model) and reason.startswith("another size (torch: tensor ")
     small.sample(model, size=(24, 24), cfg=1.0)
     assert state(model).recompiles == 2
     small.sample(model, size=(24, 24), batch=3)
@@ -171,3 +171,22 @@ def test_where_compiled_code_cannot_keep_it_that_is_said(studio, compiled, scope
     with torch.compiler.set_stance("force_eager"):
         assert torch.equal(*(studio.sample(model, steps=4) for model in found))
     assert why in studio.report(found[1])
+
+
+def test_the_report_says_in_words_why_it_compiled_again_and_for_whose_patch(small, compiled):
+    def made(factor):
+        def patch(q, k, v, extra_options):
+            # As patches do that change the positive pass alone.
+            return (q * factor if 0 in extra_options["cond_or_uncond"] else q), k, v
+
+        patch.__module__ = "/home/me/ComfyUI/custom_nodes/ComfyUI-KJNodes.nodes.model"
+        return patch
+
+    model = compiled(small.model)
+    small.sample(model)
+    patched = model.clone()
+    patched.set_model_attn2_patch(made(1.5))
+    small.sample(patched)
+    assert "compiled again for other patches or options (patches) of ComfyUI-KJNodes (torch: " in small.report(patched)
+    small.sample(patched, cfg=1.0)
+    assert "compiled again for other passes at once (the positive prompt" in small.report(patched)

@@ -161,8 +161,9 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = _with_parts_as_numbers(getattr(network, _forward(network)))
         cache, weights = self._compiler.cache(), WeightGuards(network)
+        sizes, owner = Sizes(text=2), self._compiler.owner
         return CompiledNetwork(
-            CompiledFunction(forward, how, name=self.title, cache=cache, weights=weights, sizes=Sizes(text=2))
+            CompiledFunction(forward, how, name=self.title, cache=cache, weights=weights, sizes=sizes, owner=owner)
         )
 
     def _places(

@@ -13,6 +13,7 @@ from torch.nn import Module
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.shadow import Shadows
+from .....core.shared import Shared
 from .....core.technique import COMPILATION, find
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
@@ -34,13 +35,14 @@ _RESTORE = "paceline_restore_tokens"
 
 _OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
 _REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
+_PARTS = "another node computes attention in parts or in another layout, so no difference was kept or added"
 
 Patched = tuple[Tensor, Tensor, Tensor]
 """What a patch in front of attention is given and returns: tokens for queries, keys and values."""
 
 
 @dataclass
-class ModelCallState(CallState):
+class ModelCallState(Shared, CallState):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
     ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block;
@@ -59,11 +61,20 @@ class ModelCallState(CallState):
 
 @dataclass
 class _Next:
-    """One self-attention: where it is, how it is reduced, and whether its queries, keys and values are so already."""
+    """One self-attention: where it is, how it is reduced, and whether its queries, keys and values are so already.
+
+    ``batch``: of its tokens.
+    """
 
     place: str
     reduction: Reduction
     is_reduced: bool
+    batch: int
+
+    def is_of(self, q: Tensor) -> bool:
+        """Return whether a call with queries ``q`` is this attention, whole, and not a part of it."""
+        fewer = self.is_reduced and self.reduction.shrinks_queries
+        return q.shape[:-1] == (self.batch, self.reduction.kept if fewer else self.reduction.tokens)
 
 
 class ComfyTokenMerging(Scheduled):
@@ -155,7 +166,7 @@ class ComfyTokenMerging(Scheduled):
         residual = where_kept(state.residual, block.name, reduction.tokens, query.device)
         if residual is not None:
             is_reduced = not residual.full
-            state.next = _Next(block.name, reduction, is_reduced)
+            state.next = _Next(block.name, reduction, is_reduced, query.shape[0])
             if not is_reduced:
                 return tokens
         # Keys and values are the same tokens unless another patch changed them. Where it changed their number
@@ -177,6 +188,9 @@ class ComfyTokenMerging(Scheduled):
         if found is None or residual is None:
             return func(q, k, v, *args, **kwargs)
         state.next = None
+        if not found.is_of(q):
+            state.activity.fall_back(_PARTS)
+            return func(q, k, v, *args, **kwargs)
         reduction = found.reduction
 
         def reduced() -> Tensor:
@@ -193,10 +207,10 @@ class ComfyTokenMerging(Scheduled):
         """ComfyUI's ``attn2_patch``: only the queries are image tokens."""
         state: ModelCallState = extra_options[STATE]
         block = self._by_key.get(_block_key(extra_options))
-        reduction = None if block is None else state.reductions.get(block.number)
-        if block is None or reduction is None or not reduction.shrinks_queries or _is_over_time(block, state):
+        if block is None or block.number not in state.reductions or _is_over_time(block, state):
             return query, context, value  # counted where that was decided
-        if _is_replaced("attn2", block, state):
+        reduction = None if _is_replaced("attn2", block, state) else state.reduction_for(block, query)
+        if reduction is None:
             return query, context, value
         state.activity.use(block.name, reduction.tokens, reduction.kept)
         extra_options[_RESTORE] = reduction

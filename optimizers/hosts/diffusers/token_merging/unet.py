@@ -12,7 +12,7 @@ from torch import Tensor
 from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging.blocks import CallState
-from ....token_merging.policy import MASKED, TokenMergingPolicy, no_unet
+from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ..host import Host
 from ..intercept import intercepted
 from ..network_calls import tensor_given
@@ -100,7 +100,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         return merged
 
     def _fewer_keys(self, block: ModuleBlock, forward: Forward) -> Forward:
-        """Return ``forward`` of an attention with text among its keys; the image's keys come behind the text's."""
+        """Return ``forward`` of an attention with fewer keys; the image's come behind a text's."""
         sdpa = torch.nn.functional.scaled_dot_product_attention
 
         def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
@@ -109,13 +109,13 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             def whole() -> Tensor:
                 return sdpa(q, k, v, attn_mask=attn_mask, **options)
 
-            if attn_mask is not None:
-                self.activity.fall_back(MASKED)
+            text = k.shape[2] - q.shape[2]
+            if attn_mask is not None or text < 0:
+                self.activity.fall_back(MASKED if text >= 0 else OTHER_TOKENS)
                 return whole()
             reduction = self.policy.reduction(block, q[:, 0], block.size(self._latent), self._state)
             if reduction is None:
                 return whole()
-            text = k.shape[2] - q.shape[2]
             self.activity.use(block.name, k.shape[2], text + reduction.kept)
 
             def fewer(x: Tensor) -> Tensor:
