@@ -27,8 +27,10 @@ def test_two_studies_of_one_name_are_not_mixed(sweeping, page_server, monkeypatc
             r"Line 1 is 'Apply Tomato.ratio = 0.5'\. There is no node Apply Tomato\. The nodes are: ApplyToMe",
         ),
         ({"grid": "Apply ToMe.ration = 0.5"}, "It sets ration of Apply ToMe. Its settings are: preset, method, ratio"),
-        ({"grid": "\nApply ToMe.ratio = 0.5, 7"}, r"Line 2 is 'Apply ToMe.ratio = 0.5, 7'\. It sets ratio of Apply ToMe "
-                                                  r"to 7\. It is a number from 0"),
+        (
+            {"grid": "\nApply ToMe.ratio = 0.5, 7"},
+            r"Line 2 is 'Apply ToMe.ratio = 0.5, 7'\. It sets ratio of Apply ToMe to 7\. It is a number from 0",
+        ),
         ({"grid": "ApplyToMe.method = murge"}, "to 'murge'. It is one of: auto, merge"),
         ({"grid": "ApplyToMe.use_rand = 1"}, "to 1. It is true or false"),
         ({"grid": "ApplyToMe.model = 1"}, "to 1. It is connected, not set"),
