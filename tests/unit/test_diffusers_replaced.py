@@ -39,7 +39,7 @@ def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) ->
     assert torch.equal(picture(pipeline), picture(plain))
     summary = report(pipeline.pipe).lines[0].summary
     assert summary.counts == {"calls": counted["calls"], "fallbacks": counted["calls"]}
-    assert "other code has set" in summary.details[0]
+    assert any("other code has set" in line for line in summary.details)
     restore(pipeline.pipe)
     assert {name: id(one) for name, one in pipeline.denoiser.attn_processors.items()} == now
     optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])
