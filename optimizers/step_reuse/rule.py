@@ -244,9 +244,9 @@ class Rule:
             self._first = found.denoised
         sigma, change = found.place.sigma, stream_rms(self._split(self._shared(found.denoised - self._first)))
         if blend is not None:
-            from_kept = stream_rms(self._split(self._shared(found.denoised - blend.kept)))
-            most = KEPT / SEEDS * found.place.position / (len(self._levels) - 1)
-            change, sigma = torch.minimum(change, from_kept * most), 0.0
+            left = (found.place.position / (len(self._levels) - 1)) ** 2
+            from_kept = self._shared(found.denoised - blend.kept) * torch.where(blend.share < 1.0, left, 1.0)
+            change, sigma = torch.minimum(change, stream_rms(self._split(from_kept)) * (KEPT / SEEDS)), 0.0
         seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
