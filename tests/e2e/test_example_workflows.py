@@ -77,8 +77,11 @@ def furnished(server, sd15_checkpoint):
 def test_every_example_draws_an_image(path, client, sd15_checkpoint, furnished):
     prompt = example(path, client, generated("sd15_smallest") if path == COMPILED else sd15_checkpoint)
     result = client.run(prompt)
-    image = result.pixels()
-    assert image.std() > 1  # not one colour
+    if nodes_of(prompt, "PacelineBenchmarkSweep"):
+        assert [texts[0] for texts in result.texts.values() if " measured." in texts[0]]  # its table, no picture
+    else:
+        image = result.pixels()
+        assert image.std() > 1  # not one colour
     if nodes_of(prompt, "SaveImage"):
         assert image.shape == (96, 64, 3)
     # Each of our nodes that works on a model says what it did, and nothing failed on the way.

@@ -188,5 +188,5 @@ def test_the_report_says_in_words_why_it_compiled_again_and_for_whose_patch(smal
     patched.set_model_attn2_patch(made(1.5))
     small.sample(patched)
     assert "compiled again for other patches or options (patches) of ComfyUI-KJNodes (torch: " in small.report(patched)
-    small.sample(patched, cfg=1.0)
+    small.sample(patched, batch=2, cfg=1.0)  # as many rows as before, all of the positive pass
     assert "compiled again for other passes at once (the positive prompt" in small.report(patched)
