@@ -13,6 +13,7 @@ SOAK_MINUTES ?= 30
 CACHE := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)
 AUDIT := $(CACHE)/audit
 AUDIT_ARGS ?=
+PEERS := $(CACHE)/peers
 FUZZ_EXAMPLES ?= 6000
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
@@ -22,7 +23,6 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 	test_faster.py::test_one_click_with_a_trained_model \
 	test_nodes.py::test_nodes_and_their_help_speak_the_language_of_the_frontend[en] \
 	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
-	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
 	test_templates.py::test_a_template_opens
 
 # Tests start about forty Pythons; without bytecode on disk each of them would compile what it imports anew.
@@ -32,7 +32,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-icons clean
+.PHONY: help setup demo test test-all test-newest quick trust soak peers lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-icons clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,10 @@ trust: setup ## try random graphs, bad input, faults and many clients, and write
 
 soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
 	@$(VENV_PYTHON) tests/trust/run_all.py --only soak --show --minutes $(SOAK_MINUTES)
+
+peers: setup ## run another project's own tests plain and with ours on its models (DIFFUSERS=/path/to/a/checkout)
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target "$(PEERS)" parameterized requests-mock
+	@PYTHONPATH="$(PEERS)" $(VENV_PYTHON) tests/trust/peers/run_peers.py --diffusers "$(DIFFUSERS)"
 
 lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .

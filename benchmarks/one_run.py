@@ -5,8 +5,7 @@
 Eight workflows with the icon model that no constant was chosen by, and two transformers with random weights. In each,
 one picture is drawn and observed; its replay and its probe say what to expect. Then pictures of other
 prompts from other seeds are drawn with the same settings. Nothing is timed: work is counted in evaluations of the
-network, of which one without its negative pass counts half. A distance is the root mean square of the difference of two
-latents, as a share of what another seed changes.
+network. A distance is the root mean square of the difference of two latents, as a share of what another seed changes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ two settings that are about equally near in step_caches.py.
 
 Guidance 7 (Flux dev: 1; on processors it has 512 of its 3072 channels), the solvers as the node's users have them. The
 weights are random, so what is left out is what this network allows, and says nothing about pictures: those are in
-step_caches. *evaluations* of the network are counted beside the time: one without its negative pass counts half.
+step_caches. *evaluations* of the network are counted beside the time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAYOUTS = {"sd15": ("SD1.5", 64, 7.0), "sdxl": ("SDXL", 128, 7.0), "flux": (FLUX
 STEPS = {"dpmpp_2m": 20, "euler": 30}
 """Solvers."""
 NOTES = {
-    "evaluations": "of the network in one run, each with its negative pass; one without counts half",
+    "evaluations": "of the network in one run, each with its negative pass",
     "relative error": "L2 distance of the latents to those of the plain model",
     "weights": "random: what is left out is what this network allows; on trained ones see step_caches",
 }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
@@ -19,7 +16,6 @@ class PacelineReuseSteps(TechniqueNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        setting = partial(setting_input, StepReuseSettings)
         return cls.schema(
             node_id="PacelineReuseSteps",
             display_name="Reuse Steps",
@@ -39,26 +35,11 @@ class PacelineReuseSteps(TechniqueNode):
             ],
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, before or after other Paceline nodes."),
-                setting("budget", TOOLTIPS["budget"]),
-                setting(
-                    "forecast",
-                    "auto: the forecast that was closest in the computed steps. hold: the last predicted image or "
-                    "noise; linear: a line through the last two.",
-                    advanced=True,
-                ),
-                setting("use_forecast", "Skip whole steps.", id="reuse_forecast", advanced=True),
-                setting(
-                    "use_guidance",
-                    "In computed steps, skip the negative pass and use its last difference to the positive one "
-                    "again. Saves about half of such a step.",
-                    id="reuse_guidance",
-                    advanced=True,
-                ),
+                setting_input(StepReuseSettings, "budget", TOOLTIPS["budget"]),
             ],
             outputs=[io.Model.Output()],
         )
 
     @classmethod
-    def technique(cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, **settings: Any) -> Made:
-        chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, **settings)
-        return ModelTarget(model), ComfyStepReuse(model, chosen)
+    def technique(cls, model: ModelPatcher, budget: float) -> Made:
+        return ModelTarget(model), ComfyStepReuse(model, StepReuseSettings(budget=budget))

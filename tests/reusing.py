@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import torch
 
-LOOSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
 
-
-def reuse(studio, model, **settings):
-    return studio.run("PacelineReuseSteps", model=model, **{**LOOSE, **settings})
+def reuse(studio, model, budget=1.0, **more):
+    return studio.run("PacelineReuseSteps", model=model, budget=budget, **more)
 
 
 def technique(model):

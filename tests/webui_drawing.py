@@ -9,7 +9,7 @@ from paceline.optimizers.token_merging import TokenMergingSettings
 
 SIZE = (24, 16)
 MERGE = {TOKEN_MERGING: TokenMergingSettings(method="merge")}
-LOOSE = {STEP_REUSE: StepReuseSettings(budget=1.0, forecast="hold")}
+LOOSE = {STEP_REUSE: StepReuseSettings(budget=1.0)}
 
 
 class Host:

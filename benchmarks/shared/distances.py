@@ -17,8 +17,7 @@ NOTES = {
     "psnr": "dB, of the pictures, mean over the pairs of prompt and seed, 120 where nothing changed; *psnr worst* of "
     "the worst pair",
     "share": "distance of the latents as a share of what another seed changes",
-    "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers; one without its negative pass "
-    "counts half",
+    "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers",
     "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
     "fewer_nearer": "share of the pairs to which fewer steps are nearer at as many evaluations",

@@ -43,7 +43,7 @@ FORECASTS = {
     "linear": Forecast(DENOISED, 2),
     "linear_noise": Forecast(NOISE, 2),
 }
-"""All forecasts by name. ``auto`` chooses by the error that each would have had in the computed steps."""
+"""All forecasts by name. The rule chooses by the error that each would have had in the computed steps."""
 
 KEPT = max(forecast.points for forecast in FORECASTS.values())
 """How many evaluations are kept: as many as the widest forecast needs."""
@@ -93,12 +93,11 @@ class History:
         return self.evaluations[-1]
 
     def add(self, found: Evaluation) -> None:
-        """Remember an evaluation. One at the same place takes the place of the one before, going back forgets all."""
+        """Remember an evaluation. One at the same place takes the place of the one before."""
         if self.evaluations:
-            moved = found.place.position - self.newest.place.position
-            if moved < -1e-4 or found.denoised.shape != self.newest.denoised.shape:
+            if found.denoised.shape != self.newest.denoised.shape:
                 self.evaluations.clear()
-            elif moved < 1e-4:
+            elif found.place.position - self.newest.place.position < 1e-4:
                 self.evaluations.pop()
         self.evaluations.append(found)
         del self.evaluations[:-KEPT]

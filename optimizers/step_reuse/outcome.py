@@ -12,7 +12,6 @@ class Outcome:
     Attributes:
         computed: evaluations that the network did in full.
         forecast: evaluations that were forecast.
-        guidance: evaluations without the negative pass.
         share: estimated distance to the picture without the node, as a share of what another seed changes.
         largest: largest error of a forecast that was seen, as a share of what another seed changes.
         parts: how many frames and streams are judged one by one; ``share`` and ``largest`` are of the worst.
@@ -26,7 +25,6 @@ class Outcome:
     steps: int = 0
     computed: int = 0
     forecast: int = 0
-    guidance: int = 0
     share: float = 0.0
     largest: float = 0.0
     parts: int = 1
@@ -38,13 +36,20 @@ class Outcome:
 
     @property
     def evaluations(self) -> int:
-        return self.computed + self.forecast + self.guidance
+        return self.computed + self.forecast
 
     @property
     def steps_in_same_time(self) -> int:
-        """How many steps of a plain run take as long; one without the negative pass counts half."""
-        share = (self.computed + self.guidance / 2) / max(self.evaluations, 1)
-        return max(1, int(self.steps * share))
+        """How many steps of a plain run take as long."""
+        return max(1, int(self.steps * self.computed / max(self.evaluations, 1)))
+
+    def count(self, method: str) -> None:
+        """Count an evaluation that was forecast by a method, or computed where that is empty."""
+        if method:
+            self.forecast += 1
+            self.methods[method] = self.methods.get(method, 0) + 1
+        else:
+            self.computed += 1
 
     def note(self, text: str) -> None:
         """Say something once."""

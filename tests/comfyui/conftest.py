@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import emoji_model
 import icon_data
@@ -19,6 +20,30 @@ from writing import comfyui_writes_to
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
 TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def int8_gains() -> Iterator[None]:
+    """Let each int8 layer take half of the time, on every machine; what a kernel cannot compute it still refuses."""
+    from paceline.optimizers.quantization.layer_times import Timings
+    from paceline.optimizers.quantization.rounding import quantize_weight
+
+    def measure(timings: Any, kernel: Any, shape: Any) -> list[float]:
+        x, weight = torch.ones(shape.tokens, shape.inputs), torch.ones(shape.outputs, shape.inputs)
+        kernel.linear(x.to(timings.device, timings.dtype), quantize_weight(weight.to(timings.device)), None)
+        return [2.0, 1.0]
+
+    with patch.object(Timings, "_measure", measure):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_run_is_a_prompt() -> Iterator[None]:
+    """Here is no server that names prompts, and most tests ask about one run: each is a prompt of its own."""
+    from paceline.optimizers.hosts.comfyui import stack
+
+    with patch.object(stack, "running_prompt", object):
+        yield
 
 
 class Studio:

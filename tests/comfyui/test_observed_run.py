@@ -162,7 +162,7 @@ def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
     draw(observer.on(model))
     (sampling,) = observer.samplings
     for budget in (0.0, 0.05, 0.3):
-        reused = reuse(studio, model, budget=budget, forecast="auto", reuse_guidance=True)
+        reused = reuse(studio, model, budget=budget)
         draw(reused)
         done, found = outcome(reused), replay(sampling, budget)
         assert abs(found.evaluations - found.computed - done.forecast) <= 2, (found, done)

@@ -165,14 +165,13 @@ def test_clones_do_not_see_each_other(studio):
 
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
-    compiled = {"backend": "eager", "fullgraph": True, "on_error": "raise"}
-    model = small.run("PacelineCompileUNet", model=reuse(small, small.model, reuse_guidance=True), **compiled)
+    compiled = {"backend": "eager", "fullgraph": True, "strict": True}
+    model = small.run("PacelineCompileUNet", model=reuse(small, small.model), **compiled)
     plain = small.sample(reuse(small, small.model), steps=12)
     counters.clear()
     assert torch.equal(small.sample(model, steps=12), plain)
-    assert outcome(model).forecast >= 3 and outcome(model).guidance == 0
+    assert outcome(model).forecast >= 3
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
-    assert "one more graph" in str(technique(model).last_summary().details)
     torch._dynamo.reset()
 
 

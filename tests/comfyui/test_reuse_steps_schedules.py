@@ -40,7 +40,7 @@ def draw(model, name, sampler, steps, guidance):
 def test_steps_are_left_out_near_the_budget_and_counted(studio, name, sampler, steps, guidance):
     model = transformers.build(name)
     plain = draw(model, name, sampler, steps, guidance)
-    faster = reuse(studio, model, budget=1.0, forecast="auto", reuse_guidance=True)
+    faster = reuse(studio, model, budget=1.0)
     drawn = draw(faster, name, sampler, steps, guidance)
     counts = technique(faster).last_summary().counts
     assert counts["evaluations"] == steps and counts["forecast"] >= 4

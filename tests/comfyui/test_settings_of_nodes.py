@@ -27,7 +27,6 @@ WITHOUT = {
     *("PacelineProfile", "PacelineSaveInt8Model", "PacelineFuseQKV", "PacelineOptimizationReport"),
     "PacelineRemoveOptimizations",
 }
-OTHER_NAME = {"use_forecast": "reuse_forecast", "use_guidance": "reuse_guidance"}
 NO_INPUT = {
     "scope",  # VAEs and ControlNets are compiled whole
     "alone",  # presets set it
@@ -43,7 +42,7 @@ def test_every_node_is_in_one_of_the_lists(studio):
 def test_input_and_setting_agree(studio, node):
     inputs = {put.id: put for put in studio.nodes[node].define_schema().inputs}
     for field in (field for owner in SETTINGS[node] for field in fields(owner)):
-        put = inputs.get(OTHER_NAME.get(field.name, field.name))
+        put = inputs.get(field.name)
         if put is None:
             assert field.name in NO_INPUT, f"{node} has no input for {field.name}"
             continue

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_calls import attention_lengths
 from cases import often
 from distances import relative
 from reusing import reuse
-from transformer_calls import attention_lengths
 
 METHODS = {
     "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},
@@ -160,8 +160,7 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
 
 
 def test_beside_reuse_steps(studio):
-    inputs = {"budget": 0.3, "forecast": "auto", "reuse_guidance": True}
-    both = reuse(studio, with_residual(studio), **inputs)
-    plain = studio.sample(reuse(studio, studio.model, **inputs), steps=16)
+    both = reuse(studio, with_residual(studio), budget=0.3)
+    plain = studio.sample(reuse(studio, studio.model, budget=0.3), steps=16)
     assert relative(studio.sample(both, steps=16), plain) < 0.2
     assert "residual: " in studio.report(both)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -157,10 +156,7 @@ def check_steps(prompt: dict[str, Any], ours: Kept) -> list[str]:
     if not counts.get("evaluations") or not runs:
         return problems  # it stepped aside, or the schedule is too short
     real: Evaluations = runs[-1]
-    whole: Callable[[list[list[int]]], bool] = lambda calls: any(1 in kinds for kinds in calls)  # noqa: E731
     found = {"evaluations": len(real), "forecast": sum(not calls for calls in real)}
-    if counts["guidance_reused"]:
-        found["guidance_reused"] = sum(bool(calls) and not whole(calls) for calls in real)
-    found["computed"] = found["evaluations"] - found["forecast"] - found.get("guidance_reused", 0)
+    found["computed"] = found["evaluations"] - found["forecast"]
     return problems + [f"says {counts[name]:g} {name}, there were {real}" for name, real in found.items()
                        if counts[name] != real]  # fmt: skip

@@ -20,12 +20,12 @@ def sampling(steps=20, noise=0.0, solver="euler", sound=False):
     start, picture = torch.zeros(1, 4, 16, 16), torch.randn(1, 4, 16, 16, generator=generator)
     levels = [*torch.logspace(1, -1, steps).tolist(), 0.0]
     sketch = Sketch(picture.shape, undivided)
-    found = Sampling("model", solver, levels, 3.0, False, tuple(picture.shape), sketch, steps=10.0)
+    found = Sampling("model", solver, levels, False, tuple(picture.shape), sketch, steps=10.0)
     for number, sigma in enumerate(levels[:-1]):
         off = torch.randn(picture.shape, generator=generator) * noise
         guided = sketch.of(start + (picture - start) * (number / (steps - 1)) ** 2 + off)
         latent = guided + sigma * sketch.of(torch.randn(picture.shape, generator=generator))
-        found.seen.append(Seen(sigma, latent, guided, (guided, guided)))
+        found.seen.append(Seen(sigma, latent, guided, guided))
     found.evaluations = len(found.seen)
     return found
 

@@ -11,7 +11,7 @@ from paceline.optimizers.step_reuse.rule import Action
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(10.0, 0.1, 14).tolist(), 0.0]
-COUNTS = {"evaluations": 14, "computed": 8, "forecast": 6, "guidance_reused": 0, "budget_used_percent": 80}
+COUNTS = {"evaluations": 14, "computed": 8, "forecast": 6, "budget_used_percent": 80}
 
 
 def policy(budget=0.05):
@@ -27,13 +27,9 @@ def sampled(of, predict, levels=LEVELS, **run):
     rule = of.rule_for(levels, run.pop("solver", "euler"), run.pop("flow", False), **run)
     x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
     for sigma, ahead in zip(levels, levels[1:], strict=False):
-        rule.begin(rule.place_of(sigma), guidance=4.0)
-        if rule.action is Action.FORECAST:
-            found = rule.forecast(x)
-        else:
-            found = predict(x, sigma)
-            negative = rule.negative_from(found) if rule.action is Action.SKIP_NEGATIVE else found * 0.9
-            rule.compare(found, negative)
+        action = rule.begin(rule.place_of(sigma))
+        found = rule.forecast(x) if action is Action.FORECAST else predict(x, sigma)
+        rule.first_pass(found)
         x = x + (rule.end(x, found) - x) * (1 - ahead / sigma)
     rule.read()
     return rule
@@ -70,9 +66,6 @@ def test_where_no_budget_would_help_it_does_not_ask_for_one():
     rising = policy(1.0)
     assert rising.rule_for(LEVELS[::-1], "euler", False) is None
     assert said(rising).details == ("this schedule adds noise, and steps that do so have no forecast",)
-    nothing = StepReusePolicy(StepReuseSettings(budget=1.0, use_forecast=False, use_guidance=False), "")
-    sampled(nothing, smooth)
-    assert said(nothing).details[0] == "neither whole steps nor the negative pass may be skipped"
 
 
 def test_a_run_that_begins_forgets_the_last_one():
@@ -111,16 +104,6 @@ def test_what_was_not_measured_is_said(solver, flow):
     details = str(found.details)
     assert ("this sampler was not measured" in details) == (solver == "dpmpp_sde")
     assert ("measured on two small transformers" in details) == flow
-
-
-def test_the_negative_pass_is_computed_where_the_host_needs_it():
-    only_guidance = StepReuseSettings(budget=0.5, use_forecast=False)
-    free, needed = StepReusePolicy(only_guidance, ""), StepReusePolicy(only_guidance, "")
-    sampled(free, smooth)
-    sampled(needed, smooth, negative_needed="Compile would need one more graph")
-    assert free.outcome.guidance >= 3 and "without the negative pass" in said(free).headline
-    assert needed.outcome.guidance == 0
-    assert "the negative pass is always computed: Compile would need one more graph" in said(needed).details
 
 
 def test_the_worst_of_the_parts_is_meant():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...optimizers.step_reuse.budget import Budget, Calibration
-from ...optimizers.step_reuse.parts import Split, rms, stream_rms
+from ...optimizers.step_reuse.parts import Blend, Split, rms, stream_rms
 
 ENTRIES = 4096
 """For each item of a batch; root mean squares over them are those of the whole within two percent."""
@@ -56,14 +56,14 @@ class Sketch:
 class Seen:
     """One evaluation, as sketches ``[batch, entries]``: the network's input, and what it predicted without noise.
 
-    ``passes``: the positive and the negative pass that ``guided`` was made of; one where there is no guidance, none
-    where other code makes it. ``anew``: other prompts or ControlNets take part than in the one before.
+    ``positive``: the positive pass that ``guided`` was made of; None where other code makes it. ``anew``: other prompts
+    or ControlNets take part than in the one before.
     """
 
     sigma: float
     latent: Tensor
     guided: Tensor
-    passes: tuple[Tensor, ...] = ()
+    positive: Tensor | None = None
     anew: bool = False
 
 
@@ -72,15 +72,18 @@ class Replayed:
     """What would have been left of a run.
 
     Attributes:
-        computed: evaluations that the network would do, those without the negative pass too; ``evaluations`` are all.
-        work: the share of its work that is left; an evaluation without its negative pass counts half.
+        computed: evaluations that the network would do; ``evaluations`` are all.
         why_not: why nothing can be left out; empty where something can.
     """
 
     computed: int
     evaluations: int
-    work: float
     why_not: str = ""
+
+    @property
+    def work(self) -> float:
+        """The share of the network's work that is left."""
+        return self.computed / max(self.evaluations, 1)
 
 
 @dataclass
@@ -90,11 +93,11 @@ class Sampling:
     Attributes:
         wire: the name that was given to its MODEL.
         solver: ComfyUI's name of it; ``levels`` are its noise levels, the last one included.
-        guidance: scale of plain guidance; None where other code looks at the passes.
         flow: whether the network was trained by flow matching.
         shape: of the latent, ``[batch, channels, ...]``; packed if it has several streams.
         sketch: what makes its sketches, and splits them into the parts that are judged one by one.
-        refusals: why Reuse Steps would leave the run alone; ``negative_needed``: why it computes all negative passes.
+        blend: sketches of what a mask keeps; None without one.
+        refusals: why Reuse Steps would leave the run alone.
         evaluations: how many guided predictions the sampler was given; ``computed``: passes that the network computed
             for them, two for each with guidance.
         loading: seconds from the sampler's call to the first evaluation, ``steps`` from there to the last one's end.
@@ -106,12 +109,11 @@ class Sampling:
     wire: str
     solver: str
     levels: list[float]
-    guidance: float | None
     flow: bool
     shape: tuple[int, ...]
     sketch: Sketch
+    blend: Blend | None = None
     refusals: list[str] = field(default_factory=list)
-    negative_needed: str = ""
     seen: list[Seen] = field(default_factory=list)
     evaluations: int = 0
     computed: int = 0
@@ -125,20 +127,18 @@ class Sampling:
     def can_probe(self) -> bool:
         return self.again is not None
 
-    @property
-    def guided(self) -> bool:
-        """Whether most evaluations have a negative pass."""
-        return sum(len(one.passes) > 1 for one in self.seen) * 2 > len(self.seen)
-
     def share(self, difference: Tensor) -> float:
         """Return how far the worst part of a sketch has moved, as a share of what another seed changes.
 
         By the same estimate as in Reuse Steps: the first positive pass is the mean of all pictures of the prompt.
         """
         first, last = self.seen[0], self.seen[-1]
-        mean = first.passes[0] if first.passes else first.guided
+        mean = first.guided if first.positive is None else first.positive
         account = Budget(1.0, Calibration(1.0))
-        account.measure_seeds(stream_rms(self.sketch.split(last.guided - mean)).tolist(), last.sigma)
+        change = last.guided - mean
+        if self.blend is not None:
+            change, difference = change * self.blend.share, difference * self.blend.share
+        account.measure_seeds(stream_rms(self.sketch.split(change)).tolist(), last.sigma)
         return account.share(rms(self.sketch.split(difference)).tolist())
 
 

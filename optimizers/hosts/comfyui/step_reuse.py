@@ -17,11 +17,14 @@ from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION, STEP_REUSE
+from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.history import Passes
-from ...step_reuse.parts import Split
+from ...step_reuse.parts import Blend, Split
+from ...step_reuse.path import RESIZED
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
+from .compilation.refusals import FOREIGN_COMPILE
 from .evaluations import taking_part
 from .latent_parts import shapes_in, split_for
 from .model import is_flow, require_model, stack_of
@@ -38,35 +41,40 @@ OTHER_CACHES = {
 }
 """Transformer options of nodes that also skip steps, with the names of these nodes."""
 
-LOOK_AT_PASSES = ("sampler_cfg_function", "sampler_pre_cfg_function", "sampler_post_cfg_function")
-"""Options of nodes and samplers that make something else of the passes than plain guidance, or look at the negative one
-in the network: how far a difference that is used again would move the picture is not known then.
-"""
-
 
 class ReuseRun:
-    """Forecasts the passes of the network one by one, because guiders and other nodes read them."""
+    """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    ``shape``: of the sampler's latents. ``blocks``: of the network. ``blend``: see ``Rule.end``.
+    """
+
+    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks) -> None:
+        self.rule, self._shape, self._blocks = rule, shape, blocks
         self._passes = Passes()
         self._latent = torch.empty(0)
         self._active: Hashable = None
-        self._calls = 0
+        self._calls = self._given = 0
+        self.blend: Blend | None = None
 
-    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]], guidance: float | None) -> None:
+    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
         """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
         self._latent = x.float().clone()
-        self._calls = 0
+        self._calls = self._given = 0
         active = tuple(taking_part(conds, sigma))
         if active != self._active:
             self._forget()
             self._active = active
-        self.rule.begin(self.rule.place_of(sigma), guidance)
+        if x.shape != self._shape:
+            self.rule.step_aside(RESIZED)
+        self.rule.begin(self.rule.place_of(sigma))
 
     def end(self, guided: Tensor) -> Tensor:
         """Note the guided prediction; return the prediction for the solver."""
-        return self.rule.end(self._latent, guided, held=self._passes.bytes())
+        if not self._given:
+            self.rule.compute()  # nobody asked for the passes
+            if self._blocks.were_left_out():
+                self.rule.step_aside(LEFT_OUT)
+        return self.rule.end(self._latent, guided, self.blend, self._passes.bytes())
 
     def _forget(self) -> None:
         self.rule.forget()
@@ -85,17 +93,21 @@ class ReuseRun:
         if rule.action is not Action.FORECAST:
             return None
         if self._passes.can(rule.method, call, present):
+            self._given += 1
             return self._passes.forecast(rule.method, call, rule.place, x)
         if call == 0:
             self._forget()
+        rule.compute(some=self._given > 0)
         return None
 
     def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
         """Keep the outputs of the passes of a call; None for those that are not there."""
+        if self.rule.aside:
+            return
         same = call == 0 and self._latent.shape == x.shape
         self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
         if outputs[0] is not None:
-            self.rule.compare(outputs[0], outputs[1] if call == 0 and len(outputs) == 2 else None)
+            self.rule.first_pass(outputs[0])
 
 
 class ComfyStepReuse(Scheduled):
@@ -137,16 +149,20 @@ class ComfyStepReuse(Scheduled):
         if rule is None:
             return executor(*args, **kwargs)
         kept = options["transformer_options"].setdefault(RUN, {})
-        kept[STEP_REUSE] = ReuseRun(rule)
+        blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
+        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks)
+        if mask is not None:
+            _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
         try:
             return executor(*args, **kwargs)
         finally:
             del kept[STEP_REUSE]
+            blocks.leave()
             rule.read()
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
         model, why = guider.model_patcher, refusals(sampler, guider, options)
-        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, negative_needed(model), split)
+        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
         """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""
@@ -156,10 +172,7 @@ class ComfyStepReuse(Scheduled):
         if run is None:
             return executor(x, timestep, *args, **kwargs)
         guider, sigma = executor.class_obj, noise_level(kept, timestep)
-        guidance = guidance_of(guider, options)
-        if run.rule.reuses_guidance and guidance is None and _looks_at_passes(options):
-            run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, uses it")
-        run.begin(sigma, x, getattr(guider, "conds", {}), guidance)
+        run.begin(sigma, x, getattr(guider, "conds", {}))
         return run.end(executor(x, timestep, *args, **kwargs))
 
     def _calc_cond_batch(
@@ -173,13 +186,34 @@ class ComfyStepReuse(Scheduled):
         forecasts = run.forecast(call, present, x)
         if forecasts is not None:
             return forecasts
-        if run.rule.action is Action.SKIP_NEGATIVE and call == 0 and present == [True, True]:
-            positive = executor(model, [conds[0], None], x, timestep, model_options)[0]
-            outputs = [positive, run.rule.negative_from(positive)]
-        else:
-            outputs = executor(model, conds, x, timestep, model_options)
+        outputs = executor(model, conds, x, timestep, model_options)
         run.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
         return outputs
+
+
+def _is_compiled(guider: Any, options: Options) -> bool:
+    """Return whether code of the network is compiled, ours or of other nodes: it would be again for a hook in it."""
+    from comfy.patcher_extension import WrappersMP
+
+    wrappers = options["transformer_options"].get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {})
+    return stack_of(guider.model_patcher).find(COMPILATION) is not None or bool(wrappers.get(FOREIGN_COMPILE))
+
+
+def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:
+    """Tell a run what of each prediction reaches the sampler; ``options`` are the run's own.
+
+    Beyond the guider ComfyUI blends the image that is kept into the sampler's latent and into each prediction.
+    """
+    run.blend, changes = Blend(mask, kept), options.get("denoise_mask_function")
+    if changes is None:
+        return
+
+    def noted(*args: Any, **kwargs: Any) -> Tensor:
+        found: Tensor = changes(*args, **kwargs)
+        run.blend = Blend(found, kept)
+        return found
+
+    options["denoise_mask_function"] = noted
 
 
 def refusals(sampler: object, guider: object, options: Options) -> list[str]:
@@ -194,21 +228,6 @@ def refusals(sampler: object, guider: object, options: Options) -> list[str]:
         # ComfyUI takes zeros for its pass: the guided picture is the other one times the scale.
         found.append("a conditioning is empty, so guidance scales the picture itself, which no estimate knows")
     return found
-
-
-def negative_needed(patcher: ModelPatcher) -> str:
-    """Return why the negative pass of a MODEL must always be computed; empty where it need not."""
-    compiled = stack_of(patcher).find(COMPILATION) is not None
-    return "without it, Compile UNet would need one more graph" if compiled else ""
-
-
-def guidance_of(guider: object, options: Options) -> float | None:
-    """Return the scale of a guider's guidance; None where that is not all that becomes of the passes."""
-    return None if _looks_at_passes(options) else getattr(guider, "cfg", None)
-
-
-def _looks_at_passes(options: Options) -> bool:
-    return any(options.get(name) for name in LOOK_AT_PASSES)
 
 
 def sampler_name(sampler: object) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from ....core.calls import Args, Kwargs
 from .prediction import Prediction
@@ -59,11 +58,10 @@ class LastCalls:
 
     Attributes:
         given: whether a network's last output was returned again in this evaluation.
-        in_pairs: whether the denoiser computes the negative and the positive pass in one call.
     """
 
     def __init__(self) -> None:
-        self.given = self.guided = self.in_pairs = False
+        self.given = False
         self._keys: list[tuple[Hashable, ...]] = []
         self._steady: list[bool] = []
         self._asked = self._called = 0
@@ -109,25 +107,15 @@ class LastCalls:
         self._called += 1
         return True
 
-    def joined(self, call: PipelineCall, negative: Tensor, half: Any) -> object:
-        """Return the denoiser's result for both passes, from the negative output and its result for the positive."""
-        positive = _tensor(half)
-        result = _with(half, torch.cat([negative.to(positive.dtype), positive]))
-        self.keep(call, result)
-        return result
-
-    def passes(self, at: Prediction, latent: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the positive and the negative prediction of the evaluation; None if they are not from one call."""
-        self.in_pairs = False
-        if not self.guided or len(self._kept) != 1:
+    def positive(self, at: Prediction, latent: Tensor) -> Tensor | None:
+        """Return the positive prediction of an evaluation with both passes; None if they are not from one call."""
+        if len(self._kept) != 1:
             return None
         asked, result = self._kept[0]
         output = _tensor(result)
         if output.shape != (2 * len(latent), *latent.shape[1:]) or not _is_wider(asked, output.shape):
             return None
-        self.in_pairs = True
-        negative, positive = output.chunk(2)
-        return at.denoised(latent, positive), at.denoised(latent, negative)
+        return at.denoised(latent, output.chunk(2)[1])
 
     @property
     def bytes(self) -> int:
@@ -150,15 +138,6 @@ def _with(result: Any, tensor: Tensor) -> Any:
     if isinstance(result, Mapping):
         return type(result)(**{name: None if value is None else tensor for name, value in result.items()})
     return type(result)(None if value is None else tensor for value in result)
-
-
-def positive_half(value: Any, rows: int) -> Any:
-    """Return arguments for the second half of a batch of ``rows``: the positive pass."""
-
-    def half(tensor: Tensor) -> Tensor:
-        return tensor[rows // 2 :] if tensor.ndim and tensor.shape[0] == rows else tensor
-
-    return tree_map_only(Tensor, half, value)
 
 
 def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:

@@ -7,6 +7,7 @@ do not matter. As in ComfyUI forecasts are of the picture without noise.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 from typing import Any
 
@@ -16,12 +17,13 @@ from torch import Tensor
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION
+from ...step_reuse.blocks import Blocks
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
 from .host import Host, PipelineTechnique
-from .network_calls import PipelineCall, Text, positive_half, text_of
+from .network_calls import PipelineCall, Text, text_of
 from .patches import Patches
 from .position import PipelinePosition
 from .prediction import FLOW, noise_levels
@@ -42,7 +44,7 @@ class PipelineStepReuse(PipelineTechnique):
         super().__init__(settings)
         self._position = PipelinePosition()
         self._timesteps: Tensor | None = None
-        self._index, self._frames = -1, 0
+        self._index, self._frames, self._thread = -1, 0, 0
         self._run: PipelineRun | None = None
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -84,8 +86,7 @@ class PipelineStepReuse(PipelineTechnique):
             answer = run.calls.again(call)
             if answer is not None:
                 return answer
-        if run.rule.action is Action.SKIP_NEGATIVE:
-            return _with_half(run, compute, args, kwargs, call)
+            run.rule.compute(some=run.calls.given)
         result = compute(*args, **kwargs)
         if not run.calls.keep(call, result):
             self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
@@ -98,6 +99,9 @@ class PipelineStepReuse(PipelineTechnique):
         """
         pipeline: Any = host.pipeline
         if pipeline is None:
+            return None
+        if self._run is not None and self._thread != threading.get_ident():
+            self.policy.outcome.note("another thread uses the model at the same time: all of its steps are computed")
             return None
         if torch.is_grad_enabled():
             if self._run is not None:
@@ -115,7 +119,7 @@ class PipelineStepReuse(PipelineTechnique):
             self._step_aside("the pipeline takes several steps at one noise level")
         self._index = index
         if self._run is not None:
-            self._run.ask(index, (host.component.name, key, text), _guidance(pipeline))
+            self._run.ask(index, (host.component.name, key, text), _is_guided(pipeline))
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
@@ -125,11 +129,9 @@ class PipelineStepReuse(PipelineTechnique):
         reason = run.before_step(scheduler, arguments)
         return None if reason is None else self._step_aside(reason)
 
-    def after_step(self, scheduler: Any, latent: Tensor) -> None:
+    def after_step(self, scheduler: Any) -> None:
         if self._run is not None and self._index >= self._run.last:
             self._end_run()
-        elif self._run is not None:
-            self._run.after_step(latent)
 
     def _begin_run(self, host: Host, pipeline: Any, index: int) -> None:
         self._end_run()
@@ -142,17 +144,18 @@ class PipelineStepReuse(PipelineTechnique):
         # image to image begins in the middle of the schedule, and a base model may leave the end to a refiner
         planned, count = getattr(pipeline, "num_timesteps", None), len(levels.asked)
         end = min(index + planned, count) if isinstance(planned, int) and planned > 0 else count
-        is_compiled = getattr(host.component.part, "_compiled_call_impl", None) is not None
-        compiled = host.find(COMPILATION) is not None or is_compiled
         rule = self.policy.rule_for(
             levels.steps(index, end),
             solver_of(scheduler),
             levels.kind == FLOW,
-            negative_needed="without it, Compile would need one more graph" if compiled else "",
             split=lambda latent: frames_of(latent, host.component.part.config.get("out_channels"), self._frames),
         )
         if rule is not None:
-            self._run = PipelineRun(rule, levels, index, end - 1, step_hook_of(scheduler))
+            part = host.component.part
+            compiled = host.find(COMPILATION) is not None or getattr(part, "_compiled_call_impl", None) is not None
+            blocks = Blocks(part, compiled)
+            self._thread = threading.get_ident()
+            self._run = PipelineRun(rule, levels, index, end - 1, step_hook_of(scheduler), blocks)
             self._run.hook.tell(self)
 
     def _step_aside(self, reason: str) -> None:
@@ -163,17 +166,8 @@ class PipelineStepReuse(PipelineTechnique):
         if self._run is not None:
             self._run.rule.read()
             self._run.hook.leave(self)
+            self._run.blocks.leave()
             self._run = None
-
-
-def _with_half(run: PipelineRun, compute: Function, args: Args, kwargs: Kwargs, call: PipelineCall) -> object:
-    """Compute the positive pass; the negative one is it less the last difference of the two."""
-    rows = call.sample.shape[0]
-    half: Any = compute(*positive_half(args, rows), **positive_half(kwargs, rows))
-    channels = half[0].shape[1]  # inpainting adds others behind those of the latent
-    latent = run.at.latent(call.sample[: rows // 2, :channels])
-    negative = run.rule.negative_from(run.at.denoised(latent, half[0]))
-    return run.calls.joined(call, run.at.output(latent, negative), half)
 
 
 def _refusal(host: Host, pipeline: Any) -> str | None:
@@ -187,12 +181,10 @@ def _refusal(host: Host, pipeline: Any) -> str | None:
     return None
 
 
-def _guidance(pipeline: Any) -> float | None:
-    """Return the scale of the guidance, where there is one for all passes."""
+def _is_guided(pipeline: Any) -> bool:
+    """Return whether there is a negative pass, with one scale of the guidance."""
     scale = getattr(pipeline, "guidance_scale", None)
-    if not isinstance(scale, (int, float)) or not getattr(pipeline, "do_classifier_free_guidance", False):
-        return None
-    return float(scale)
+    return isinstance(scale, (int, float)) and bool(getattr(pipeline, "do_classifier_free_guidance", False))
 
 
 def _has_cache(host: Host) -> bool:

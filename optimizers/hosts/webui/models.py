@@ -11,14 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.utils._pytree import tree_map_only
 
-from ....core.calls import Args, Kwargs
+from ....core.calls import Kwargs
 from ....core.shadow import Shadows
 from .protocols import Denoiser
-
-Halves = tuple[slice, slice]
-"""The rows of the positive and of the negative pass in one call for both."""
 
 POSITIVE, NEGATIVE = 0, 1
 
@@ -47,27 +43,9 @@ class WebUIModel:
         stored = next(self.network.parameters()).dtype
         return stored if stored.itemsize > 1 else torch.float16  # A1111 computes with fp8 weights in it
 
-    def halves(self, rows: int, images: int, options: Kwargs) -> Halves | None:
-        """Return the rows of both passes in a call of ``rows``; None for a call with other passes."""
-        return (slice(0, images), slice(images, rows)) if rows == 2 * images else None
-
-    def only(self, rows: slice, args: Args, options: Kwargs) -> tuple[Args, Kwargs]:
-        """Return the arguments of a call for some of its rows."""
-        count = len(args[0])  # type: ignore[arg-type]
-
-        def some(tensor: Tensor) -> Tensor:
-            return tensor[rows] if tensor.ndim and len(tensor) == count else tensor
-
-        found: tuple[Args, Kwargs] = tree_map_only(Tensor, some, (args, options))
-        return found
-
-    def guidance(self, p: Any, scale: float) -> float:
-        """Return the scale of the guidance, where the sampler was asked for ``scale``."""
-        return scale
-
-    def passes_are_used(self) -> bool:
-        """Return whether an extension combines the passes in another way than plain guidance."""
-        return False
+    def positive(self, rows: int, images: int, options: Kwargs) -> slice | None:
+        """Return the rows of the positive pass in a call of ``rows`` for both; None for a call with other passes."""
+        return slice(0, images) if rows == 2 * images else None
 
     def taking_part(self, sigma: float) -> Hashable:
         """Return the ControlNets that are on at a noise level, as far as the host knows them."""
@@ -88,28 +66,12 @@ class ForgeModel(WebUIModel):
         self.flow = _is_flow(self.unet.model)
         self.dtype = getattr(self.unet.model, "computation_dtype", None) or self._dtype()
 
-    def halves(self, rows: int, images: int, options: Kwargs) -> Halves | None:
+    def positive(self, rows: int, images: int, options: Kwargs) -> slice | None:
         given = options.get("transformer_options")
         kinds = given.get("cond_or_uncond") if isinstance(given, dict) else None
         if rows != 2 * images or kinds not in ([POSITIVE, NEGATIVE], [NEGATIVE, POSITIVE]):
             return None
-        first, second = slice(0, images), slice(images, rows)
-        return (first, second) if kinds[0] == POSITIVE else (second, first)
-
-    def only(self, rows: slice, args: Args, options: Kwargs) -> tuple[Args, Kwargs]:
-        args, options = super().only(rows, args, options)
-        images = len(args[0])  # type: ignore[arg-type]
-        given: Any = options["transformer_options"]
-        told = {"cond_or_uncond": [POSITIVE], "cond_indices": list(range(images)), "uncond_indices": []}
-        return args, {**options, "transformer_options": {**given, **told}}
-
-    def guidance(self, p: Any, scale: float) -> float:
-        hires = getattr(p, "is_hr_pass", False) and getattr(p, "hr_cfg", None)
-        return float(hires) if hires else scale
-
-    def passes_are_used(self) -> bool:
-        looks = ("sampler_cfg_function", "sampler_pre_cfg_function", "sampler_post_cfg_function")
-        return any(self.unet.model_options.get(name) for name in looks)
+        return slice(0, images) if kinds[0] == POSITIVE else slice(images, rows)
 
     def taking_part(self, sigma: float) -> Hashable:
         def active() -> Iterator[Hashable]:

@@ -20,13 +20,11 @@ class Denoiser(Protocol):
     Attributes:
         inner_model: in A1111 the module that computes passes; in both hosts it has the schedule (``t_to_sigma``).
         step: number of the evaluation; total_steps: how many there will be.
-        need_last_noise_uncond: whether the sampler uses the negative pass beyond guidance.
     """
 
     inner_model: Any
     step: int
     total_steps: int | None
-    need_last_noise_uncond: bool
 
     def forward(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor: ...
 

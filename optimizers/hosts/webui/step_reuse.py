@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....core.calls import Args, Kwargs
 from ....core.shadow import Shadows
+from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.history import Passes
+from ...step_reuse.path import RESIZED
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
-from .models import Halves, WebUIModel
-from .protocols import Denoiser, Processing
+from .models import WebUIModel
+from .protocols import Denoiser
 from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
 from .technique import Compute, Sampling, WebUITechnique
 
@@ -50,17 +52,18 @@ class DenoiserCall:
 class WebUIReuseRun:
     """Forecasts passes by ``rule``, with ``model``; ``timesteps``: where the sampler counts in them."""
 
-    def __init__(self, rule: Rule, p: Processing, model: WebUIModel, timesteps: Timesteps | None) -> None:
-        self.rule, self.model, self._p = rule, model, p
+    def __init__(self, rule: Rule, model: WebUIModel, timesteps: Timesteps | None) -> None:
+        self.rule, self.model, self.blocks = rule, model, Blocks(model.network)
         self._guided_units = timesteps or Units()
         self._pass_units = Units() if timesteps is None or not model.gives_noise else timesteps
         self._now, self._passes = DenoiserCall(), Passes()
         self._active: Hashable = None
-        self._in_pairs = False
+        self._shape: torch.Size | None = None
 
     def move_to(self, model: WebUIModel) -> None:
         """Go on with another network."""
-        self.model = model
+        self.blocks.leave()
+        self.model, self.blocks = model, Blocks(model.network)
         self._forget()
 
     def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
@@ -73,12 +76,16 @@ class WebUIReuseRun:
         if active != self._active:
             self._forget()
             self._active = active
-        guidance = None
-        if self._in_pairs and not denoiser.need_last_noise_uncond and not self.model.passes_are_used():
-            guidance = self.model.guidance(self._p, float(cast(float, options.get("cond_scale", 1.0))))
-        rule.begin(rule.place_of(level), guidance)
+        if self._shape not in (None, x.shape):
+            rule.step_aside(RESIZED)
+        self._shape = x.shape
+        rule.begin(rule.place_of(level))
         latent = units.latent(x, value)  # before: solvers may change theirs in place
         output = compute()
+        if not now.shapes:
+            rule.compute()  # nobody asked for the passes
+        if rule.action is Action.COMPUTE and self.blocks.were_left_out():
+            rule.step_aside(LEFT_OUT)
         if now.before and now.before != now.shapes and rule.action is not Action.FORECAST:
             rule.forget()  # the host began or ceased to leave out the negative pass, for example
         if output.shape != x.shape:
@@ -88,9 +95,9 @@ class WebUIReuseRun:
         return output if given is guided else units.output(x, given, value).to(output.dtype)
 
     def passes(self, compute: Compute, x: Tensor, args: Args, options: Kwargs) -> Tensor:
-        """Return the passes of the call ``compute(x, *args, **options)``: computed, in part, or forecast."""
+        """Return the passes of the call ``compute(x, *args, **options)``: computed or forecast."""
         rule, units, now, slot = self.rule, self._pass_units, self._now, len(self._now.shapes)
-        latent, halves = units.latent(x, now.value), self._halves(x, options)
+        latent = units.latent(x, now.value)
         if rule.action is Action.FORECAST:
             if self.forecasts(x):
                 now.shapes.append(x.shape)
@@ -98,17 +105,14 @@ class WebUIReuseRun:
                 return units.output(x, denoised, now.value).to(x.dtype)
             if slot == 0:
                 self._forget()
-        if rule.action is Action.SKIP_NEGATIVE and slot == 0 and halves is not None:
-            fewer, told = self.model.only(halves[0], (x, *args), options)
-            output = self._with_negative(compute(*fewer, **told), x, halves)
-        else:
-            output = compute(x, *args, **options)
+            rule.compute(some=slot > 0)
+        output = compute(x, *args, **options)
         denoised = units.denoised(x, output, now.value)
         self._passes.keep(slot, rule.place, latent, [denoised])
         now.shapes.append(x.shape)
-        self._in_pairs = slot == 0 and halves is not None
-        if halves is not None:
-            rule.compare(denoised[halves[0]], denoised[halves[1]] if slot == 0 else None)
+        positive = self._positive(x, options)
+        if positive is not None:
+            rule.first_pass(denoised[positive])
         return output
 
     def forecasts(self, x: Tensor) -> bool:
@@ -118,25 +122,15 @@ class WebUIReuseRun:
             return False
         return self._passes.can(rule.method, slot, [True])
 
-    def _halves(self, x: Tensor, options: Kwargs) -> Halves | None:
-        """Return where the passes are in a call for the two of them, of whole pictures and prompts without AND."""
+    def _positive(self, x: Tensor, options: Kwargs) -> slice | None:
+        """Return the rows of the positive pass in a call for both, of whole pictures and prompts without AND."""
         if self._now.joined or x.shape[1:] != self._now.shape[1:]:
             return None
-        return self.model.halves(len(x), self._now.shape[0], options)
-
-    def _with_negative(self, positive: Tensor, x: Tensor, halves: Halves) -> Tensor:
-        """Return both passes, the negative one by its last difference from the positive one."""
-        positive_rows, negative_rows = halves
-        units, value = self._pass_units, self._now.value
-        negative = self.rule.negative_from(units.denoised(x[positive_rows], positive, value))
-        output = positive.new_empty((len(x), *positive.shape[1:]))
-        output[positive_rows] = positive
-        output[negative_rows] = units.output(x[negative_rows], negative, value).to(positive.dtype)
-        return output
+        return self.model.positive(len(x), self._now.shape[0], options)
 
     def _forget(self) -> None:
         self.rule.forget()
-        self._passes, self._in_pairs = Passes(), False
+        self._passes = Passes()
         self._now.before = []
 
 
@@ -161,11 +155,12 @@ class WebUIStepReuse(WebUITechnique):
             refusals.append(f"the noise levels of the sampler {solver.function} are not known")
         rule = self.policy.rule_for(levels, solver.name, model.flow, refusals)
         if rule is not None:
-            self._run = WebUIReuseRun(rule, self._sampling.p, model, timesteps)
+            self._run = WebUIReuseRun(rule, model, timesteps)
 
     def ended(self) -> None:
         if self._run is not None:
             self._run.rule.read()
+            self._run.blocks.leave()
         self._run = None
         super().ended()
 

@@ -34,7 +34,7 @@ def test_as_many_steps_are_reused_as_in_comfyui(studio, forge, flux, cfg):
     torch.testing.assert_close(
         forge.draw(**sampling), comfyui_draws(studio, forge, flux, **sampling), rtol=1e-3, atol=1e-3
     )
-    settings = StepReuseSettings(budget=1.0, forecast="hold", use_guidance=False)
+    settings = StepReuseSettings(budget=1.0)
     found = forge.draw({STEP_REUSE: settings}, **sampling)
     model = reuse(studio, flux)
     expected, counts = comfyui_draws(studio, forge, model, **sampling), forge.said[-1].summary.counts
