@@ -41,6 +41,7 @@ def main() -> int:
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
         return 2
     try:
+        importlib.import_module("torch")  # told here, and not when the command comes to need it
         command = importlib.import_module(f"{package}.{_COMMANDS[name]}")
     except ModuleNotFoundError as error:
         if str(error.name).startswith(package):

@@ -47,12 +47,9 @@ class RunHistory:
         total.add(self.activity)
         total.add(activity)
         found = with_faults(self._policy.together(self._whole, latest, total), total)
-        headline = phrase(
-            "{headline}, in {active} of {runs} runs",
-            headline=found.headline,
-            active=self._active + _did_something(latest),
-            runs=self._runs + 1,
-        )
+        headline, active, runs = found.headline, self._active + _did_something(latest), self._runs + 1
+        if active < runs:
+            headline = phrase("{headline}, in {active} of {runs} runs", headline=headline, active=active, runs=runs)
         return replace(found, headline=headline, details=(*self._lines_with(latest), *found.details))
 
     def _lines_with(self, latest: Summary) -> Iterator[str]:

@@ -66,7 +66,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
     },
     "folders": {
         "folder_paths": (
-            "get_filename_list get_folder_paths get_full_path get_output_directory get_save_image_path "
+            "get_output_directory get_save_image_path "
             "get_system_user_directory get_temp_directory set_output_directory "
             "set_user_directory"
         )

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from comfy_host import checkpoints, in_process
 
 from .test_off_again import ON
 
@@ -113,8 +114,9 @@ def test_a_run_inside_of_a_run_is_another_one(studio):
     alone = reusing.clone()
     alone.set_model_sampler_pre_cfg_function(lambda args: args["conds_out"])
     expected = studio.sample(alone, steps=12)
-    inner = reusing.clone()
-    positive, negative = studio.positive, studio.negative
+    other = checkpoints.smallest_unet()
+    inner = studio.run("PacelineReuseSteps", model=other, budget=1.0)
+    positive, negative = (in_process.random_conditioning(other, seed=seed) for seed in (1, 2))
     outer = reusing.clone()
     outer.set_model_sampler_pre_cfg_function(before_guidance)
     assert torch.equal(studio.sample(outer, steps=12), expected)

@@ -57,8 +57,9 @@ def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_o
         for technique in model.get_attachment("paceline").techniques:
             assert is_active(technique), (pair, technique.title, technique.last_summary())
         served.append(pair)
-    assert {("sdpa", "kv_downsample"), ("int8", "bf16")} <= {*served}
-    assert (("vanilla", "merge") in served) == (name in ("sd15", "sdxl"))
+    assert ("int8", "bf16") in served
+    for pair in (("sdpa", "kv_downsample"), ("vanilla", "merge")):
+        assert (pair in served) == (name in ("sd15", "sdxl"))
 
 
 @pytest.mark.parametrize("name", OFTEN)

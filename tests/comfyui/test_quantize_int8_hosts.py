@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from comfy_host import checkpoints
 from diffusers import UNet2DConditionModel
 from int8_models import TINY, int8_layers
 from paceline.optimizers.quantization.kernels import ChunkedIntMM
+from paceline.optimizers.quantization.layer_times import Timings
 from paceline.optimizers.quantization.layers import choose_layers, protected_because
 from paceline.optimizers.quantization.settings import QuantizationSettings
 
@@ -109,7 +112,7 @@ def test_a_kernel_that_raises_is_counted_and_shown_and_floating_point_used(studi
     assert len(int8_layers(model)) == 70
 
 
-def test_what_is_timed_is_the_layer_that_will_run(studio):
+def test_what_is_timed_is_the_layer_that_will_run(studio, int8_gains):
     """A layer does more than its product: on a GPU that was most of its time on the processor."""
     from paceline.core.kernel_times import KeptTimes
     from paceline.optimizers.hosts.comfyui.quantization.technique import _timings
@@ -130,7 +133,8 @@ def test_what_is_timed_is_the_layer_that_will_run(studio):
         return plain, int8
 
     timings.layers, timings._kept = counting, KeptTimes()
-    timed = timings.time(ChunkedIntMM(), Shape(32, 32, 48))
+    with patch.object(Timings, "_measure", int8_gains):
+        timed = timings.time(ChunkedIntMM(), Shape(32, 32, 48))
     assert timed.floating > 0 and timed.int8 > 0
     assert ran.count("comfy") == ran.count("paceline") >= 6
     assert next(iter(timings._kept._known)).endswith("whole layers | torch._int_mm in chunks")

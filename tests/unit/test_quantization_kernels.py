@@ -123,8 +123,13 @@ class Failing(ChunkedIntMM):
 SMALL, LARGE = Shape(64, 64, 64), Shape(256, 64, 64)
 
 
-def test_each_shape_has_the_kernel_that_is_quickest_for_it():
+def test_each_shape_has_the_kernel_that_is_quickest_for_it(monkeypatch):
     """And a kernel that is not clearly quicker than one before it is not preferred: they are the same here."""
+
+    def measure(timings, kernel, shape):
+        return [2.0, 20.0 if shape.tokens in kernel.tokens else 1.0]
+
+    monkeypatch.setattr(Timings, "_measure", measure)
     at_small, at_large = Doubling("slow if large", range(256, 257)), Doubling("slow if small", range(64, 65))
     timings = Timings(CPU, torch.float32)
     for _ in range(2):
