@@ -14,6 +14,7 @@ PACKS_COUNT ?= 300
 CACHE := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)
 AUDIT := $(CACHE)/audit
 AUDIT_ARGS ?=
+PEERS := $(CACHE)/peers
 FUZZ_EXAMPLES ?= 6000
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
@@ -23,7 +24,6 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 	test_faster.py::test_one_click_with_a_trained_model \
 	test_nodes.py::test_nodes_and_their_help_speak_the_language_of_the_frontend[en] \
 	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
-	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
 	test_templates.py::test_a_template_opens
 
 # Tests start about forty Pythons; without bytecode on disk each of them would compile what it imports anew.
@@ -59,11 +59,14 @@ quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines,
 trust: setup ## try random graphs, bad input, faults and many clients, and write docs/TRUST.md (TRUST_MINUTES=180)
 	@$(VENV_PYTHON) tests/trust/run_all.py --minutes $(TRUST_MINUTES)
 
-peers: setup ## draw random graphs beside other node packs: PACKS=/folder/of/clones, PACKS_COUNT=300
-	@$(VENV_PYTHON) tests/trust/run_all.py --only packs --minutes 1000 --count $(PACKS_COUNT) --packs $(wildcard $(PACKS)/*)
-
 soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
 	@$(VENV_PYTHON) tests/trust/run_all.py --only soak --show --minutes $(SOAK_MINUTES)
+
+peers: setup ## draw random graphs beside other packs (PACKS=/folder/of/clones), and run diffusers' own tests with ours on its models (DIFFUSERS=/checkout)
+	@test -n "$(PACKS)$(DIFFUSERS)" || { echo "Name PACKS=/folder/of/clones, DIFFUSERS=/path/to/a/checkout, or both."; exit 2; }
+	@test -z "$(PACKS)" || $(VENV_PYTHON) tests/trust/run_all.py --only packs --minutes 1000 --count $(PACKS_COUNT) --packs $(wildcard $(PACKS)/*)
+	@test -z "$(DIFFUSERS)" || $(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(PEERS)" requests-mock
+	@test -z "$(DIFFUSERS)" || PYTHONPATH="$(PEERS)" $(VENV_PYTHON) tests/trust/peers/run_peers.py --diffusers "$(DIFFUSERS)"
 
 lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .

@@ -1,18 +1,11 @@
-"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline {tune,sweep,cache}``.
-
-``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code.
-"""
+"""The command of the pack: ``python custom_nodes/ComfyUI-Paceline tune`` makes a workflow faster."""
 
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {
-    "tune": "workbench.comfyui.tuning.command",
-    "sweep": "server.sweep_command",
-    "cache": "workbench.comfyui.cache_command",
-}
+_COMMANDS = {"tune": "workbench.comfyui.tuning.command"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 
@@ -48,6 +41,7 @@ def main() -> int:
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
         return 2
     try:
+        importlib.import_module("torch")  # told here, and not when the command comes to need it
         command = importlib.import_module(f"{package}.{_COMMANDS[name]}")
     except ModuleNotFoundError as error:
         if str(error.name).startswith(package):
@@ -59,10 +53,7 @@ def main() -> int:
         )
         return 2
 
-    def nodes() -> object:
-        return importlib.import_module(f"{package}.nodes").NODES
-
-    return int(command.main(arguments[1:], folder, *((nodes,) if name == "sweep" else ())))
+    return int(command.main(arguments[1:], folder))
 
 
 if __name__ == "__main__":

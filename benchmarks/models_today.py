@@ -1,36 +1,29 @@
-"""One step of the models that people run today, plain and with half and three quarters of the keys and values left out.
+"""How large a part of a step attention is in the models that people run today, counted.
 
-    python benchmarks/models_today.py [--quick] [--json PATH] [--threads N] [--only wan ltx2 ...] [--rounds 5]
+    python benchmarks/models_today.py [--quick] [--json PATH] [--threads N] [--only wan ltx2 ...]
 
-Each model is ComfyUI's own class with the real sizes, random weights and one block of each kind, at the size of picture
-or video in ComfyUI's own template. On a processor it has a quarter of the width and of the tokens: attention's share of
-a step stays what it is, and a step costs a 64th. What the whole model would do is counted: the operations of a step
-while the class runs, those of a block as often as the real model has it.
+Each model is ComfyUI's own class with random weights and one block of each kind, at the size of picture or video in
+ComfyUI's own template, with a quarter of the width and of the tokens: attention's share of a step stays what it is, and
+a step costs a 64th. Operations are counted while the class runs, those of a block as often as the real model has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
-from shared.measuring import arguments, measure
-from shared.nodes import tome
-from shared.record import Row, report
-from shared.roof import counting, peak_speed, place, speed_note
+from shared.measuring import arguments
+from shared.record import Row, collected, report
+from shared.roof import counting
 
 # isort: split
 from comfy_host import transformers
 from comfy_host.in_process import bootstrap, sample
-from paceline.optimizers.token_merging.kv_downsample import downsampled_side
 
-PLAIN = "plain"
-RATIOS = (0.5, 0.75)
 WIDTHS = {
     "dim", "ffn_dim", "hidden_size", "ffn_hidden_size", "features", "model_channels", "num_heads", "n_heads",
     "n_kv_heads", "heads", "kvheads", "num_attention_heads", "cross_attention_dim", "audio_num_attention_heads",
@@ -122,9 +115,7 @@ NOTES = {
     "linear, attention": "operations for each of them in one block of the real model, mean of all blocks, in thousand "
     "millions: 4 x tokens x width for self-attention, 2 x weights for linear layers",
     "attention share": "of all operations of the real model at this size",
-    "speedup by arithmetic": "of the real model at this size, if all operations took the same time each",
-    "speedup in processor time": "of the medians: what other programs on the machine disturb less than the clock",
-    "weights": "random, one block of each kind: what is outside of the blocks weighs more here than in the real model",
+    "weights": "random, one block of each kind",
 }
 
 
@@ -150,10 +141,6 @@ class Made:
         if model.kind == "flux2":  # fills up any text to 512 tokens, a quarter's too
             self.plain.model.extra_conds = super(type(self.plain.model), self.plain.model).extra_conds
 
-    def thinned(self, ratio: float) -> Any:
-        """Return the MODEL that Apply ToMe makes of it."""
-        return tome(method="kv_downsample", ratio=ratio)(self.plain)
-
     def step(self, patcher: Any) -> None:
         """Make one step without guidance."""
         sample(patcher, self.words, self.words, self.latent, steps=1, cfg=1.0, scheduler="simple")
@@ -172,63 +159,34 @@ class Made:
         return attention, others
 
 
-def kept(grid: tuple[int, int, int], ratio: float) -> float:
-    """Return the share of the keys that stay."""
-    return math.prod(downsampled_side(side, ratio) / side for side in grid[1:])
-
-
-def measured(model: Model, part: int, dtype: torch.dtype, rounds: int, speed: float) -> list[Row]:
-    """Measure one model."""
-    made = Made(model, part, dtype)
+def counted(model: Model, part: int) -> Row:
+    """Count the operations of one model."""
+    made = Made(model, part, torch.float32)
     attention, others = made.operations(made.plain)
     tokens, blocks = math.prod(made.grid), sum(model.blocks.values())
     each = part * part / tokens / blocks / 1e9  # to one token and block of the real model
     quality = {
-        PLAIN: {
-            "tokens": math.prod(model.grid),
-            "linear": others * each,
-            "attention": attention * each,
-            "attention_share": attention / (attention + others),
-        }
+        "tokens": math.prod(model.grid),
+        "linear": others * each,
+        "attention": attention * each,
+        "attention_share": attention / (attention + others),
     }
-    variants = {PLAIN: partial(made.step, made.plain)}
-    for ratio in RATIOS:
-        name, patcher = f"kv_downsample {ratio:g}", made.thinned(ratio)
-        saved = attention - made.operations(patcher)[0]
-        saved *= (1 - kept(model.grid, ratio)) / (1 - kept(made.grid, ratio))  # the last row weighs less in more rows
-        quality[name] = {"speedup_by_arithmetic": (attention + others) / (attention + others - saved)}
-        variants[name] = partial(made.step, patcher)
-    work = f"{model.name}; {tokens} tokens, {str(dtype).removeprefix('torch.')}"
-    if not rounds:
-        return [Row(name, work, quality=numbers) for name, numbers in quality.items()]
-    rows = measure(work, variants, PLAIN, rounds=rounds, quality=quality, speed=speed, long=True)
-    plain = rows[0].cpu_seconds_median
-    for row in rows[1:]:
-        if not torch.cuda.is_available() and plain and row.cpu_seconds_median:
-            row.quality["speedup_in_processor_time"] = plain / row.cpu_seconds_median
-    return rows
+    return Row("plain", f"{model.name}; {tokens} tokens, float32", quality=quality)
 
 
 def main() -> None:
-    """Measure all models, or those that were asked for."""
+    """Count all models, or those that were asked for."""
     options = arguments(__doc__.splitlines()[0], more=_more)
-    on_gpu = torch.cuda.is_available()
-    bootstrap(cpu=not on_gpu)
-    part = 16 if options.quick else 1 if on_gpu else 4
-    device, dtype = place(torch.bfloat16)
-    speed = peak_speed(dtype, device, options.quick)
-    rows: list[Row] = []
+    bootstrap(cpu=True)
     with torch.inference_mode():
         lacking = transformers.lacking()
-        for name in options.only or [name for name, model in MODELS.items() if model.kind not in lacking]:
-            rows += measured(MODELS[name], part, dtype, 1 if options.quick else options.rounds, speed)
-            print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
-    report(rows, PLAIN, options.json, NOTES | speed_note({dtype: speed}))
+        names = options.only or [name for name, model in MODELS.items() if model.kind not in lacking]
+        rows = collected(counted(MODELS[name], 16 if options.quick else 4) for name in names)
+    report(rows, "plain", options.json, NOTES)
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=tuple(MODELS), metavar="NAME", help="these models only")
-    parser.add_argument("--rounds", type=int, default=5, help="0: nothing is timed")
 
 
 if __name__ == "__main__":

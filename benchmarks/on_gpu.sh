@@ -150,7 +150,6 @@ run_stages() {
   stage about 60 "$PYTHON" -c "$ABOUT"
   if [ -n "$REHEARSE" ]; then
     TINY=(--quick --layout tiny --latent 8 --steps 2 --rounds 1 --compiler eager)
-    bench models_today 300 models_today.py --quick
     gpu_tests
     # Compiling takes the time here, so each thing that is compiled is so once.
     bench sdxl_1024 300 stacks.py "${TINY[@]}" --vae \
@@ -160,7 +159,7 @@ run_stages() {
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" balanced
     bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
-      --variants "Apply ToMe balanced"
+      --variants "Quantize int8 + Compile UNet"
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --with-tome --solver dpmpp_2m --latents 16 --rounds 1
     bench reuse_sd15 300 step_reuse_time.py --quick --width 32 --only sd15 --solver euler --latents 16 --rounds 1 \
       --with-easycache
@@ -173,7 +172,6 @@ run_stages() {
       --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
     bench diffusers_recipe 300 stacks.py "${TINY[@]}" --group diffusers --variants "bf16, SDPA, compiled, fused, int8"
   else
-    bench models_today 300 models_today.py --rounds 15
     gpu_tests
     # What users have, whole images: the server's memory management and allocator, first image, then medians.
     bench sdxl_1024 540 stacks.py --layout sdxl --latent 128 --steps 30 --vae --dynamic-vram --seconds 470
@@ -182,8 +180,7 @@ run_stages() {
     bench attention_backends 90 attention_backends.py
     bench token_reduction_sd15 150 token_reduction.py --only sd15
     bench token_reduction_sdxl 150 token_reduction.py --only sdxl
-    WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced"
-      "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
+    WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Quantize int8 + Compile UNet" "Set Attention Processor auto")
     bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
     bench reuse_sdxl 200 step_reuse_time.py --only sdxl --with-tome --solver dpmpp_2m
     bench reuse_sd15 120 step_reuse_time.py --only sd15 --with-easycache

@@ -8,9 +8,7 @@ the code generation). What changes pictures is held against itself, put on a new
 pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
 large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
 that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
-transformer: the presets and int8 on a small transformer of today's form; the rows of the picture that is drawn are the
-plain model, the variants in their order, and another seed. video: likewise on a small video transformer, every third
-frame.
+transformer: int8 on a small transformer of today's form; video: likewise on a small video transformer.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -39,7 +37,6 @@ from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
 from step_caches import controls, fewer_steps
 
 sys.path.insert(0, str(ROOT / "tests"))
-import icon_words  # noqa: E402
 from comfy_host import checkpoints, in_process  # noqa: E402
 
 SIDE = 16
@@ -185,29 +182,20 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(
-    bench: Bench, variants: Mapping[str, Apply], numbers_of_steps: tuple[int, ...], sheet: list[torch.Tensor]
-) -> Iterator[Row]:
-    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``.
-
-    Latents of the plain model, of the variants and of another seed are put into ``sheet``.
-    """
+def pictures(bench: Bench, variants: Mapping[str, Apply], numbers_of_steps: tuple[int, ...]) -> Iterator[Row]:
+    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``."""
     work, steps, curve = bench.work, bench.solver.steps, []
     for fewer, numbers, _ in fewer_steps(bench, numbers_of_steps):
         curve.append(numbers)
         yield Row(f"{fewer} steps", work, quality=numbers)
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
     whole = cost(bench.patcher)
-    sheet += [bench.plain(*pair) for pair in bench.pairs]
     for name, apply in variants.items():
-        drawn = [one.latent for one in bench.runs(apply)]
-        found, _ = quality(bench, drawn)
-        sheet += drawn
+        found, _ = quality(bench, [one.latent for one in bench.runs(apply)])
         if INT8 not in name:  # whose operations are as many, and others
             left = cost(apply(bench.patcher)) / whole
             found |= over_fewer_steps(found | {"evaluations": left * steps}, curve) | {"work_left": left}
         yield Row(name, work, quality=found)
-    sheet += [bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs]
     yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
@@ -224,25 +212,15 @@ def mergers() -> dict[str, Apply]:
     return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
 
 
-def of_transformer(witness: Witness) -> dict[str, Apply]:
-    """Return what is judged on a transformer, by name; TomePatchModel does nothing there."""
-    int8 = trained.quantized(witness.blank, preset="balanced")
-    quality = tome(preset="quality")
-    both: Apply = lambda patcher: quality(int8(patcher))  # noqa: E731
-    # All presets are the same there: what `balanced` and `fast` are on UNets spoils pictures.
-    found = {f"{TOME}, quality": quality} | {
-        f"{TOME}, kv_downsample 0.9375, residual {kept}": tome(method="kv_downsample", ratio=0.9375, residual=kept)
-        for kept in ("seldom", "start")
-    }
-    if witness.frames:
-        found |= {name: apply for name, apply in mergers().items() if "kv_downsample" in name}
-    return found | {f"{INT8}, balanced": int8, f"{INT8}, balanced, and {TOME}, quality": both}
+def int8(witness: Witness) -> dict[str, Apply]:
+    """Return what is judged on a transformer, by name; merging tokens does nothing there."""
+    return {f"{INT8}, balanced": trained.quantized(preset="balanced")}
 
 
 VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
     "pictures": mergers,
-    "transformer": partial(of_transformer, trained.ICONS_LUMINA),
-    "video": partial(of_transformer, trained.ICONS_VIDEO),
+    "transformer": partial(int8, trained.ICONS_LUMINA),
+    "video": partial(int8, trained.ICONS_VIDEO),
 }
 
 
@@ -261,19 +239,12 @@ def main() -> None:
         if options.only != part and (options.only or part in TRANSFORMERS):  # only if it is asked for
             continue
         bench = Bench(witness, solver, pairs=4 if options.quick else None)
-        variants, sheet = VARIANTS.get(part, presets)(), []
-        rows += map(vars, collected(pictures(bench, variants, fewer, sheet)))
+        rows += map(vars, collected(pictures(bench, VARIANTS.get(part, presets)(), fewer)))
         notes |= PICTURES_NOTES | {witness.name: trained.about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
         if options.only in ("large", "few"):
             plot(rows, options.json.with_suffix(".png"))
-        elif options.only in TRANSFORMERS:
-            drawn, columns = torch.cat(sheet), len(bench.pairs)
-            if witness.frames:
-                drawn = drawn[:, :, ::3]
-                columns *= drawn.shape[2]
-            icon_words.save_grid(drawn, options.json.with_suffix(".png"), columns=columns)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
     models = {FLOAT: model}
     for preset in ("quality", "balanced", "speed"):
         try:
-            models[f"{OURS}, {preset}"] = node("PacelineQuantizeInt8", preset=preset, latent={"samples": latent})(model)
+            models[f"{OURS}, {preset}"] = node("PacelineQuantizeInt8", preset=preset)(model)
         except Exception as refused:  # the node says that nothing gains: that is the result
             print(f"{preset}: {refused}", file=sys.stderr)
     images: dict[str, torch.Tensor] = {}
@@ -153,7 +153,7 @@ def measure_quality(quick: bool) -> Iterator[Row]:
     bench = Bench(ICONS, SOLVERS[0], pairs=4 if quick else None)
     ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}
     for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():
-        model = quantized(bench.witness.blank, **settings)(bench.patcher)
+        model = quantized(**settings)(bench.patcher)
         found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
         choices = stack_of(model).techniques[0].policy.choices
         yield Row(name, bench.work, quality=found | {"layers": len(choices.quantized)})

@@ -1,10 +1,9 @@
 """What Apply ToMe makes of the time of a picture, beside no reduction, ComfyUI's own node and fewer steps.
 
-    python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15 sdxl wan ...]
+    python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15 sdxl]
                                          [--latents 64 96 128] [--rounds 2] [--variants quality ...]
 
-Networks of real size, random weights; models of ``models_today.py`` as there: one block of each kind, on a processor a
-quarter of the width and of the tokens. Calls of the network are timed one by one, variants in turn: of a preset a full
+UNets of real size, random weights. Calls of the network are timed one by one, variants in turn: of a preset a full
 step, which computes attention both ways, and one after it, which adds the difference. From these follows the time of a
 picture, by how many of each it has; of fewer steps, from the plain step. *not added* leaves out the same tokens and
 neither keeps nor adds a difference: what that costs is between the two.
@@ -21,7 +20,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import models_today
 import torch
 from shared.measuring import arguments, wait
 from shared.nodes import core_tome, tome
@@ -55,8 +53,8 @@ Draw = Callable[[Any, int], object]
 """Samples with a MODEL so many steps."""
 
 
-def apply(model: Any, name: str, kind: str = "") -> Any:
-    """Return ``model``, of a key of ``SECOND_LEVEL`` or a transformer, with the node that a variant stands for."""
+def apply(model: Any, name: str, kind: str) -> Any:
+    """Return ``model``, of a key of ``SECOND_LEVEL``, with the node that a variant stands for."""
     if name == NONE:
         return model
     if name == CORE:
@@ -65,7 +63,7 @@ def apply(model: Any, name: str, kind: str = "") -> Any:
     if not not_added:
         return tome(**(SINGLE.get(name) or {"preset": preset}))(model)
     settings = {key: value for key, value in PRESETS[preset].items() if key != "alone"}
-    found = tome(**settings | {"residual": "off", "max_downsample": SECOND_LEVEL.get(kind, "auto")})(model)
+    found = tome(**settings | {"residual": "off", "max_downsample": SECOND_LEVEL[kind]})(model)
     policy = policy_of(found)
     policy.method = policy.method.beside_residual()
     return found
@@ -192,21 +190,6 @@ def of_unet(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
     return rows
 
 
-def of_today(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
-    """Measure one transformer of ``models_today.py``."""
-    on_gpu = torch.cuda.is_available()
-    models_today.bootstrap(cpu=not on_gpu)
-    part, dtype = (1, torch.bfloat16) if on_gpu else (16 if options.quick else 4, torch.float32)
-    made = models_today.Made(models_today.MODELS[kind], part, dtype)
-
-    def draw(patcher: Any, steps: int) -> object:
-        return sample(patcher, made.words, made.words, made.latent, steps=steps, cfg=1.0, scheduler="simple")
-
-    # ComfyUI's node and merging do nothing there, and all presets are the same.
-    names = tuple(name for name in names if name != CORE and not name.startswith("merge") and "balanced" not in name)
-    return measured(f"{made.model.name}, 1 of {part} of its tokens", kind, made.plain, names, draw, options)
-
-
 def chosen(parts: list[str] | None, usual: tuple[str, ...]) -> tuple[str, ...]:
     """Return the baseline and the variants that are named by ``parts`` or contain one of them; else the usual ones."""
     known = tuple(dict.fromkeys((*usual, *SINGLE)))
@@ -221,14 +204,13 @@ def main() -> None:
     options.rounds = options.rounds or (7 if torch.cuda.is_available() else 2)
     with torch.inference_mode():
         for kind in options.only or UNETS:
-            rows += (of_unet if kind in UNETS else of_today)(kind, names, options)
+            rows += of_unet(kind, names, options)
             print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
     report(rows, NONE, options.json, NOTES)
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    kinds = (*UNETS, *models_today.MODELS)
-    parser.add_argument("--only", nargs="+", choices=kinds, metavar="NAME", help=", ".join(kinds))
+    parser.add_argument("--only", nargs="+", choices=tuple(UNETS), metavar="NAME", help=", ".join(UNETS))
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the UNets' latents")
     parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
     parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-THIS_BLOCK = "this block"
-"""The place of what happens in code that several blocks share; ``Activity.add`` is told which of them it was."""
+from .shared import Shared
 
 
 @dataclass
-class Activity:
+class Activity(Shared):
     """Counts of one technique in one model call, or summed over a run, by place: a block or an attention call site.
 
     Plain dicts, because techniques count from inside of code that torch.compile traces. ``idle_calls`` are forward
@@ -41,18 +40,16 @@ class Activity:
     def skip(self, place: str, reason: str) -> None:
         self.skipped[place] = reason
 
-    def add(self, other: Activity, block: str = THIS_BLOCK) -> None:
-        names = {THIS_BLOCK: block}
+    def add(self, other: Activity) -> None:
         self.faults.update(other.faults)
         self.model_calls += other.model_calls
         self.idle_calls += other.idle_calls
         for place, count in other.used.items():
-            name = names.get(place, place)
-            self.used[name] = self.used.get(name, 0) + count
+            self.used[place] = self.used.get(place, 0) + count
         for reason, count in other.fallbacks.items():
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + count
-        self.tokens.update({names.get(place, place): sizes for place, sizes in other.tokens.items()})
-        self.skipped.update({names.get(place, place): reason for place, reason in other.skipped.items()})
+        self.tokens.update(other.tokens)
+        self.skipped.update(other.skipped)
 
     @property
     def fallback_count(self) -> int:
@@ -101,6 +98,12 @@ class Summary:
             return self.headline
         count = self.counts["fallbacks"]
         return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
+
+    @property
+    def line(self) -> str:
+        """The text, and the first reason where nothing happened."""
+        why = self.details[:1] if self.state == "inactive" else ()
+        return ": ".join([self.text, *why])
 
     @property
     def lines(self) -> tuple[str, ...]:

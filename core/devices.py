@@ -1,11 +1,9 @@
-"""Questions about the machine: names of devices, versions that compiled code depends on, waiting, out of memory."""
+"""Questions about the machine: names of devices, waiting, out of memory."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
-import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,24 +13,6 @@ import torch
 _TELLS_OF_COMPILING = hasattr(torch.compiler, "is_compiling")
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "defaultcpuallocator")
-
-
-def machine_description(device: str = "cpu") -> dict[str, str]:
-    """Return the versions and the hardware that compiled code depends on, as readable values."""
-    description = {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": f"{sys.platform} {platform.machine()}",
-        "cuda": str(torch.version.cuda or torch.version.hip or "none"),
-    }
-    if torch.device(device).type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        description["device"] = f"{properties.name} sm{properties.major}{properties.minor}"
-    else:
-        description["device"] = f"{torch.device(device).type} {torch.backends.cpu.get_cpu_capability()}"
-    # Also code for a GPU has parts for the CPU, and those are compiled for its exact kind ("-march=native").
-    description["processor"] = _processor()
-    return description
 
 
 @cache
@@ -48,15 +28,6 @@ def processor_facts() -> Mapping[str, str]:
 def processor_name() -> str:
     """Return the CPU's name."""
     return processor_facts().get("model name") or platform.processor() or platform.machine()
-
-
-def _processor() -> str:
-    """Return the CPU's name, and 8 digits that stand for its instructions."""
-    facts = processor_facts()
-    if not facts:
-        return platform.processor() or platform.machine()
-    instructions = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
-    return f"{facts.get('model name', platform.machine())} {hashlib.sha256(instructions.encode()).hexdigest()[:8]}"
 
 
 def device_name(device: torch.device | str) -> str:

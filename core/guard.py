@@ -36,6 +36,7 @@ from torch import Tensor
 
 from .devices import Arriving
 from .phrases import Phrase, phrase
+from .shared import Shared
 
 QUERIES = 64
 """Queries of each layer for which exact attention is computed, evenly spread."""
@@ -60,7 +61,7 @@ _known: WeakKeyDictionary[object, dict[Hashable, Known]] = WeakKeyDictionary()
 """What went wrong until now, by the model; it goes with the model, or when the program ends."""
 
 
-class Evaluation:
+class Evaluation(Shared):
     """The numbers of one evaluation that tell whether it is right; ``number`` counts from 1.
 
     Attributes:
@@ -116,7 +117,7 @@ Evaluate = Callable[[Evaluation | None, bool], Any]
 
 
 @dataclass
-class Guard:
+class Guard(Shared):
     """The guard of one sampling run.
 
     Attributes:

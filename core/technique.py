@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from .activity import Activity, Summary
+from .shared import Shared
 
 PRECISION = "precision"
 QKV_FUSION = "qkv_fusion"
@@ -34,7 +35,7 @@ class WholeSteps:
     age: float
 
 
-class Policy(ABC):
+class Policy(Shared, ABC):
     """What one optimization decides, counts and says, without a host; a technique of a host holds one.
 
     ``kind`` is one of ``KINDS``: a second technique of a kind replaces the first. ``notes`` are said after the settings
@@ -55,6 +56,10 @@ class Policy(ABC):
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:
         """Return the counts of ``activity`` as data and in words."""
+
+    def together(self, one: Summary, other: Summary, activity: Activity) -> Summary:
+        """Return the same of several runs: ``activity`` is their sum, ``one`` and ``other`` are what they were."""
+        return self.summarize(activity)
 
     @property
     def approximation(self) -> str:
@@ -77,7 +82,7 @@ class Policy(ABC):
         """Drop what was kept for the run. A host calls it once for each run that began, also after an error."""
 
 
-class Technique:
+class Technique(Shared):
     """A policy at work in a host: each host has a base class of its own for its techniques."""
 
     def __init__(self, policy: Policy) -> None:

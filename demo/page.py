@@ -198,17 +198,14 @@ def _data(picture: Image.Image) -> str:
 
 
 def _parts(profile: dict[str, Any]) -> str:
-    """Return the parts of one step as bars, and which nodes can make them shorter."""
-    parts = sorted(profile["slices"].items(), key=lambda part: -part[1])
+    """Return the parts of one step as bars."""
+    slices = profile["slices"]
+    parts, step = sorted(slices.items(), key=lambda part: -part[1]), sum(slices.values())
     largest, rows = parts[0][1], []
     for name, seconds in parts:
-        share = seconds / profile["step"]
+        share = seconds / step
         if share < 0.005:
             continue
-        nodes = [one for one in profile["remedies"] if one["part"] == name]
-        less = "; ".join(f"{one['title']}: at most {one['at_most']:.0%} less" for one in nodes)
         bar = f'<td class="bar"><i style="width:{seconds / largest:.1%}"></i></td>'
-        rows.append(
-            f'<tr><th scope="row">{_PARTS.get(name, name)}</th>{bar}<td>{share:.0%}</td><td>{escape(less)}</td></tr>'
-        )
+        rows.append(f'<tr><th scope="row">{_PARTS.get(name, name)}</th>{bar}<td>{share:.0%}</td></tr>')
     return "".join(rows)

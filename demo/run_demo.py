@@ -116,11 +116,11 @@ def where_time_goes(client: ComfyClient, workflows: Workflows, plain: Prompt) ->
 def large_picture(client: ComfyClient, workflows: Workflows, plain: Prompt, model: str) -> LargePicture:
     """Compare a large picture without and with Apply ToMe, in as many rounds as there is time for."""
     seconds = client.run(plain, timeout=3600).seconds
-    # Beside the rounds, each shorter than two of it, there are this one, one from another seed, and a repeated one.
-    most = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3) / 1.7)))
+    # Beside the rounds, each shorter than two of it, there are this one, a round before, and a repeated one.
+    most = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3.7) / 1.7)))
     print(f"  one picture takes {seconds:.0f} s; plain and merged in turn, rounds: at most {most}", flush=True)
     merged = workflows.through(plain, "PacelineApplyToMe", "preset", "quality")
-    rounds = {"runs": min(ROUNDS, most), "most_runs": most, "warmup_runs": 0}
+    rounds = {"runs": min(ROUNDS, most), "most_runs": most}
     sides = {"model_baseline": ["model", 0], "model_optimized": merged["sampler"]["inputs"]["model"]}
     comparing = workflows.measured(merged, "PacelineCompareModels", **sides, **rounds)
     result = client.run(comparing, timeout=3600)

@@ -10,7 +10,7 @@ from typing import Any
 from comfy_api.latest import ComfyExtension, io
 
 from ..core.errors import HostTooOld
-from ..workbench.comfyui.touches import require_host, untested
+from ..workbench.comfyui.supported import require_host, untested
 
 FILES = {
     "PacelineOptimizePreset": "optimize_preset",

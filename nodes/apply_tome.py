@@ -7,11 +7,10 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
-from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
+from ..optimizers.token_merging import PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
 from .common import Made, TechniqueNode, setting_input
 
 
@@ -30,19 +29,13 @@ class PacelineApplyToMe(TechniqueNode):
             ),
             search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed", "faster", "slow", "memory"],
             inputs=[
-                io.Model.Input(
-                    "model",
-                    tooltip=f"{names(lambda family: family.unets)}; with "
-                    f"{' or '.join(name for name, method in METHODS.items() if method.works_after_rope)} also "
-                    f"{names(lambda family: family.tokens)}; see the help page.",
-                ),
+                io.Model.Input("model", tooltip="A model with a UNet: SD 1.x, SD 2.x, SDXL, SVD."),
                 io.Combo.Input(
                     "preset",
                     options=list(PRESET_NAMES),
                     default="custom",
                     tooltip="Ready-made values for method, ratio, max_downsample, level_decay and residual: quality "
-                    "changes the image least, fast saves most; on transformers all are quality. custom: the values "
-                    "below.",
+                    "changes the image least, fast saves most. custom: the values below.",
                 ),
                 setting("method", TOOLTIPS["method"]),
                 setting("ratio", TOOLTIPS["ratio"]),

@@ -60,6 +60,10 @@ class OptimizingNode(PacelineNode):
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
+        return cls.attempt(strict, inputs)
+
+    @classmethod
+    def attempt(cls, strict: bool, inputs: Mapping[str, Any]) -> io.NodeOutput:
         """Apply the node; on `CannotHelp`, hand on what it was given, unless ``strict`` or the error must be mended."""
         try:
             return cls.apply(**inputs)

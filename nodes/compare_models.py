@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import TimedRun
-from ..workbench.comfyui.links import require_conditioning, require_decoder
+from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.picture import comparison_sheet
@@ -32,7 +30,7 @@ from .measuring import (
 
 _STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""
-_SAMPLING = ("steps", "sampler_name", "scheduler", "cfg")
+_PREFIX = "paceline/compare"
 _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 
 
@@ -61,44 +59,20 @@ class PacelineCompareModels(PacelineNode):
             ],
             inputs=[
                 io.Model.Input("model_baseline", tooltip="The model to compare with, as it comes from its loader."),
+                io.Model.Input("model_optimized", tooltip="The same model after the nodes you want to judge."),
                 io.Conditioning.Input("positive", tooltip="As in the KSampler."),
                 io.Conditioning.Input("negative", tooltip="As in the KSampler."),
                 io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
-                io.Model.Input(
-                    "model_optimized",
-                    optional=True,
-                    tooltip="The same model after the nodes you want to judge. Leave it empty to compare two VAEs "
-                    "only.",
-                ),
                 io.Vae.Input(
                     "vae",
                     optional=True,
                     tooltip="Decodes the images that are compared. Without it, rough previews of the latents are "
                     "compared.",
                 ),
-                io.Vae.Input(
-                    "vae_optimized",
-                    optional=True,
-                    tooltip="The same VAE after the nodes you want to judge. Its decoding is timed too.",
-                ),
                 *sampling_inputs(
                     seed="Seed of the first round of both sides. Each further round draws from the next one.",
                     runs="Timed runs of each side, each from another seed. More take longer and make the speed-up and "
                     "the worst image more certain; a single run cannot tell a gain from chance.",
-                ),
-                io.Boolean.Input(
-                    "fp32_reference",
-                    default=False,
-                    advanced=True,
-                    tooltip="Also draw the baseline in fp32 once, to show what rounding alone changes. Slow, and "
-                    "needs more memory.",
-                ),
-                io.String.Input(
-                    "filename_prefix",
-                    default="paceline/compare",
-                    advanced=True,
-                    tooltip="Folder and name in ComfyUI's output folder for images and numbers (JSON). Used only "
-                    "with save_files.",
                 ),
                 save_files_input(),
                 io.Boolean.Input(
@@ -108,14 +82,6 @@ class PacelineCompareModels(PacelineNode):
                     advanced=True,
                     tooltip="If the optimized model is faster and draws another image, also draw the baseline with "
                     "as many steps as fit into the same time. Shows whether fewer steps would do as well.",
-                ),
-                *(
-                    io.Conditioning.Input(
-                        f"{name}_optimized",
-                        optional=True,
-                        tooltip=f"The same as {name}, with the ControlNet after the nodes you want to judge.",
-                    )
-                    for name in ("positive", "negative")
                 ),
                 io.Vae.Input(
                     "audio_vae",
@@ -135,55 +101,30 @@ class PacelineCompareModels(PacelineNode):
     def execute(
         cls,
         model_baseline: ModelPatcher,
+        model_optimized: ModelPatcher,
         positive: Conditioning,
         negative: Conditioning,
         latent_image: Latent,
-        filename_prefix: str,
         save_files: bool = True,
         runs: int = 3,
-        warmup_runs: int = 1,
-        fp32_reference: bool = False,
         fewer_steps: bool = True,
-        model_optimized: ModelPatcher | None = None,
         vae: VAE | None = None,
-        vae_optimized: VAE | None = None,
-        positive_optimized: Conditioning | None = None,
-        negative_optimized: Conditioning | None = None,
         audio_vae: VAE | None = None,
         prompts: Mapping[str, Conditioning] | None = None,
         most_runs: int = 0,
         **sampler: Any,
     ) -> io.NodeOutput:
         require_decoder("vae", vae)
-        require_decoder("vae_optimized", vae_optimized)
         require_decoder("audio_vae", audio_vae)
-        optimized = {"positive_optimized": positive_optimized, "negative_optimized": negative_optimized}
-        given = {name: value for name, value in optimized.items() if value is not None}
-        for name, value in given.items():
-            require_conditioning(name, value)
-        if model_optimized is None and vae_optimized is None and not given:
-            remedy = "Connect what is judged: model_optimized, vae_optimized or positive_optimized."
-            raise InvalidSetting("There is nothing to compare.", remedy)
-        conditionings = (given.get("positive_optimized", positive), given.get("negative_optimized", negative))
-        output = OutputFiles(filename_prefix, save_files)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
-        if given and job.further:
-            remedy = "Disconnect prompts, or compare the ControlNet with one prompt at a time."
-            raise InvalidSetting("positive_optimized and negative_optimized do not go with prompts.", remedy)
         found = comparison.compare(
-            comparison.Side("baseline", model_baseline, vae, audio_vae=audio_vae),
-            comparison.Side(
-                "optimized",
-                model_baseline if model_optimized is None else model_optimized,
-                vae if vae_optimized is None else vae_optimized,
-                replace(job, positive=conditionings[0], negative=conditionings[1]) if given else None,
-                audio_vae,
-            ),
+            comparison.Side("baseline", model_baseline, vae, audio_vae),
+            comparison.Side("optimized", model_optimized, vae, audio_vae),
             job,
-            comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps, most_runs),
+            comparison.ComparisonSettings(runs, fewer_steps=fewer_steps, most_runs=most_runs),
             say=lambda text: cls.announce(Summary("working", text)),
         )
-        return show(cls, found, model_baseline, output)
+        return show(cls, found, model_baseline, OutputFiles(_PREFIX, save_files))
 
 
 def show(
@@ -218,7 +159,7 @@ def shown_comparison(
     """
     control = numbers["fewer_steps"]
     fewer = {"fewer_steps": control["difference"]} if control else {}
-    settings, around, unit = numbers["settings"], numbers["surroundings"], numbers["speedup_of"]
+    unit = numbers["speedup_of"]
     return {
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
         "found": numbers["state"],
@@ -229,19 +170,12 @@ def shown_comparison(
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
         "lines": list(lines),
         "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
-        "sheet": files["comparison"],
         "numbers": numbers["shown"],
         "count": numbers["count"],
-        "frames": numbers["frames"],
         "shares": [numbers["seed_shares"][number - 1] for number in numbers["shown"]],
         "first": numbers["shown"].index(numbers["farthest"]["picture"]) if numbers["frames"] > 1 else 0,
         "motion": files.get("motion"),
         "sounds": files["sounds"],
-        "about": {
-            **{name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
-            **{name: str(settings[name]) for name in _SAMPLING if name in settings},
-            "recipe": ", ".join(numbers["activity"]),
-        },
     }
 
 
@@ -250,7 +184,7 @@ def page_state(found: str, quality: str, fewer_steps_do: bool) -> str:
 
     Another picture is a price, not a fault. A gain that fewer steps bring as well is none to be proud of.
     """
-    faulty = found == "suspicious" and quality not in ("another picture", "another sound")
+    faulty = found == "suspicious" and quality != "another picture"
     if found == "faster" and fewer_steps_do:
         return "partly"
     return "failed" if faulty else _STATES.get(found, "partly")

@@ -19,8 +19,8 @@ class CompileNode(TechniqueNode):
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
-        """Run the node; ``raise`` in ``on_error`` makes it strict: not being able to begin is an error too."""
-        return super().execute(strict or inputs.get("on_error") == "raise", **inputs)
+        """Run the node; a compilation that fails later stops a strict one too."""
+        return cls.attempt(strict, {**inputs, "strict": strict})
 
 
 def network_settings(**settings: Any) -> NetworkSettings:
@@ -77,11 +77,6 @@ def compile_inputs(*further: io.Input) -> list[io.Input]:
             "recompile_limit",
             "How many variants (sizes, batches, sets of patches) may be compiled; each takes some memory. Beyond that, "
             "new variants run uncompiled.",
-            advanced=True,
-        ),
-        _setting(
-            "on_error",
-            "fallback: if compiling fails, run uncompiled and say why. raise: stop with the reason.",
             advanced=True,
         ),
     ]

@@ -6,16 +6,13 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.compilation.settings import MODES, NetworkSettings
+from ..optimizers.compilation.settings import NetworkSettings
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .common import Made, setting_input
 from .compile_inputs import CompileNode, compile_inputs, network_settings
-
-_FORMER_MODE = "cuda-graph"
-"""Recorded CUDA graphs in this pack's own way. It is gone, but saved workflows have it."""
 
 _SCOPE = setting_input(
     NetworkSettings,
@@ -55,16 +52,7 @@ class PacelineCompileUNet(CompileNode):
         )
 
     @classmethod
-    def technique(cls, model: ModelPatcher, mode: str = "default", **settings: Any) -> Made:
-        former = mode == _FORMER_MODE
-        how = network_settings(mode="default" if former else mode, **settings)
+    def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
+        how = network_settings(**settings)
         clone, notes = compilable(model)
-        if former:
-            notes = (*notes, f"mode {_FORMER_MODE} does not exist any more: default is used")
-        technique = CompileUNet(clone, how, node_compiler(), notes)
-        return ModelTarget(clone), technique
-
-    @classmethod
-    def validate_inputs(cls, mode: str = "default") -> bool | str:
-        """Check ``mode`` in place of ComfyUI, which would refuse a saved workflow with the former mode."""
-        return mode in (*MODES, _FORMER_MODE) or f"{mode!r} is not one of {', '.join(MODES)}"
+        return ModelTarget(clone), CompileUNet(clone, how, node_compiler(), notes)

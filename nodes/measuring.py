@@ -39,14 +39,6 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
             "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
         ),
         io.Int.Input("runs", default=3, min=1, max=MOST_ROUNDS, tooltip=runs),
-        io.Int.Input(
-            "warmup_runs",
-            default=1,
-            min=0,
-            max=20,
-            advanced=True,
-            tooltip="Untimed runs of each side before the timed ones. Loading and compiling happen here.",
-        ),
     ]
 
 

@@ -22,8 +22,8 @@ class PacelineOptimizationReport(PacelineNode):
             node_id="PacelineOptimizationReport",
             display_name="Optimization Report",
             description=(
-                "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in the last "
-                "run: where it was active, what it saved, and each fallback with its reason."
+                "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in each run of "
+                "the last prompt: where it was active, what it saved, and each fallback with its reason."
             ),
             search_aliases=["report", "statistics", "is it active", "benchmark", "profile"],
             inputs=[

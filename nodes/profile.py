@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from comfy_api.latest import io
@@ -13,13 +12,10 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..server.recipes import shown_steps
-from ..server.remedies import Remedy, remedies_for
 from ..workbench.comfyui.comparison import environment
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
-from . import NODES
 from .common import PacelineNode
 from .measuring import sampling_inputs
 
@@ -41,8 +37,7 @@ class PacelineProfile(PacelineNode):
             node_id="PacelineProfile",
             display_name="Profile",
             description=(
-                "Shows where the time of a run goes (loading, steps, decoding) and where the time of one step goes. "
-                "Names the nodes that can help, and how much each can save at most."
+                "Shows where the time of a run goes (loading, steps, decoding) and where the time of one step goes."
             ),
             search_aliases=["profile", "slow", "speed", "bottleneck", "where the time goes", "measure"],
             inputs=[
@@ -51,7 +46,7 @@ class PacelineProfile(PacelineNode):
                 io.Conditioning.Input("negative", tooltip="As in the KSampler."),
                 io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
                 io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to time decoding too."),
-                *(entry for entry in sampling if entry.id not in ("runs", "warmup_runs")),
+                *(entry for entry in sampling if entry.id != "runs"),
             ],
             outputs=[io.String.Output(display_name="summary"), io.String.Output(display_name="json")],
             hidden=[io.Hidden.unique_id],
@@ -72,32 +67,27 @@ class PacelineProfile(PacelineNode):
         require_decoder("vae", vae)
         job = SamplingJob(positive, negative, latent_image, **sampler)
         found = profile_job(model, vae, job, lambda text: cls.announce(Summary("working", text)))
-        remedies = remedies_for(model, found.shares, NODES)
-        shown = shown_profile(found, remedies, environment(model))
-        lines = summary_lines(found, remedies)
+        shown = shown_profile(found, environment(model))
+        lines = summary_lines(found)
         cls.announce(Summary("active", lines[0], details=tuple(lines[1:])))
         summary = "\n".join(lines)
-        return io.NodeOutput(summary, json.dumps(shown, indent=1), ui={"text": [summary], "paceline_profile": [shown]})
+        numbers = json.dumps({**shown, "step": found.step}, indent=1)
+        return io.NodeOutput(summary, numbers, ui={"text": [summary], "paceline_profile": [shown]})
 
 
-def shown_profile(found: Profile, remedies: Sequence[Remedy], around: dict[str, Any]) -> Payload:
-    """Return a profile as data: ``Profile`` in web/js/measurements.d.ts, and what the output ``json`` has."""
+def shown_profile(found: Profile, around: dict[str, Any]) -> Payload:
+    """Return a profile as data: ``Profile`` in web/js/measurements.d.ts."""
     return {
         "loading": found.loading,
         "steps": list(found.steps),
         "decoding": found.decoding,
-        "step": found.step,
         "slices": found.slices,
         "weights": list(found.weights.lines(found.seconds)),
-        "remedies": [
-            {"part": one.part, "title": one.title, "at_most": one.at_most, "steps": shown_steps([one.step])}
-            for one in remedies
-        ],
         "about": {name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
     }
 
 
-def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
+def summary_lines(found: Profile) -> list[str]:
     """Return the profile as text, the largest part first."""
     parts = sorted(found.shares.items(), key=lambda part: -part[1])
     shares = [f"{_NAMES.get(name, name)} {share:.0%}" for name, share in parts if share >= 0.005]
@@ -110,5 +100,4 @@ def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
         ", ".join(times),
         f"one step: {', '.join(shares)}",
         *found.weights.lines(found.seconds),
-        *(f"{one.title}: at most {one.at_most:.0%} less" for one in remedies),
     ]

@@ -9,7 +9,6 @@ import torch
 
 from ..core.choices import CHOICES
 from ..core.errors import require_choice
-from ..optimizers.hosts.comfyui.model import is_unet
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
@@ -24,16 +23,14 @@ class Machine:
     """The facts that a preset's choice depends on.
 
     ``device`` is torch's type (``cuda``, ``cpu``, ``mps``, ...); ``can_compile`` says whether torch.compile's default
-    backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one,
-    ``in_int8`` whether the model has int8 weights already, and ``transformer`` whether it is known to be none with a
-    UNet.
+    backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one, and
+    ``in_int8`` whether the model has int8 weights already.
     """
 
     device: str
     can_compile: bool = False
     fast_int8: bool = False
     in_int8: bool = False
-    transformer: bool = False
 
 
 def machine_for(model: ModelPatcher, name: str) -> Machine:
@@ -41,7 +38,7 @@ def machine_for(model: ModelPatcher, name: str) -> Machine:
     device = torch.device(model.load_device)
     in_int8 = name == "fast" and bool(int8_layers(model.model.diffusion_model))
     gains = name == "fast" and not in_int8 and int8_gains(model)  # timed, and no other preset asks for it
-    return Machine(device.type, _can_compile(device.type), gains, in_int8, not is_unet(model))
+    return Machine(device.type, _can_compile(device.type), gains, in_int8)
 
 
 def machine_here() -> Machine:
@@ -67,13 +64,11 @@ def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> R
     # measured), after minutes of waiting.
     if machine.can_compile and machine.device == "cuda":
         steps += [Step("PacelineCompileUNet"), Step("PacelineCompileVAE")]
-    # On both transformers that were measured fewer steps were nearer at as much work (docs/results.md).
-    if choice.merging and not machine.transformer:
+    if choice.merging:
         steps.insert(0, Step("PacelineApplyToMe", {"preset": choice.merging}))
     if name == "fast" and machine.fast_int8:
         steps.insert(0, Step("PacelineQuantizeInt8", {"preset": "balanced"}))
     if reuse_steps and choice.merging:
         steps.append(Step("PacelineReuseSteps", {"budget": choice.limit}))
-    merging = " Apply ToMe is for UNets, and not among the steps." if choice.merging and machine.transformer else ""
     already = " The model has int8 weights already, so Quantize int8 is not among the steps." if machine.in_int8 else ""
-    return Recipe(name, tuple(steps), f"{choice.label}. {choice.sentence}{merging}{already}")
+    return Recipe(name, tuple(steps), f"{choice.label}. {choice.sentence}{already}")

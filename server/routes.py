@@ -13,7 +13,6 @@ from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
 from .built_in_presets import BUILT_IN
-from .faster.foreign import CONVERSIONS, conversions_payload, converted_inputs
 from .faster.state import DESK, FASTER, faster_payload
 from .outcomes import OUTCOMES, Outcomes
 from .recipes import Nodes, check_steps
@@ -59,9 +58,7 @@ def register_routes(nodes: Nodes) -> None:
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
     answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))
     answers("POST", FASTER, partial(faster_payload, nodes=nodes))
-    answers("POST", CONVERSIONS, partial(conversion_payload, nodes=nodes))
-    answers("GET", CONVERSIONS, lambda _: conversions_payload())
-    answers("GET", RUN, lambda query: run_payload(server, query.get("workflow", ""), query.get("prompt_id", "")))
+    answers("GET", RUN, lambda query: run_payload(server, query.get("prompt_id", "")))
     answers("GET", PATH, lambda _: cache_payload())
     answers("DELETE", PATH, lambda _: clear_cache(server))
     server.add_on_prompt_handler(partial(DESK.queued, server=server))
@@ -81,16 +78,6 @@ def clear_cache(server: Any) -> Payload:
     if folder is not None:
         folder.clear()
     return cache_payload()
-
-
-def conversion_payload(sent: Any, nodes: Nodes) -> Payload:
-    """Return our node's settings in the place of another; `InvalidSetting` if nothing of ours takes its place.
-
-    ``sent`` is ``{"node": type of the other, "inputs": its values by name}``.
-    """
-    if not isinstance(sent, dict) or not isinstance(sent.get("inputs"), dict):
-        raise InvalidSetting("This is no node.", "Send node and inputs.")
-    return converted_inputs(str(sent.get("node")), sent["inputs"], nodes)
 
 
 def save_preset(sent: Any, nodes: Nodes) -> Payload:

@@ -1,81 +1,109 @@
-"""Our nodes in a sweep, from the node Benchmark Sweep and from the command line."""
+"""One cell of a sweep: the plain model against the one with the cell's nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
-from ..core.errors import InvalidSetting
+from ..core.devices import is_out_of_memory
+from ..core.errors import PacelineError, error_line
 from ..core.technique import detach_all
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
-from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.comparison import Comparison, ComparisonSettings, Side, compare, record
+from ..workbench.comfyui.long_running import unload_models
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.comfyui.sweeping.cells import Bench
 from ..workbench.recipe import Recipe, Step, Value
-from ..workbench.sweep.axes import ABSENT, PICTURE, Axes, Cell, Range, parse_axes
-from .recipes import Nodes, apply_recipe, check_steps, full_id, ids_by_title
+from ..workbench.sweep.axes import ABSENT, Axes, Cell, parse_axes
+from ..workbench.sweep.results import Result
+from .recipes import PREFIX, Nodes, apply_recipe, check_steps, full_id, ids_by_title
 
 
 def read_axes(text: str, nodes: Nodes) -> Axes:
     """Read the settings to try and check each, so that no cell fails for a typing mistake (`InvalidSetting`)."""
-    axes = _with_ids(parse_axes(text, "ApplyToMe.ratio: 0.25, 0.5"), nodes)
-    for name, values in axes.values.items():
-        for value in (values.low, values.high) if isinstance(values, Range) else values:
-            check_steps(steps_of({name: value}), "The grid", nodes)
-    return axes
+    ids = ids_by_title(nodes)
 
-
-def bench_for(
-    nodes: Nodes, model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings
-) -> Bench:
-    """Return what measures cells of our nodes."""
-
-    def apply(steps: tuple[Step, ...]) -> tuple[ModelPatcher, VAE | None, Sequence[str]]:
-        # Cells report nowhere by themselves: their activity is in the comparison.
-        applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae}, nodes)
-        return applied.objects["model"], applied.objects.get("vae"), applied.left_out
-
-    return Bench(model, vae, job, settings, steps_of, apply)
-
-
-def _with_ids(axes: Axes, nodes: Nodes) -> Axes:
-    """Return axes with the ids of nodes in the place of their titles; `InvalidSetting` for one under both names."""
-    ids = ids_by_title(nodes) if any(" " in name for name in axes.values) else {}
-    values: dict[str, tuple[Value, ...] | Range] = {}
-    for name, given in axes.values.items():
+    def full_name(name: str) -> str:
         node, dot, setting = name.partition(".")
-        found = f"{ids.get(node.casefold(), node)}{dot}{setting}"
-        if found in values:
-            raise InvalidSetting(f"{name} is there twice, also as {found}.", "Put all its values on one line.")
-        values[found] = given
-    return Axes(values)
+        return f"{ids.get(node.casefold(), node).removeprefix(PREFIX)}{dot}{setting}"
+
+    return parse_axes(text, full_name, lambda name, value: check_steps(steps_of({name: value}), "It", nodes))
 
 
 def steps_of(cell: Cell) -> tuple[Step, ...]:
     """Return the nodes that a cell applies, in the order in which the axes name them."""
-    nodes: dict[str, dict[str, Value]] = {}
+    steps: dict[str, dict[str, Value]] = {}
     for name, value in cell.items():
         node, _, setting = name.partition(".")
-        if node not in PICTURE and (setting or value != ABSENT):
-            nodes.setdefault(full_id(node), {}).update({setting: value} if setting else {})
-    return tuple(Step(node, inputs) for node, inputs in nodes.items())
+        if setting or value != ABSENT:
+            steps.setdefault(full_id(node), {}).update({setting: value} if setting else {})
+    return tuple(Step(node, inputs) for node, inputs in steps.items())
 
 
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
     """Return model and VAE without our techniques, and a line that names what was taken off."""
     require_model(model)
-    bare, techniques = detach_all(ModelTarget(model))
-    if techniques:
-        model = cast("ModelPatcher", bare)
-    if vae is not None:
-        bare, of_vae = detach_all(VAETarget(vae))
-        if of_vae:
-            vae = cast("VAE", bare)
-            techniques = (*techniques, *of_vae)
-    if not techniques:
-        return model, vae, ()
-    names = ", ".join(technique.title for technique in techniques)
+    bare, taken = detach_all(ModelTarget(model))
+    bare_vae, taken_too = (None, ()) if vae is None else detach_all(VAETarget(vae))
+    model = cast("ModelPatcher", bare) if taken else model
+    vae = cast("VAE", bare_vae) if taken_too else vae
+    names = ", ".join(technique.title for technique in (*taken, *taken_too))
     line = f"taken off for this measurement, because each setting is held against the plain model: {names}"
-    return model, vae, (line,)
+    return model, vae, (line,) if names else ()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all cells share: the plain MODEL and VAE (None to compare rough previews), and what is sampled how often."""
+
+    nodes: Nodes
+    model: ModelPatcher
+    vae: VAE | None
+    job: SamplingJob
+    settings: ComparisonSettings
+
+    def measure(self, cell: Cell, say: Callable[[str], None], show: Callable[[float], None]) -> Result:
+        """Measure a cell, ``say`` and ``show`` as of ``compare``; running out of memory and refusal are results too."""
+        # Cells report nowhere by themselves: their activity is in the comparison.
+        recipe, objects = Recipe("this cell", steps_of(cell)), {"model": self.model, "vae": self.vae}
+        try:
+            try:
+                applied = apply_recipe(recipe, objects, self.nodes)
+            except PacelineError as error:
+                return Result(cell, "not possible", text=str(error))
+            if applied.left_out:
+                return Result(cell, "not possible", text="; ".join(applied.left_out))
+            optimized = Side("optimized", applied.objects["model"], applied.objects.get("vae"))
+            baseline = Side("baseline", self.model, self.vae)
+            return _result_of(cell, compare(baseline, optimized, self.job, self.settings, say, show=show))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            text = error_line(error)
+        # Outside of the handler: the traceback holds on to the tensors.
+        unload_models()
+        return Result(cell, "out of memory", text=text)
+
+
+def _result_of(cell: Cell, found: Comparison) -> Result:
+    numbers, verdict = record(found), found.verdict
+    if verdict.state == "broken":
+        return Result(cell, "broken", text=verdict.text)
+    ratio, share, control = found.evidence.control_ratio, verdict.seed_share, found.evidence.fewer_steps
+    return Result(
+        cell,
+        "measured",
+        speedup=numbers["speedup"],
+        # An interval that says nothing leaves out no slowness either.
+        low=0.0 if numbers["speedup_low"] is None and len(found.baseline) > 1 else numbers["speedup_low"],
+        high=numbers["speedup_high"],
+        seconds=numbers["seconds"]["optimized"],
+        # The same picture is no share of anything, also where another seed changes nothing.
+        difference=0.0 if found.evidence.same_bits else share,
+        memory_bytes=numbers["peak_device_bytes"]["optimized"] or numbers["peak_process_bytes"]["optimized"],
+        fewer_steps=None if control is None else control.steps,
+        control=None if ratio is None or share is None else ratio * share,
+        text=verdict.text,
+    )

@@ -60,7 +60,7 @@ class Emoji:
 
     def inputs(self, **changes: Any) -> dict[str, Any]:
         """Return inputs of Compare Models, which draws one step unless told otherwise."""
-        rounds = {"runs": 1, "warmup_runs": 0, "filename_prefix": "x"}
+        rounds = {"runs": 1}
         return {"model_baseline": self.model, **self.sampling(), **rounds, **changes}
 
     def sampling(self, **changes: Any) -> dict[str, Any]:

@@ -18,7 +18,6 @@ SHARED = ("tests/browser/", "tests/e2e/", "tests/trust/")
 APART = {
     "tests/e2e/test_manager_install.py",
     "tests/e2e/test_registry_archive.py",
-    "tests/e2e/test_sweep_command.py",
     "tests/e2e/test_templates.py",
     "tests/trust/test_faults.py",
     "tests/trust/test_report.py",

@@ -7,7 +7,6 @@ is the same fault and the same noise.
 from __future__ import annotations
 
 import json
-import math
 import random
 import time
 from collections import Counter
@@ -19,7 +18,6 @@ from typing import Any
 import torch
 from paceline.workbench.measurement.evidence import Evidence
 from paceline.workbench.measurement.quality import average, compare_pictures, distances, farthest, seed_change
-from paceline.workbench.measurement.sound import sound_distance
 from paceline.workbench.measurement.speedup import interleaved, measure_speedup
 from paceline.workbench.measurement.verdict import Verdict, judge
 
@@ -204,51 +202,6 @@ def one_frame_is_found(seed: int, frames: int = 5) -> bool:
     return found.state == "suspicious" and f"frame {bad + 1} " in found.text
 
 
-# ---- sounds
-
-RATE, SECONDS = 8000, 4
-
-
-def sound(seed: int) -> torch.Tensor:
-    """Four tones in each second, as ``[1, 2, samples]``."""
-    dice = torch.Generator().manual_seed(seed)
-    tones = 100 + 3000 * torch.rand(SECONDS, 2, 4, 1, generator=dice)
-    times = torch.arange(RATE) / RATE
-    return torch.sin(2 * math.pi * tones * times).mean(2).transpose(0, 1).flatten(1)[None] / 2
-
-
-def heard(drawn: torch.Tensor, seed: int, rate: int | None = RATE) -> Verdict:
-    """Judge a model that draws the same picture, and a sound of its own."""
-    baseline, other = drawn_of(seed)
-    found, _ = sound_distance(sound(seed), drawn, (sound(seed), sound(seed + 5000)), None, rate)
-    return judged(slightly_off(baseline, seed), baseline, other, sound=found)
-
-
-def one_second_of_the_sound_is_found(seed: int) -> bool:
-    """Say whether a model that is wrong in one second of its sound only is found out: other tones, noise or silence."""
-    drawn, dice = sound(seed), torch.Generator().manual_seed(seed)
-    drawn += 1e-4 * torch.randn(drawn.shape, generator=dice)
-    start = RATE * (seed % SECONDS)
-    second = drawn[..., start : start + RATE]
-    noise = 0.3 * torch.randn(second.shape, generator=dice)
-    second[:] = (sound(seed + 9000)[..., start : start + RATE], noise, torch.zeros_like(second))[seed % 3]
-    found = heard(drawn, seed)
-    return found.state == "suspicious" and "sound" in found.headline and found.quality in ("another sound", "no sound")
-
-
-def the_latent_of_the_sound_is_found(seed: int) -> bool:
-    """Say whether another sound is found where there is no VAE for it."""
-    found = heard(sound(seed + 9000), seed, rate=None)
-    return found.state == "suspicious" and "sound" in found.headline
-
-
-def rounding_of_the_sound_is_no_fault(seed: int) -> bool:
-    """Say whether a sound that is rounded otherwise is hardly audible, and the model faster."""
-    drawn = sound(seed).mul(2**15).round() / 2**15
-    found = heard(drawn, seed)
-    return (found.state, found.quality) == ("faster", "hardly visible")
-
-
 FAULTS: dict[str, Callable[[int], bool]] = {
     "another picture of one seed of five": one_seed_is_found,
     "another picture in one place of a batch of two": one_picture_is_found,
@@ -256,9 +209,6 @@ FAULTS: dict[str, Callable[[int], bool]] = {
     "a wrong pixel": one_pixel_is_a_difference,
     "rounding, which is no fault": rounding_is_no_fault,
     "another picture in one frame of five": one_frame_is_found,
-    "one second of the sound": one_second_of_the_sound_is_found,
-    "the latent of the sound": the_latent_of_the_sound_is_found,
-    "rounding of the sound, which is no fault": rounding_of_the_sound_is_no_fault,
 }
 """What is planted, and a function of a seed that says whether the verdict is right."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from comfy_host import in_process
 from comfy_host.transformers import conditioning, latent
-from transformer_calls import TEXT
 
+TEXT = 20
 RATE, SAMPLES = 16_000, 24_000
 FRAMES, ROWS, COLUMNS, SOUND = 3, 8, 12, 10
 VIDEO = FRAMES * ROWS * COLUMNS

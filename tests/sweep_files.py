@@ -1,11 +1,18 @@
-"""The files of a sweep."""
+"""What a sweep has kept in the file of its study."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 
-def saved(folders) -> dict[str, Any]:
-    newest = sorted((folders / "output" / "paceline").glob("sweep_*.json"))[-1]
-    return json.loads(newest.read_text())
+def kept(user: Path, study: str = "a study") -> list[dict[str, Any]]:
+    """Return the results of a study by ComfyUI's user folder, oldest first; empty where there is no study."""
+    import optuna
+    from paceline.workbench.sweep.storage import chosen_storage
+
+    storage = chosen_storage(user / "__paceline" / "sweeps" / "sweeps.db").name
+    if study not in optuna.get_all_study_names(storage):
+        return []
+    trials = optuna.load_study(study_name=study, storage=storage).trials
+    return [trial.user_attrs["paceline_result"] for trial in trials if "paceline_result" in trial.user_attrs]

@@ -8,24 +8,19 @@ import { foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
-import { convertMenuItems, loadConversions } from "./js/convert.js";
-import { listen } from "./js/events.js";
+import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
-import { addGridForm, renewGridForms } from "./js/grid_form.js";
-import { rememberSettings } from "./js/grid_settings.js";
 import { switchIgnored } from "./js/ignored.js";
 import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";
 import { createReportCommand } from "./js/report.js";
-import { follow } from "./js/restore.js";
-import { createResults, showsOwnPictures, sweepOf } from "./js/results.js";
+import { createResults, showsOwnPictures } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
 import { Timeline } from "./js/timeline.js";
-import { rememberWidgetNames } from "./js/versions.js";
 import { languageChanges, loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
@@ -34,11 +29,9 @@ const badges = createBadges(store, timeline);
 const shown = [badges, ...createResults(store)];
 
 // Does nothing before the page is set up.
-/** @type {ReturnType<typeof follow>} */
-let lookForRun = async () => {};
 let showChips = () => {};
 
-for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "faster.css"]) {
+for (const name of ["paceline.css", "results.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
 }
@@ -53,11 +46,10 @@ app.registerExtension({
     showChips();
   }),
   async setup() {
-    await Promise.all([loadWords(), loadConversions()]);
+    await loadWords();
     // A button keeps the words that it begins with.
     app.registerExtension({ name: "Paceline.ActionBar", actionBarButtons: fasterButtons(timeline) });
-    lookForRun = follow(store);
-    listen(store, lookForRun);
+    listen(store);
     timeline.listen();
     keepOutcomes(timeline);
     showChips = startChips(timeline);
@@ -65,30 +57,21 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
-    languageChanges.addEventListener("change", () => {
-      renewGridForms();
-      timeline.changed();
-    });
-    void lookForRun();
+    languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store), ...convertMenuItems(node)];
+    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
   },
   getSelectionToolboxCommands: expandToolbox,
-  beforeRegisterNodeDef(nodeType, nodeData) {
-    rememberWidgetNames(nodeType, nodeData.name);
-    rememberSettings(/** @type {any} */ (nodeData)); // the frontend's type of it is looser
-  },
   nodeCreated(node) {
     applyDefaultPreset(node);
     switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
-    addGridForm(node, (sweep) => sweepOf(sweep, store)?.seconds_per_step ?? null);
     foldAdvanced(node);
   },
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();
     showChips();
-    void lookForRun();
+    compareSettings(store);
   },
 });

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -89,20 +89,14 @@ def int8(model: Any) -> Any:
     from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers
     from paceline.optimizers.hosts.comfyui.quantization.technique import Int8Quantization
     from paceline.optimizers.quantization.kernels import TorchAO
-    from paceline.optimizers.quantization.layer_times import Timing, Timings
-    from paceline.optimizers.quantization.policy import QuantizationPolicy, choose_layers
+    from paceline.optimizers.quantization.layers import choose_layers
+    from paceline.optimizers.quantization.policy import QuantizationPolicy
     from paceline.optimizers.quantization.settings import QuantizationSettings
-
-    class Quicker(Timings):
-        def time(self, kernel: Any, shape: Any) -> Timing:
-            return Timing(2.0, 1.0)
 
     settings, cpu = QuantizationSettings(preset="speed"), torch.device("cpu")
     read = [(layer, module.weight.detach) for layer, module in linear_layers(model, {})]
-    policy = QuantizationPolicy(settings, choose_layers(read, settings, Quicker(cpu, torch.float16), {}, cpu))
+    policy = QuantizationPolicy(settings, replace(choose_layers(read, settings, cpu), kernel=TorchAO()))
     policy.require_gain("network")
-    assert policy.kernel is not None
-    policy.kernel.kernel = TorchAO()
     return attach(ModelTarget(model), Int8Quantization(policy))
 
 
@@ -129,7 +123,7 @@ def compiled(model: Any) -> Any:
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 
-    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, on_error="raise")
+    how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, strict=True)
     return attach(ModelTarget(model), CompileUNet(model, how, Compiler()))
 
 
@@ -235,7 +229,7 @@ def main() -> None:
         (name, title)
         for name, network in networks().items()
         for title in TECHNIQUES
-        if options.only in (None, name) and (network.merges or "merge" not in title)
+        if options.only in (None, name) and (network.merges or "ToMe" not in title)
     ]
     rows, compiled_kernels = run(environment(), tasks, options.processes)
     cubins = sum(sum(made.values()) for _, made, _ in compiled_kernels)

@@ -36,7 +36,7 @@ class Variant:
 def variants(compiler: str) -> list[Variant]:
     """Return the rows of the recipe; the first one is its own starting point."""
     tuned = {"mode": "max-autotune", "preset": "diffusion-fast"} if compiler == "inductor" else {}
-    compiled = Compile(backend=compiler, fullgraph=True, channels_last=True, on_error="raise", **tuned)
+    compiled = Compile(backend=compiler, fullgraph=True, channels_last=True, strict=True, **tuned)
     low, plain, sdpa, fused = Precision("bf16"), Attention("vanilla"), Attention("sdpa"), FuseQKV()
     return [
         Variant("fp32, plain attention", (plain,), torch.float32),

@@ -219,13 +219,13 @@ def _estimate(patcher: Any) -> float:
     return technique.policy.outcome.share if technique else 0.0
 
 
-def quantized(blank: Tensor, **settings: Any) -> Apply:
+def quantized(**settings: Any) -> Apply:
     """Return what puts each layer of a model into int8 that may be, as if all of them were quicker."""
     from paceline.optimizers.quantization.layer_times import Timing, Timings
 
     def apply(patcher: Any) -> Any:
         with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
-            return node("PacelineQuantizeInt8", latent={"samples": blank}, **settings)(patcher)
+            return node("PacelineQuantizeInt8", **settings)(patcher)
 
     return apply
 

@@ -1,6 +1,7 @@
 """Show that an icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
 
-    python demo/training/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
+    python demo/training/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--steps 30]
+        [--sheet PATH]
 
 - *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
 - *Recognised*: the nearest of many drawings is of the caption's shape; they are of all shapes in the caption's colour
@@ -54,12 +55,15 @@ def beside(caption: str, source: Source) -> list[str]:
     return [f"{hue} {shape} {last}" for shape in icon_data.SHAPES]
 
 
-def sampled(model: Any, encode: Any, captions: list[str], source: Source, seed: int, guidance: float) -> Tensor:
+def sampled(
+    model: Any, encode: Any, captions: list[str], source: Source, seed: int, guidance: float, asked: int | None
+) -> Tensor:
     """Return what the model draws, ``[captions, 4, (frames,) side, side]``; each caption has noise of its own."""
     words = torch.cat([encode(caption)[0][0] for caption in captions])
     blank = torch.zeros_like(source.drawings(captions), device="cpu")
     pooled = {"pooled_output": words.mean(1)} if encode.pooled else {}
     steps, *solver = (30, "euler", "simple") if encode.pooled else (20, "dpmpp_2m", "karras")
+    steps = asked or steps
     latents: Tensor = in_process.sample(model, [[words, pooled]], encode(""), blank, seed, steps, guidance, *solver)
     return latents.cpu().clamp(-1, 1)
 
@@ -106,7 +110,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, default=icon_data.WEIGHTS["icons32"])
     parser.add_argument("--captions", type=int, default=32, help="of each kind")
-    parser.add_argument("--guidance", type=float, default=3.0)
+    parser.add_argument("--guidance", type=float, default=3.0, help="1 for a distilled model")
+    parser.add_argument("--steps", type=int, help="20 or 30, fewer for a distilled model")
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
     options = parser.parse_args()
     in_process.bootstrap(cpu=False)
@@ -117,9 +122,10 @@ def main() -> None:
     source = source_of(options.weights)
     torch.manual_seed(0)
     rows: list[Tensor] = []
+    how = options.guidance, options.steps
     for name, all_of_them in (("trained", source.captions), ("held out", source.held_out)):
         captions = [all_of_them[place] for place in torch.randperm(len(all_of_them))[: options.captions].tolist()]
-        pictures = [sampled(model, encode, captions, source, seed, options.guidance) for seed in (1, 2, 3)]
+        pictures = [sampled(model, encode, captions, source, seed, *how) for seed in (1, 2, 3)]
         check(name, source, captions, pictures)
         rows.append(torch.stack([source.drawings(captions).cpu(), *pictures], 1))
     sheet = torch.stack(rows, 1).flatten(0, 1)  # a trained caption, a held-out one, in turn

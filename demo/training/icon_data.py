@@ -32,7 +32,7 @@ PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
 WEIGHTS = {
     name: ROOT / "benchmarks" / "weights" / f"{name}.safetensors"
-    for name in ("icons32", "icons64", "icons64_lumina", "icons_video")
+    for name in ("icons32", "icons64", "icons64_lumina", "icons32_lumina_distilled", "icons_video")
 }
 """Of the trained models."""
 READ = ("package.json", "css/materialdesignicons.css", "fonts/materialdesignicons-webfont.ttf")

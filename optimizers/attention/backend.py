@@ -183,7 +183,6 @@ class Backend:
         module, package: import name and pip name of what must be installed, or "".
         install: pip arguments that never replace the user's torch; ``install_note`` says which version matches.
         exact: False where inputs are quantised.
-        deterministic: same inputs, same bits in the forward pass, as far as upstream says or the code shows.
     """
 
     name: str
@@ -194,7 +193,6 @@ class Backend:
     install: str = ""
     install_note: str = ""
     exact: bool = True
-    deterministic: bool = True
 
     def runs_on(self) -> tuple[str, ...] | None:
         """Return the device types it has a kernel for; None means any."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,18 +15,16 @@ from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
 from .backend import AttentionCall, AttentionFunction, Inputs
 from .probing import NO_MEMORY, probe
-from .quickest import OWN, QuickestKernel, rivals_for
-from .registry import choose, get, require
+from .registry import OWN, get, require
 from .scores import slice_mask
 
 AUTO = "auto"
 
 TOOLTIP = (
-    "auto: the fastest exact backend for this device; vanilla: plain softmax, slow but reproducible; kitchen "
-    "(ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot run here, its report "
-    "says why and what to install."
+    "auto: torch's own (sdpa), unless you have chosen another attention before; vanilla: plain softmax, slow but "
+    "reproducible; kitchen (ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot "
+    "run here, its report says why and what to install."
 )
-"""How the backend was chosen, in words."""
 
 FAR = "this layer was far from exact attention"
 WRONG = "it gave wrong numbers"
@@ -48,14 +45,12 @@ class AttentionPolicy(Policy):
     sizes.
 
     Args:
-        timings: the file that keeps what ``auto`` has timed.
         host_sdpa: the host's own way to call torch's SDPA; None for ours.
         always_raised: errors of the host that are no failure of a kernel.
 
     Attributes:
         failing: head sizes whose test call failed, and why. They are left to the host.
         broken: kinds of calls (see ``kind_of``) in which the backend failed, and why. They are left to the host.
-        quickest: for ``auto``, the kernels that are timed against ``function``; None where there are none.
     """
 
     kind = ATTENTION
@@ -67,7 +62,6 @@ class AttentionPolicy(Policy):
         device: torch.device,
         dtype: torch.dtype,
         head_sizes: Sequence[int],
-        timings: Path | None,
         host_sdpa: AttentionFunction | None = None,
         always_raised: tuple[type[BaseException], ...] = (),
         notes: Sequence[str] = (),
@@ -75,11 +69,7 @@ class AttentionPolicy(Policy):
         self.always_raised, self.notes = always_raised, notes
         self.broken: dict[tuple[object, ...], str] = {}
         self._refusals: dict[tuple[object, ...], str | None] = {}
-        self._passed_over, self.quickest = "", None
-        if name == AUTO:
-            name, self._passed_over = choose(device, dtype, head_sizes)
-            rivals = rivals_for(device, dtype, list(head_sizes)) if name == OWN else {}
-            self.quickest = QuickestKernel(rivals, device, dtype, timings) if rivals else None
+        name = OWN if name == AUTO else name
         self.backend = get(name)
         calls = [AttentionCall(device.type, dtype, size, query_tokens=64, key_tokens=64) for size in head_sizes]
         fitting = [call.head_dim for call in calls if self.backend.refusal(call) is None]
@@ -115,12 +105,8 @@ class AttentionPolicy(Policy):
         if watched is not None and (watched.known.exact or layer in watched.left):
             reason = WRONG if watched.known.exact else FAR
         if reason is None:
-            function = self.function
-            if self.quickest is not None:
-                place, quicker = self.quickest.choose(function, inputs)
-                function = quicker or function
             try:
-                output = function(inputs)
+                output = self.function(inputs)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
                 reason = self.failed(error, kind_of(inputs))
             else:
@@ -169,23 +155,11 @@ class AttentionPolicy(Policy):
             reason = FULL_PRECISION
         return reason or self.failing.get(inputs.q.shape[-1]) or self.broken.get(kind_of(inputs))
 
-    def began(self) -> None:
-        if self.quickest is not None:
-            self.quickest.began()
-
-    def ended(self) -> None:
-        if self.quickest is not None:
-            self.quickest.save()
-
     def clauses(self) -> tuple[str, ...]:
-        name = self.backend.name
-        chosen = phrase("auto: {name} ({why})", name=name, why=self._passed_over) if self._passed_over else name
-        return (chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
+        return (self.backend.name, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
         calls, fallbacks, details = activity.use_count, activity.fallback_count, activity.fallback_lines()
-        if self.quickest is not None:
-            details += self.quickest.lines()
         if HOST_DOES_IT in activity.skipped and not calls and not fallbacks:
             return Summary("inactive", activity.skipped[HOST_DOES_IT], {"fallbacks": 0}, details)
         details += activity.skipped_lines()
@@ -198,12 +172,8 @@ class AttentionPolicy(Policy):
             headline = phrase("{name} not active: {why}", name=self.backend.name, why=why)
             return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"
-        headline = phrase("{names} in {calls} attention {calls|call|calls}", names=self._names(activity), calls=calls)
+        headline = phrase("{name} in {calls} attention {calls|call|calls}", name=self.backend.name, calls=calls)
         return Summary(state, headline, counts, details)
-
-    def _names(self, activity: Activity) -> str:
-        ran = [name for name in activity.used if self.quickest is not None and name in self.quickest.names]
-        return " and ".join(sorted(ran)) if ran else self.backend.name
 
 
 def kind_of(inputs: Inputs) -> tuple[object, ...]:

@@ -1,28 +1,25 @@
-"""The list of attention backends, and which of them can be used where.
+"""The list of attention backends.
 
 ``BACKENDS``, ``names`` and ``get`` touch no device and import no package: node schemas call them on every page load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 
 from ...core.errors import BackendUnavailable, not_allowed, one_of
 from . import flash, kitchen, plain, sage, sdpa, xformers_backend
-from .backend import AttentionFunction, Backend, short
+from .backend import AttentionFunction, Backend
 from .probing import probe
 
 # In the order of the node's list: backends to try first stand first.
 _FAMILIES = (sdpa, flash, xformers_backend, kitchen, sage, plain)
 BACKENDS: Mapping[str, Backend] = {backend.name: backend for family in _FAMILIES for backend in family.BACKENDS}
 
-# What `auto` tries, best first, exact ones only. torch's own choice comes first: it holds FlashAttention-2, cuDNN and
-# the CUTLASS kernel and picks by GPU and shape; the packages are worth trying by hand, not by default.
-AUTO_ORDER = ("sdpa", "sub_quadratic", "split", "vanilla")
-# DirectML has no fused kernel, so SDPA would hold the full score matrix; ComfyUI uses sub-quadratic there as well.
-AUTO_ORDER_UNFUSED = ("sub_quadratic", "split", "sdpa", "vanilla")
+OWN = "sdpa"
+"""torch's own choice of kernel, which was the first in each measurement on a GPU: what ``auto`` means."""
 
 
 def names() -> tuple[str, ...]:
@@ -48,21 +45,3 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
         problem = f"The attention backend '{name}' cannot be used here: {found.reason}."
         raise BackendUnavailable(problem, found.remedy, found.reason)
     return found.function
-
-
-def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[int] = (64,)) -> tuple[str, str]:
-    """Return what ``auto`` means for these head sizes, the first of ``AUTO_ORDER`` that works, and why not others.
-
-    Raises `BackendUnavailable` if even the plain formula fails there (a dtype that torch cannot multiply).
-    """
-    device = torch.device(device)
-    sizes = sorted(set(head_dims))
-    order = AUTO_ORDER_UNFUSED if device.type == "privateuseone" else AUTO_ORDER
-    passed_over: list[str] = []
-    for name in order:
-        failed = next((p for p in (probe(BACKENDS[name], device, dtype, d) for d in sizes) if not p.available), None)
-        if failed is None:
-            return name, " ".join(passed_over)
-        passed_over.append(f"{name} was passed over: {failed.reason}.")
-    problem = f"No exact attention backend runs on {device} in {short(dtype)}."
-    raise BackendUnavailable(problem, " ".join(passed_over))

@@ -15,11 +15,6 @@ from .backend import Mask
 NEGATIVE_INFINITY = float("-inf")
 
 
-def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of maxima, exponentials and sums: fp32, or fp64 for fp64 inputs."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def match_heads(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor]:
     """Return k and v with as many heads as q; ValueError if they differ without ``enable_gqa``, or do not divide."""
     query_heads, key_heads = q.shape[1], k.shape[1]
@@ -54,18 +49,13 @@ def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) ->
 
 def softmax_or_zeros(scores: Tensor, masked: bool) -> Tensor:
     """Softmax over the last dimension in fp32 or wider; with ``masked``, rows of -inf only give zeros (NaN stays)."""
-    weights = torch.softmax(scores, dim=-1, dtype=softmax_dtype(scores.dtype))
+    wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    weights = torch.softmax(scores, dim=-1, dtype=wide)
     if masked:
         weights = weights.masked_fill(scores.amax(dim=-1, keepdim=True) == NEGATIVE_INFINITY, 0.0)
     return weights
 
 
-def slice_mask(mask: Mask, queries: slice, keys: slice | None = None) -> Mask:
-    """Return the part of a broadcastable mask ``[..., queries or 1, keys or 1]`` that covers the given slices."""
-    if mask is None:
-        return None
-    if mask.shape[-2] != 1:
-        mask = mask[..., queries, :]
-    if keys is not None and mask.shape[-1] != 1:
-        mask = mask[..., keys]
-    return mask
+def slice_mask(mask: Mask, queries: slice) -> Mask:
+    """Return the part of a broadcastable mask ``[..., queries or 1, keys or 1]`` that covers some queries."""
+    return mask if mask is None or mask.shape[-2] == 1 else mask[..., queries, :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -14,6 +14,7 @@ from ...core.calls import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
 from .progress import GENERATING, Observer, Stop
+from .reasons import Owner, explain_recompile
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 from .sizes import Sizes
 from .state import Compilations, CompileState
@@ -35,6 +36,7 @@ class CompiledFunction:
         weights: of the function's network, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
         backend: runs in place of the backend that ``settings`` name; for tests.
+        owner: says whose the objects are that made torch compile again.
 
     Attributes:
         observer: told about progress and asked about cancelling; may be set anew before each call.
@@ -50,8 +52,10 @@ class CompiledFunction:
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
         backend: Function | None = None,
+        owner: Owner = lambda thing: "",
     ) -> None:
         self.function = function
+        self._owner = owner
         self.settings = settings
         self.name = name
         self._cache = cache if settings.backend == "inductor" else None
@@ -81,7 +85,7 @@ class CompiledFunction:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, compiled if possible.
 
-        Raises `CompilationFailed` if the settings say ``raise``, `CompilationCancelled` or the observer's own error.
+        Raises `CompilationFailed` if the settings are strict, `CompilationCancelled` or the observer's own error.
         """
         state = self.state
         if state.fallback:
@@ -90,7 +94,8 @@ class CompiledFunction:
         # Part of the function may have run and emptied its arguments when a later part fails to compile.
         untouched = _copy_containers((args, kwargs))
         runs = self._backend.runs
-        call = Compilations(state, self.observer)
+        given = {"args": args, "kwargs": kwargs, "function": self.function}
+        call = Compilations(state, self.observer, partial(explain_recompile, given=given, owner=self._owner))
         sizes = nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
         try:
             try:
@@ -128,7 +133,7 @@ class CompiledFunction:
         reason, remedy = explain(error)
         free_frames(error)  # else both runs would be in memory at once
         result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
-        if self.settings.on_error == "raise":
+        if self.settings.strict:
             raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
         if self._cache is not None and is_damage(error) and not self._cleared_cache:
             self._cleared_cache = True  # the next call compiles once more, without it

@@ -15,6 +15,7 @@ from ...core.calls import Function, Kwargs
 from .cache_folder import CacheFolder
 from .compiled import CompiledFunction
 from .progress import Observer
+from .reasons import Owner
 from .settings import CompileSettings
 from .sizes import Sizes
 
@@ -44,14 +45,16 @@ class Compiler:
     Args:
         cache: returns where compiled code is kept for the next start; None keeps it where torch does.
         observer: returns what watches the compilations of the node with that id.
+        owner: says whose an object is that made torch compile again.
     """
 
     def __init__(
         self,
         cache: Callable[[], CacheFolder | None] = lambda: None,
         observer: Callable[[str | None], Observer | None] = lambda node_id: None,
+        owner: Owner = lambda thing: "",
     ) -> None:
-        self.cache, self.observer = cache, observer
+        self.cache, self.observer, self.owner = cache, observer, owner
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
@@ -69,7 +72,7 @@ class Compiler:
 class CompiledBlocks(CompiledNetwork):
     """The repeated blocks of one network, which is not kept: those of one class share their compiled code.
 
-    ``alike``: given a block's named arguments and its name, gives those with which the code is the same for all blocks.
+    ``alike``: given a block's named arguments, gives those with which the code is the same for all blocks.
     """
 
     def __init__(
@@ -78,12 +81,17 @@ class CompiledBlocks(CompiledNetwork):
         settings: CompileSettings,
         name: str,
         compiler: Compiler,
-        alike: Callable[[Kwargs, str], AbstractContextManager[Kwargs]] = lambda kwargs, block: nullcontext(kwargs),
+        alike: Callable[[Kwargs], AbstractContextManager[Kwargs]] = nullcontext,
     ) -> None:
         self._alike = alike
         self._by_class = {
             kind: CompiledFunction(
-                _call_block, settings, name=f"{name}: {kind.__name__}", cache=compiler.cache(), sizes=Sizes()
+                _call_block,
+                settings,
+                name=f"{name}: {kind.__name__}",
+                cache=compiler.cache(),
+                sizes=Sizes(),
+                owner=compiler.owner,
             )
             for kind in dict.fromkeys(map(type, repeated_blocks(network)))
         }
@@ -91,13 +99,11 @@ class CompiledBlocks(CompiledNetwork):
 
     def places(self, network: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Function]]:
         """Yield each block, and what is to run as its ``BLOCK_CALL``."""
-        for index, block in enumerate(repeated_blocks(network)):
-            yield block, partial(self._run, self._by_class[type(block)], f"block {index}", block)
+        for block in repeated_blocks(network):
+            yield block, partial(self._run, self._by_class[type(block)], block)
 
-    def _run(
-        self, function: CompiledFunction, name: str, block: torch.nn.Module, *args: object, **kwargs: object
-    ) -> Any:
-        with self._alike(kwargs, name) as named:
+    def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        with self._alike(kwargs) as named:
             return function(block, *args, **named)
 
 

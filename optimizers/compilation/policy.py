@@ -50,7 +50,7 @@ class CompilePolicy(Policy):
     ) -> None:
         refusal = cudagraph_trees_refusal() if how.mode in CUDAGRAPH_TREE_MODES else None
         if refusal is not None:
-            if how.on_error == "raise":
+            if how.strict:
                 raise BackendUnavailable(f"mode {how.mode} was asked for, but {refusal}.")
             notes = (*notes, f"without CUDA graphs: {refusal}")
         self.title = title

@@ -36,7 +36,7 @@ class CompileSettings(Settings):
             size at once; ``false`` anew for each size.
         preset: ``diffusion-fast`` adds the inductor options of that recipe.
         recompile_limit: how many variants of a function may be compiled; calls that need another one run uncompiled.
-        on_error: ``fallback`` runs the function uncompiled if compiling it fails; ``raise`` stops.
+        strict: stop where compiling fails, instead of running the function uncompiled.
         channels_last: whether images are handed over with their channels last in memory.
     """
 
@@ -46,7 +46,7 @@ class CompileSettings(Settings):
     dynamic: str = choice("auto", ("auto", "true", "false"))
     preset: str = choice("none", ("none", "diffusion-fast"))
     recompile_limit: int = number(32, 1, 1000)
-    on_error: str = choice("fallback", ("fallback", "raise"))
+    strict: bool = False
     channels_last: bool = False
 
     def __post_init__(self) -> None:
@@ -77,8 +77,8 @@ class CompileSettings(Settings):
             parts.append("fullgraph")
         if self.dynamic != "auto":
             parts.append(f"dynamic {self.dynamic}")
-        if self.on_error != "fallback":
-            parts.append("no fallback")
+        if self.strict:
+            parts.append("strict")
         if self.channels_last:
             parts.append("channels last")
         return ", ".join(parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .progress import READY, TRACING, Observer, Progress, Watch
+from .reasons import explain_recompile
 
 
 @dataclass
@@ -47,11 +48,14 @@ class Compilations:
     """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
 
     Nothing is left registered after the call. ``happened`` says whether it compiled something, ``seconds`` how long
-    that took.
+    that took. ``explain``: says torch's reason to compile again in words.
     """
 
-    def __init__(self, state: CompileState, observer: Observer | None) -> None:
+    def __init__(
+        self, state: CompileState, observer: Observer | None, explain: Callable[[str], str] = explain_recompile
+    ) -> None:
         self._state = state
+        self._explain = explain
         self._observer = observer
         self._thread = threading.get_ident()
         self._watch: Watch | None = None
@@ -106,35 +110,12 @@ class Compilations:
                 new = reasons[self._guards_failed.get(code, 0) :]
                 self._guards_failed[code] = len(reasons)
                 if new:  # one for each variant that does not fit, the one used last before the others
-                    self._state.recompile_reasons.append(explain_recompile(new[0]))
+                    self._state.recompile_reasons.append(self._explain(new[0]))
             self._started = 0.0
 
     def _progress(self, seconds: float) -> Progress:
         state = self._state
         return Progress(state.phase, seconds, state.graphs + (state.phase == TRACING))
-
-
-_CHANGES = (
-    (r"size mismatch at index 0\b|\.size\(\)\[0\]", "another batch size"),
-    (r"size mismatch|\.size\(\)\[", "another size"),
-    (r"dtype mismatch", "another dtype"),
-    (r"^weights ==", "weights of another dtype, size or device (a LoRA, a precision)"),
-    (r"stride mismatch|rank mismatch", "another layout of a tensor"),
-    (r"device", "another device"),
-    (r"residual\.full", "attention computed both ways, or not any more (Apply ToMe)"),
-    (r"patches|wrappers|attention_override|transformer_options", "other patches or options"),
-)
-"""What the guards of compiled code that did not hold say, and what has changed then; most specific first."""
-
-
-def explain_recompile(reason: str) -> str:
-    """Return what has changed in words, if that is known, and torch's own line.
-
-    ``reason`` is e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
-    """
-    line = re.sub(r"^\d+/\d+: |\s+# .*", "", reason.partition("\n")[0])[:200]
-    changed = next((words for pattern, words in _CHANGES if re.search(pattern, line)), "")
-    return f"{changed} ({line})" if changed else line
 
 
 def _guard_failures() -> dict[object, list[str]]:

@@ -7,10 +7,6 @@ from collections.abc import Callable
 from .family import AttentionLayer, Family
 from .table import FAMILIES
 
-NO_HOOK = "its attention does not use ComfyUI's override hook, so no node can change its tokens"
-NOT_EXAMINED = "the positions of its image tokens in attention have not been checked"
-"""Why Apply ToMe refuses every network that is in no family."""
-
 
 def families() -> tuple[Family, ...]:
     """Return all families."""
@@ -27,14 +23,6 @@ def find_layer(module: object) -> AttentionLayer | None:
     """Return what is known of the class of an attention layer; None for everything else."""
     path = _path(module)
     return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
-
-
-def not_reduced(network: object) -> str:
-    """Return why Apply ToMe does not serve a network, in a clause."""
-    family = find_family(network)
-    if family is None:
-        return NOT_EXAMINED
-    return family.not_reduced or (NOT_EXAMINED if family.override_hook else NO_HOOK)
 
 
 def names(chosen: Callable[[Family], object]) -> str:

@@ -5,8 +5,7 @@ A record comes before others whose packages hold its classes. ComfyUI is that of
 
 from __future__ import annotations
 
-from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
-from .videos import EVERY_FRAME, OTHER_WAN, SELF_ATTENTION, VIDEOS
+from .family import AttentionLayer, Family
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
@@ -16,127 +15,98 @@ _OMNIGEN_ATTENTION = AttentionLayer(
 _OMNIGEN_PROTECTED = ((r"^ref_image_patch_embedder$|_norm\d\.linear$", "it embeds or modulates"),)
 _QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
-_NEWER = "read in ComfyUI 0.38 and not run by the tests of ComfyUI 0.30, which does not have it"
-_NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
-_THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
-_KEPT_REFERENCES = "tokens of reference images all stay"
+_WAN_FULL_PRECISION = ("patch_embedding",)
 
 FAMILIES: tuple[Family, ...] = (
     Family(
         name="SD 1.x, SD 2.x, SDXL, SVD",
         networks=("comfy.ldm.modules.diffusionmodules.openaimodel.UNetModel", "diffusers.UNet2DConditionModel"),
         parts=("unet",),
-        unets=(
-            ("SD 1.x, with inpainting and instruct-pix2pix", "at the latent's size and coarser"),
-            ("SD 2.x", "at the latent's size and coarser"),
-            ("SDXL and distilled relatives (SSD-1B, Vega, KOALA)", "at 1/2 of the latent's size and coarser"),
-            ("SDXL refiner", "at 1/2 of the latent's size and coarser"),
-            ("SVD, SV3D", "within each frame, at the latent's size and coarser; attention over time is left alone"),
-        ),
         attention=(AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,), ("x", "context", "value")),),
     ),
-    Family(
-        name="Flux",
-        networks=("comfy.ldm.flux.model.Flux", "diffusers.FluxTransformer2DModel"),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            models="Flux.1, Flux.2, LongCat-Image",
-            blocks=("double_blocks", "single_blocks"),
-            eligible="double and single blocks",
-            references=True,
-            note=f"reference images (Kontext, Flux.2) {_THINNED_REFERENCES}",
-            places="img_ids",
-        ),
-        fused_by_design=True,
-    ),
-    Family(
-        name="Chroma",
-        networks=("comfy.ldm.chroma.model.Chroma",),
-        tokens=TokenLayout(TEXT_FIRST, ("double_blocks", "single_blocks"), "double and single blocks"),
-        fused_by_design=True,
-    ),
+    Family("Flux", ("comfy.ldm.flux.model.Flux", "diffusers.FluxTransformer2DModel"), fused_by_design=True),
+    Family("Chroma", ("comfy.ldm.chroma.model.Chroma",), fused_by_design=True),
     Family(
         name="SD3",
         networks=(
             "comfy.ldm.modules.diffusionmodules.mmdit.OpenAISignatureMMDITWrapper",
             "diffusers.SD3Transformer2DModel",
         ),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            models="SD3, SD3.5",
-            blocks=("joint_blocks",),
-            eligible="joint blocks, with the second image attention of SD3.5 medium",
-            image_attention=True,
-            in_diffusers=IMAGE_FIRST,
-        ),
         fused_by_design=True,
     ),
     Family(
         name="Qwen-Image",
         networks=("comfy.ldm.qwen_image.model.QwenImageTransformer2DModel",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("transformer_blocks",),
-            eligible="all blocks",
-            references=True,
-            note=f"reference images (Edit) {_THINNED_REFERENCES}",
-        ),
         attention=(_QWEN_ATTENTION,),
     ),
     Family(
         name="Qwen-Image 2.1",
         networks=("comfy.ldm.qwen_image21.model.QwenImage21Transformer2DModel",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("transformer_blocks",),
-            eligible="all blocks, for queries of the image; text and references never look at the image",
-            before=("ref_latents",),
-            segments=True,
-            patch=(),
-            note=f"{_KEPT_REFERENCES}; {_NEWER}",
-        ),
         attention=(AttentionLayer("comfy.ldm.qwen_image21.model.Attention", (_QKV,)),),
         traced_in_parts=True,
     ),
+    Family("Z-Image", ("comfy.ldm.lumina.model.NextDiT",), fused_by_design=True),
     Family(
-        name="Z-Image",
-        networks=("comfy.ldm.lumina.model.NextDiT",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            models="Z-Image, Lumina 2",
-            blocks=("layers",),
-            eligible="main layers; the two refiners are left alone",
-            note="padding after text and image stays; with reference images the calls are left alone",
+        name="Wan",
+        networks=(
+            "comfy.ldm.wan.model.WanModel",
+            "comfy.ldm.wan.model.VaceWanModel",
+            "comfy.ldm.wan.model.CameraWanModel",
+            "comfy.ldm.wan.model.SCAILWanModel",
+            "comfy.ldm.wan.model.SCAIL2WanModel",
+            "comfy.ldm.wan.model.HumoWanModel",
+            "comfy.ldm.wan.model_animate2.WanAnimate2Model",
+            "comfy.ldm.wan.model_wandancer.WanDancerModel",
         ),
-        fused_by_design=True,
+        parts=("transformer", "transformer_2"),
+        attention=(
+            AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),
+            AttentionLayer("comfy.ldm.wan.model.WanT2VCrossAttention", (("k", "v"),)),
+            AttentionLayer("comfy.ldm.wan.model.WanI2VCrossAttention", (("k", "v"), ("k_img", "v_img"))),
+        ),
+        protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),),
+        full_precision=_WAN_FULL_PRECISION,
     ),
-    *VIDEOS,
+    Family(
+        name="Wan Animate",
+        networks=("comfy.ldm.wan.model_animate.AnimateWanModel",),
+        protected=((r"^(motion_encoder|face_encoder|face_adapter)\b", "it prepares the face"),),
+        full_precision=(".patch_embedding",),
+    ),
+    Family("HunyuanVideo", ("comfy.ldm.hunyuan_video.model.HunyuanVideo",), fused_by_design=True),
+    Family(
+        name="MiniMax H3",
+        networks=("comfy.ldm.minimax.model.MiniMaxH3Model",),
+        fused_by_design=True,
+        traced_in_parts=True,
+        protected=((r"^(video_patch|audio_patch|condition)_proj$", "it prepares video, sound or text"),),
+        full_precision=("video_patch_proj", "audio_patch_proj", "time_embedder", "video_out", "audio_out"),
+        full_precision_if=(("use_adaln_curves", "adaln"),),
+    ),
+    Family(
+        name="LTX-Video",
+        networks=("comfy.ldm.lightricks.av_model.LTXAVModel", "comfy.ldm.lightricks.model.LTXVModel"),
+        attention=(
+            AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (("to_q", "to_k", "to_v"),), ("x", "context")),
+        ),
+        traced_in_parts=True,
+    ),
+    Family(
+        name="CogVideoX",
+        networks=("comfy.ldm.cogvideo.model.CogVideoXTransformer3DModel",),
+        attention=(AttentionLayer("comfy.ldm.cogvideo.model.CogVideoXBlock", (("q", "k", "v"),)),),
+        protected=((r"^(patch_embed|ofs_embedding_linear_\d)\b", "it embeds"),),
+        full_precision=("patch_embed",),
+    ),
     Family(
         name="Krea 2",
         networks=("comfy.ldm.krea2.model.SingleStreamDiT",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("blocks",),
-            eligible="all blocks; the fusion of the text is left alone",
-            patch=("patch",),
-            more_calls=("txtlayers",),
-            behind=("ref_latents",),
-            note=_KEPT_REFERENCES,
-        ),
         attention=(AttentionLayer("comfy.ldm.krea2.model.Attention", (("wq", "wk", "wv"),)),),
         protected=((r"^(first|last|txtmlp|txtfusion|tmlp|tproj)\b", "it embeds, modulates or prepares the text"),),
     ),
     Family(
         name="Anima",
         networks=("comfy.ldm.anima.model.Anima", "comfy.ldm.cosmos.predict2.MiniTrainDIT"),
-        tokens=TokenLayout(
-            IMAGE_ONLY,
-            models="Anima, Cosmos Predict 2",
-            blocks=("blocks",),
-            eligible=SELF_ATTENTION,
-            patch=("patch_temporal", "patch_spatial", "patch_spatial"),
-            note=EVERY_FRAME,
-        ),
         attention=(
             AttentionLayer("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),), ("x", "context")),
         ),
@@ -144,34 +114,17 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="Mage-Flow",
         networks=("comfy.ldm.mage_flow.model.MageFlowTransformer2DModel",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("transformer_blocks",),
-            eligible="all blocks",
-            behind=("ref_latents",),
-            note=_KEPT_REFERENCES,
-        ),
         attention=(_QWEN_ATTENTION,),
     ),
     Family(
         name="Ideogram 4",
         networks=("comfy.ldm.ideogram4.model.Ideogram4Transformer2DModel",),
-        tokens=TokenLayout(TEXT_FIRST, blocks=("layers",), eligible="all layers, with and without text", patch=()),
         fused_by_design=True,
         protected=((r"^(input_proj|llm_cond_proj)$", "it prepares image or text"),),
     ),
     Family(
         name="HiDream O1",
         networks=("comfy.ldm.hidream_o1.model.HiDreamO1Transformer",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("language_model.layers",),
-            eligible="all layers, for queries of the image; those of the text never look at the image",
-            text=("input_ids",),
-            behind=("ref_patches",),
-            text_apart=True,
-            note=_KEPT_REFERENCES,
-        ),
         traced_in_parts=True,
         attention=(AttentionLayer("comfy.text_encoders.llama.Attention", (("q_proj", "k_proj", "v_proj"),)),),
         protected=((r"^(final_layer2|visual)\b", "it makes the pixels, or reads the references"),),
@@ -179,34 +132,17 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="Kandinsky 5",
         networks=("comfy.ldm.kandinsky5.model.Kandinsky5",),
-        tokens=TokenLayout(
-            IMAGE_ONLY, blocks=("visual_transformer_blocks",), eligible=SELF_ATTENTION, note=EVERY_FRAME
-        ),
         protected=((r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares image or text, or draws"),),
     ),
     Family(
         name="OmniGen2",
         networks=("comfy.ldm.omnigen.omnigen2.OmniGen2Transformer2DModel",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("layers",),
-            eligible="main layers; the refiners are left alone",
-            before=("ref_latents",),
-            note=_KEPT_REFERENCES,
-        ),
         attention=(_OMNIGEN_ATTENTION,),
         protected=_OMNIGEN_PROTECTED,
     ),
     Family(
         name="Boogu",
         networks=("comfy.ldm.boogu.model.BooguTransformer2DModel",),
-        tokens=TokenLayout(
-            TEXT_FIRST,
-            blocks=("double_stream_layers", "single_stream_layers"),
-            eligible="attention of text and image; refiners and attention of the image alone are left alone",
-            before=("ref_latents",),
-            note=_KEPT_REFERENCES,
-        ),
         attention=(
             _OMNIGEN_ATTENTION,
             AttentionLayer(
@@ -216,30 +152,11 @@ FAMILIES: tuple[Family, ...] = (
         ),
         protected=_OMNIGEN_PROTECTED,
     ),
-    Family(
-        name="JoyImage",
-        networks=("comfy.ldm.joyimage.model.JoyImageTransformer3DModel",),
-        tokens=TokenLayout(
-            IMAGE_FIRST,
-            blocks=("double_blocks",),
-            eligible="all blocks",
-            behind=("ref_latents",),
-            note=_KEPT_REFERENCES,
-        ),
-        fused_by_design=True,
-    ),
-    Family(
-        name="Lens",
-        networks=("comfy.ldm.lens.model.LensTransformer2DModel",),
-        tokens=TokenLayout(IMAGE_FIRST, blocks=("transformer_blocks",), eligible="all blocks", patch=()),
-        fused_by_design=True,
-    ),
+    Family("JoyImage", ("comfy.ldm.joyimage.model.JoyImageTransformer3DModel",), fused_by_design=True),
+    Family("Lens", ("comfy.ldm.lens.model.LensTransformer2DModel",), fused_by_design=True),
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False, traced_in_parts=True),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
     Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
     Family("SeedVR2", ("comfy.ldm.seedvr",), override_hook=False),
-    OTHER_WAN,
-    Family("Hunyuan3D", ("comfy.ldm.hunyuan3d", "comfy.ldm.hunyuan3dv2_1"), not_reduced=_NOT_AN_IMAGE),
-    Family("Stable Audio", ("comfy.ldm.audio",), not_reduced=_NOT_AN_IMAGE),
-    Family("ACE-Step", ("comfy.ldm.ace",), not_reduced=_NOT_AN_IMAGE),
+    Family("Other Wan", ("comfy.ldm.wan",), full_precision=_WAN_FULL_PRECISION),
 )

@@ -37,7 +37,8 @@ class QKVFusion(Policy):
             for what in (ALL, KEYS_AND_VALUES)
             if self.reach[what]
         ]
-        return *reached, "weights are shared, not copied", *self.notes
+        shared = ("weights are shared, not copied",) if reached else ()
+        return *reached, *shared, *self.notes
 
     def summarize(self, activity: Activity) -> Summary:
         details, fallbacks = activity.fallback_lines(), activity.fallback_count
@@ -45,7 +46,7 @@ class QKVFusion(Policy):
         counts = {"q_k_v": calls[ALL], "k_v": calls[KEYS_AND_VALUES], "fallbacks": fallbacks}
         if not activity.used:
             none = phrase("no attention layer was called")
-            why = phrase("every layer was left alone") if fallbacks else none
+            why = phrase("every layer was left alone") if fallbacks or not self.reach else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         what, count = max(calls.items(), key=lambda item: item[1])
         headline = phrase(

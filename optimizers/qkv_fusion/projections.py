@@ -16,7 +16,8 @@ from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
 
 from ...core.activity import Activity
-from .rows import PLAIN, join_rows, refuse_rows, separate_rows
+from ...core.weights import foreign
+from .rows import join_rows, refuse_rows, separate_rows
 
 ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
 
@@ -82,8 +83,7 @@ class FusedProjections:
 
     def refuse(self, weights: Sequence[Any]) -> str | None:
         """Return why the layers cannot compute together with these weights, or None; ``refuse_rows`` says the rest."""
-        other = next((type(weight) for weight in weights if type(weight) not in PLAIN), None)
-        return None if other is None else f"its weights are {other.__name__}"
+        return next((f"its weights are {found}" for weight in weights if (found := foreign(weight))), None)
 
     def parts(self, weight: Any) -> tuple[Tensor, ...]:
         """Return the tensors that a weight consists of, each with its rows."""

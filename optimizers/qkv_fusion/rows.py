@@ -10,11 +10,6 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import torch
-from torch._subclasses import FakeTensor
-
-PLAIN = (torch.nn.Parameter, torch.Tensor, FakeTensor)
-"""Exact classes of tensors that are nothing but their rows: other classes mean something else by their memory. Fake
-ones have no memory, and stand for plain ones where a network is only looked at."""
 
 MATRIX_ALIGNMENT, VECTOR_ALIGNMENT = 64, 16
 """Bytes. Allocators begin tensors on such a boundary, and matrix kernels choose their code by it, so a weight that

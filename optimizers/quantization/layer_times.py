@@ -31,16 +31,15 @@ Layers = Callable[[Kernel, Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor],
 
 @dataclass(frozen=True)
 class Shape:
-    """A linear layer's work: ``[tokens, inputs] x [inputs, outputs]``, with ``rotation`` as in ``Int8Weight``."""
+    """A linear layer's work: ``[tokens, inputs] x [inputs, outputs]``."""
 
     tokens: int
     inputs: int
     outputs: int
-    rotation: int = 0
 
     @property
     def key(self) -> str:
-        return f"{self.tokens}x{self.inputs}x{self.outputs}r{self.rotation}"
+        return f"{self.tokens}x{self.inputs}x{self.outputs}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class Timings:
         x = torch.randn(shape.tokens, shape.inputs, generator=generator).to(self.device, self.dtype)
         weight = (torch.randn(shape.outputs, shape.inputs, generator=generator) / shape.inputs**0.5).to(self.device)
         bias = torch.zeros(shape.outputs, device=self.device, dtype=self.dtype)
-        quantized = quantize_weight(weight, shape.rotation)
+        quantized = quantize_weight(weight)
         plain = weight.to(self.dtype)
         kernel.linear(x, quantized, bias)  # raises, where a layer would go on in floating point
         if self.layers is not None:

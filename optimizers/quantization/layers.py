@@ -1,20 +1,21 @@
-"""The choice of linear layers to quantise, with a reason for each that is left. One rule for all hosts."""
+"""The choice of the kernel and of the linear layers to quantise, with a reason for each that is left: for all hosts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
+from ...core.errors import BackendUnavailable
 from ...core.kernel_times import KernelFailed
 from ..families.family import Family
-from .kernels import Kernel
-from .layer_times import Shape, Timing
-from .rounding import ROTATION_GROUPS, Int8Weight, quantize_rows, quantize_weight, rotate
+from .kernels import Kernel, Kitchen, available
+from .layer_times import Shape, Timing, Timings
+from .rounding import Int8Weight, quantize_rows, quantize_weight
 from .settings import QuantizationSettings
 
 _EMBEDDING = "it embeds or modulates: little work, much effect"
@@ -49,8 +50,14 @@ ASSUMED_TOKENS = 4096
 
 TEST_TOKENS = 64
 
+Weight = Callable[[], Tensor]
+"""Reads a layer's weight ``[out, in]``."""
+
 Measure = Callable[[Shape], Timing]
 """Gives the times of a shape; raises ``KernelFailed`` where the kernel cannot compute it."""
+
+_TYPICAL = Shape(ASSUMED_TOKENS, 1280, 1280)
+"""The shape by which the kernel is chosen where no layer may be quantised."""
 
 
 def protected_because(name: str, family: Family | None = None) -> str:
@@ -83,9 +90,10 @@ class Layer:
         rows, columns = weight.shape
         return cls(name, columns, rows, tokens, weight.nbytes, protected_because(name, family))
 
-    def shape(self, rotation: int = 0) -> Shape:
-        """Return its work."""
-        return Shape(self.tokens or ASSUMED_TOKENS, self.inputs, self.outputs, rotation)
+    @property
+    def shape(self) -> Shape:
+        """Its work."""
+        return Shape(self.tokens or ASSUMED_TOKENS, self.inputs, self.outputs)
 
     @property
     def has_enough_tokens(self) -> bool:
@@ -130,7 +138,7 @@ def usual_tokens(layer: Layer) -> Tensor:
 
 def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
     """Return the relative L2 error of a layer's output for the tokens ``x``; all in float32 on one device."""
-    values, scale = quantize_rows(rotate(x, quantized.rotation))
+    values, scale = quantize_rows(x)
     result = ((values.float() * scale) @ quantized.values.float().t()) * quantized.scale.reshape(1, -1)
     expected = x @ weight.t()
     norm = expected.norm()
@@ -140,56 +148,38 @@ def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
 class Chooser:
     """Chooses layer by layer, computing on ``device``.
 
-    ``measure``: gives the times of a shape; None where speed does not matter (weight only). ``samples``: tokens
-    ``[some, inputs]`` that layers were given in a real run, by the layer's name.
+    ``measure``: gives the times of a shape; None where speed does not matter: for weights only, or for their memory.
     """
 
-    def __init__(
-        self,
-        settings: QuantizationSettings,
-        measure: Measure | None,
-        samples: Mapping[str, Tensor],
-        device: torch.device,
-    ) -> None:
-        self.settings, self.measure, self.samples, self.device = settings, measure, samples, device
+    def __init__(self, settings: QuantizationSettings, measure: Measure | None, device: torch.device) -> None:
+        self.settings, self.measure, self.device = settings, measure, device
 
-    def choose(self, layer: Layer, weight: Callable[[], Tensor]) -> LayerChoice:
-        """Return the choice for ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
+    def choose(self, layer: Layer, weight: Weight) -> LayerChoice:
+        """Return the choice for ``layer``, whose ``weight`` is read only if it is needed."""
         if self.settings.is_excluded(layer.name):
             return LayerChoice(layer, reason="excluded by name")
         if layer.protected:
             return LayerChoice(layer, reason=layer.protected)
-        if self.settings.mode == "weight_only" or self.measure is None:
-            return self._quantized(layer, weight().to(self.device).float())
+        if self.settings.mode == "weight_only":
+            return self._quantized(layer, weight())
         if not layer.has_enough_tokens:
             return LayerChoice(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
         try:
-            return self._choose_by_time(layer, weight, self.measure)
+            timing = None if self.measure is None else self.measure(layer.shape)
         except KernelFailed as failed:
             return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
-
-    def _choose_by_time(self, layer: Layer, weight: Callable[[], Tensor], measure: Measure) -> LayerChoice:
-        wanted = self.settings.thresholds
-        plain = measure(layer.shape())
-        included = self.settings.is_included(layer.name)
-        if plain.speedup < wanted.min_speedup and not included:
-            return LayerChoice(layer, reason="int8 is not quicker for its size", timing=plain)
-        values = weight().to(self.device).float()
-        first = self._quantized(layer, values, timing=plain)
-        if included or first.is_near(wanted.max_error):
-            return first
-        for group in () if self.settings.rotation == "off" else ROTATION_GROUPS:
-            if layer.inputs % group == 0 and (timing := measure(layer.shape(group))).speedup >= wanted.min_speedup:
-                rotated = self._quantized(layer, values, group, timing)
-                if rotated.is_near(wanted.max_error):
-                    return rotated
+        wanted, included = self.settings.thresholds, self.settings.is_included(layer.name)
+        if timing is not None and timing.speedup < wanted.min_speedup and not included:
+            return LayerChoice(layer, reason="int8 is not quicker for its size", timing=timing)
+        choice = self._quantized(layer, weight(), timing)
+        if included or choice.is_near(wanted.max_error):
+            return choice
         reason = f"its error would be above {wanted.max_error:.1%}"
-        return LayerChoice(layer, reason=reason, error=first.error, timing=plain)
+        return LayerChoice(layer, reason=reason, error=choice.error, timing=timing)
 
-    def _quantized(self, layer: Layer, values: Tensor, rotation: int = 0, timing: Timing | None = None) -> LayerChoice:
-        quantized = quantize_weight(values, rotation)
-        seen = self.samples.get(layer.name)
-        x = (usual_tokens(layer) if seen is None else seen.float()).to(self.device)
+    def _quantized(self, layer: Layer, weight: Tensor, timing: Timing | None = None) -> LayerChoice:
+        values = weight.to(self.device).float()
+        quantized, x = quantize_weight(values), usual_tokens(layer).to(self.device)
         if self.settings.mode == "weight_only":
             # In place: next to the values of the largest layer, each copy in float32 counts.
             difference = quantized.values.float().mul_(quantized.scale).sub_(values)
@@ -233,3 +223,67 @@ class LayerChoices:
     def worst(self) -> LayerChoice | None:
         found = [choice for choice in self.quantized.values() if choice.error is not None]
         return max(found, key=lambda choice: choice.error or 0.0, default=None)
+
+
+def quantizing_device(name: str, load_device: torch.device) -> torch.device:
+    """Return where to quantise for the setting ``device``; `BackendUnavailable` for a GPU that is not there."""
+    if name == "gpu" and load_device.type == "cpu":
+        raise BackendUnavailable(
+            "device is gpu, but there is no GPU for this model.",
+            "Choose auto or cpu: both quantise on the CPU here.",
+        )
+    return torch.device("cpu") if name == "cpu" else load_device
+
+
+def largest_shape(layers: Iterable[Layer]) -> Shape:
+    """Return the shape that most work goes into, of the layers that may be quantised."""
+    shapes = [layer.shape for layer in layers if not layer.protected and layer.has_enough_tokens]
+    return max(shapes, key=lambda shape: shape.tokens * shape.inputs * shape.outputs, default=_TYPICAL)
+
+
+def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
+    """Return the kernel that is fastest for the largest shape, lines on those not used, and how they were timed."""
+    kernels, reasons = available(timings.device)
+    kernel, failures = timings.fastest(kernels, largest_shape(layers))
+    lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
+    if any(isinstance(found, Kitchen) for found in kernels) and (slow := Kitchen().slow_because(timings.device)):
+        lines.append(f"comfy-kitchen without its fast kernels: {slow}")
+    if timings.device.type == "cpu":
+        lines.append("timed on one core of the processor, where other programs disturb least")
+    return kernel, tuple(lines)
+
+
+def choose_layers(
+    layers: Iterable[tuple[Layer, Weight]],
+    settings: QuantizationSettings,
+    device: torch.device,
+    timings: Timings | None = None,
+    note: str = "",
+    each: Callable[[LayerChoice], LayerChoice] = lambda choice: choice,
+) -> LayerChoices:
+    """Choose the kernel, then layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
+
+    Each weight is read only where it is needed; it is quantised on ``device``. ``timings``: of the device that the
+    model computes on; saved at the end, not asked for weight only. None: there is no choice of kernels, and layers are
+    chosen by their error alone. ``note``: where the token counts come from. ``each`` is given each choice, and returns
+    it with the weight where it is to stay.
+    """
+    layers = list(layers)
+    kernel: Kernel | None = None
+    notes: tuple[str, ...] = ()
+    measure: Measure | None = None
+    if settings.mode == "int8" and timings is not None:
+        kernel, notes = choose_kernel((layer for layer, _ in layers), timings)
+        notes = (*notes, note) if note else notes
+        measure = partial(timings.time, kernel)
+    for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded)):
+        if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers):
+            notes = (f"{name} names no layer of this model", *notes)
+    chooser = Chooser(settings, measure, device)
+    try:
+        with torch.inference_mode():
+            choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
+    finally:
+        if timings is not None:
+            timings.save()
+    return LayerChoices(choices, kernel, notes)

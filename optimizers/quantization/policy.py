@@ -1,91 +1,26 @@
-"""Quantize int8 without a host: the choice of the kernel and of the layers, and the words of its reports."""
+"""The words of Quantize int8, the same for all hosts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-
-import torch
-from torch import Tensor
+from collections.abc import Iterator
 
 from ...core.activity import Activity, Summary
 from ...core.errors import NothingGained
 from ...core.phrases import phrase
 from ...core.technique import INT8, Policy
-from .kernels import Kernel, Kitchen, SafeKernel, available
-from .layer_times import Shape, Timings
-from .layers import Chooser, Layer, LayerChoice, LayerChoices, Measure
+from .kernels import SafeKernel
+from .layers import LayerChoice, LayerChoices
 from .settings import QuantizationSettings
 
-Weight = Callable[[], Tensor]
-"""Reads a layer's weight ``[out, in]``."""
-
-_TYPICAL = Shape(4096, 1280, 1280)
-"""The shape by which the kernel is chosen where no layer may be quantised."""
-
-
-def largest_shape(layers: Iterable[Layer]) -> Shape:
-    """Return the shape that most work goes into, of the layers that may be quantised."""
-    shapes = [layer.shape() for layer in layers if not layer.protected and layer.has_enough_tokens]
-    return max(shapes, key=lambda shape: shape.tokens * shape.inputs * shape.outputs, default=_TYPICAL)
-
-
-def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
-    """Return the kernel that is fastest for the largest shape, lines on those not used, and how they were timed."""
-    kernels, reasons = available(timings.device)
-    kernel, failures = timings.fastest(kernels, largest_shape(layers))
-    lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
-    if any(isinstance(found, Kitchen) for found in kernels) and (slow := Kitchen().slow_because(timings.device)):
-        lines.append(f"comfy-kitchen without its fast kernels: {slow}")
-    if timings.device.type == "cpu":
-        lines.append("timed on one core of the processor, where other programs disturb least")
-    return kernel, tuple(lines)
-
-
-def choose_layers(
-    layers: Iterable[tuple[Layer, Weight]],
-    settings: QuantizationSettings,
-    timings: Timings,
-    samples: Mapping[str, Tensor],
-    device: torch.device,
-    note: str = "",
-    each: Callable[[LayerChoice], LayerChoice] = lambda choice: choice,
-) -> LayerChoices:
-    """Choose the kernel, then layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
-
-    Each weight is read only where it is needed; it is quantised on ``device``. ``timings``: of the device that the
-    model computes on; saved at the end, not asked for weight only. ``samples``: tokens that layers were given in a real
-    run, by the layer's name. ``note``: where the token counts come from. ``each`` is given each choice, and returns it
-    with the weight where it is to stay.
-    """
-    layers = list(layers)
-    kernel: Kernel | None = None
-    notes: tuple[str, ...] = ()
-    measure: Measure | None = None
-    if settings.mode == "int8":
-        kernel, notes = choose_kernel((layer for layer, _ in layers), timings)
-        notes = (*notes, note) if note else notes
-        measure = partial(timings.time, kernel)
-    for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded)):
-        if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers):
-            notes = (f"{name} names no layer of this model", *notes)
-    chooser = Chooser(settings, measure, samples, device)
-    try:
-        with torch.inference_mode():
-            choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
-    finally:
-        timings.save()
-    return LayerChoices(choices, kernel, notes)
+UNIT = phrase("linear layers")
 
 
 class QuantizationPolicy(Policy):
-    """The report of Quantize int8, the same for all hosts.
+    """The report of Quantize int8.
 
     Args:
         choices: what was chosen for each layer; empty if the file was in int8 already.
-        unit: the name of the counted things in sentences, e.g. ``linear layers``.
-        shrinks: whether the floating point weights are given up.
 
     Attributes:
         kernel: what computes the products, with what to do when it fails; None for weight only.
@@ -94,14 +29,8 @@ class QuantizationPolicy(Policy):
     kind = INT8
     title = "Quantize int8"
 
-    def __init__(
-        self,
-        settings: QuantizationSettings,
-        choices: LayerChoices,
-        unit: str = phrase("linear layers"),
-        shrinks: bool = True,
-    ) -> None:
-        self.settings, self.choices, self.unit, self.shrinks = settings, choices, unit, shrinks
+    def __init__(self, settings: QuantizationSettings, choices: LayerChoices) -> None:
+        self.settings, self.choices = settings, choices
         self.kernel = SafeKernel(choices.kernel) if choices.kernel is not None else None
 
     def clauses(self) -> tuple[str, ...]:
@@ -115,16 +44,15 @@ class QuantizationPolicy(Policy):
             settings=self.settings.describe(),
             count=len(choices.quantized),
             total=len(choices.all),
-            unit=self.unit,
+            unit=UNIT,
         )
-        if self.shrinks:
-            by = f"{_megabytes(choices.bytes_before)} -> {_megabytes(choices.bytes_after)}, {by}"
+        by = f"{_megabytes(choices.bytes_before)} -> {_megabytes(choices.bytes_after)}, {by}"
         seconds = choices.seconds()
         if seconds is not None and seconds.speedup >= 1:
             by += f", {seconds.speedup:.2f} x in those layers as measured here"
         elif seconds is not None:
             by += f", slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured"
-            by += " (mode weight_only saves the same memory)" if self.shrinks else ""
+            by += " (mode weight_only saves the same memory)"
         return headline, by
 
     def details(self) -> tuple[str, ...]:
@@ -154,7 +82,7 @@ class QuantizationPolicy(Policy):
             why = phrase("all its layers fell back") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         headline = phrase(
-            "active in {count} {unit} over {calls} model {calls|call|calls}", count=count, unit=self.unit, calls=calls
+            "active in {count} {unit} over {calls} model {calls|call|calls}", count=count, unit=UNIT, calls=calls
         )
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
@@ -165,19 +93,15 @@ class QuantizationPolicy(Policy):
             return
         if any(choice.timing is not None for choice in choices.all):
             why = "; ".join(self._why_none())
-            problem = f"None of the {len(choices.all)} {self.unit} of this {model} gains from int8 here: {why}."
+            problem = f"None of the {len(choices.all)} {UNIT} of this {model} gains from int8 here: {why}."
             for note in choices.notes[:-1]:
                 problem += f" {note[:1].upper()}{note[1:]}."
             brief = phrase("no layer is quick and exact enough in int8")
         else:
             problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
             brief = phrase("the settings leave no layer to quantise")
-        remedy = "Leave it out, or name layers with include."
-        if self.shrinks:
-            size = _megabytes(sum(choice.layer.nbytes for choice in choices.all if not choice.layer.protected))
-            remedy = (
-                f"Choose mode weight_only to save memory instead (about half of {size}), or name layers with include."
-            )
+        size = _megabytes(sum(choice.layer.nbytes for choice in choices.all if not choice.layer.protected))
+        remedy = f"Choose mode weight_only to save memory instead (about half of {size}), or name layers with include."
         raise NothingGained(problem, remedy, brief)
 
     def _why_none(self) -> Iterator[str]:
@@ -207,8 +131,7 @@ def _row(choice: LayerChoice) -> str:
     if choice.weight is None:
         parts.append(f"kept ({choice.reason})")
     else:
-        rotation = f", rotated by {choice.weight.rotation}" if choice.weight.rotation else ""
-        parts.append(f"int8{rotation}, {_megabytes(layer.nbytes)} -> {_megabytes(choice.weight.nbytes)}")
+        parts.append(f"int8, {_megabytes(layer.nbytes)} -> {_megabytes(choice.weight.nbytes)}")
     if choice.error is not None:
         parts.append(f"error {choice.error:.2%}")
     if choice.timing is not None:

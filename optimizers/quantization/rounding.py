@@ -13,9 +13,6 @@ from torch import Tensor
 
 from ...core.errors import WrongObject
 
-ROTATION_GROUPS = (16, 64, 256)
-"""Sizes a rotation can have: powers of four. Larger ones spread an outlier over more channels and cost more."""
-
 _SMALLEST = 1e-30
 
 
@@ -26,7 +23,7 @@ class Int8Weight:
     Attributes:
         values: int8 ``[out, in]``.
         scale: float32 ``[out, 1]``.
-        rotation: size of the groups of input channels that are rotated before, or 0.
+        rotation: size of the groups of input channels that are rotated before (a file in ConvRot), or 0.
     """
 
     values: Tensor
@@ -49,9 +46,9 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return (rounded if x.dtype == torch.float32 else rounded.clamp_(-128.0, 127.0)).to(torch.int8), scale
 
 
-def quantize_weight(weight: Tensor, rotation: int = 0) -> Int8Weight:
-    """Quantise a weight ``[out, in]``, rotated first by ``rotation``. Computes in float32."""
-    return Int8Weight(*quantize_rows(rotate(weight.float(), rotation)), rotation)
+def quantize_weight(weight: Tensor) -> Int8Weight:
+    """Quantise a weight ``[out, in]``. Computes in float32."""
+    return Int8Weight(*quantize_rows(weight.float()))
 
 
 def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight:

@@ -44,7 +44,6 @@ class QuantizationSettings(Settings):
         include: names of layers that are quantised even where they gain nothing, with commas between them. With ``*``
             (any characters) or ``?`` (one) it is the pattern of a whole name; without, any part of a name.
         exclude: likewise, names of layers that stay as they are.
-        rotation: ``auto`` rotates (ConvRot) the inputs of layers that have too large an error otherwise.
         device: where the weights are quantised.
     """
 
@@ -52,7 +51,6 @@ class QuantizationSettings(Settings):
     mode: str = choice("int8", ("int8", "weight_only"))
     include: str = ""
     exclude: str = ""
-    rotation: str = choice("auto", ("auto", "off"))
     device: str = choice("auto", ("auto", "cpu", "gpu"))
 
     def __post_init__(self) -> None:
@@ -79,8 +77,6 @@ class QuantizationSettings(Settings):
     def describe(self) -> str:
         parts = [self.preset if self.mode == "int8" else "weight only"]
         parts += [f"{name} {value}" for name in ("include", "exclude") if (value := getattr(self, name))]
-        if self.mode == "int8" and self.rotation == "off":
-            parts.append("no rotation")
         return ", ".join(parts)
 
 

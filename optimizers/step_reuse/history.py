@@ -93,12 +93,11 @@ class History:
         return self.evaluations[-1]
 
     def add(self, found: Evaluation) -> None:
-        """Remember an evaluation. One at the same place takes the place of the one before, going back forgets all."""
+        """Remember an evaluation. One at the same place takes the place of the one before."""
         if self.evaluations:
-            moved = found.place.position - self.newest.place.position
-            if moved < -1e-4 or found.denoised.shape != self.newest.denoised.shape:
+            if found.denoised.shape != self.newest.denoised.shape:
                 self.evaluations.clear()
-            elif moved < 1e-4:
+            elif found.place.position - self.newest.place.position < 1e-4:
                 self.evaluations.pop()
         self.evaluations.append(found)
         del self.evaluations[:-KEPT]

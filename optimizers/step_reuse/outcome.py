@@ -43,6 +43,14 @@ class Outcome:
         """How many steps of a plain run take as long."""
         return max(1, int(self.steps * self.computed / max(self.evaluations, 1)))
 
+    def count(self, method: str) -> None:
+        """Count an evaluation that was forecast by a method, or computed where that is empty."""
+        if method:
+            self.forecast += 1
+            self.methods[method] = self.methods.get(method, 0) + 1
+        else:
+            self.computed += 1
+
     def note(self, text: str) -> None:
         """Say something once."""
         if text not in self.notes:

@@ -6,12 +6,24 @@ A host says which they are. Root mean squares are taken of each; the worst part 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 Split = Callable[[Tensor], Sequence[Tensor]]
 """From a tensor of the latent's shape to its streams, ``[batch, frames, ...]`` each, 1 frame if it is no video."""
+
+
+@dataclass(frozen=True)
+class Blend:
+    """What a mask does to a prediction before it reaches the solver: ``share`` of it and the rest of ``kept``.
+
+    Both are of the latent's shape; the share is from 0 to 1.
+    """
+
+    share: Tensor
+    kept: Tensor
 
 
 def undivided(latent: Tensor) -> Sequence[Tensor]:

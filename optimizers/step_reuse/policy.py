@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from ...core.activity import Activity, Summary
-from ...core.phrases import phrase
+from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
 from .parts import Split, undivided
 from .rule import Rule
 from .samplers import FEWEST_STEPS
 from .settings import StepReuseSettings
+
+_OF_ONE = "of the run in which most was left out:"
+_USED = "budget_used_percent"
+"""Name of a count: of several runs it is that of the worst."""
 
 
 class StepReusePolicy(Policy):
@@ -48,7 +53,7 @@ class StepReusePolicy(Policy):
         if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
             few = f"{steps} steps are too few to leave one out: each changes the picture too much"
             notes.append(f"{few} (at least {FEWEST_STEPS})")
-        if noise_levels and noise_levels[0] < noise_levels[-1]:
+        if any(here < after for here, after in pairwise(noise_levels)):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
@@ -62,13 +67,25 @@ class StepReusePolicy(Policy):
     def clauses(self) -> tuple[str, ...]:
         return self.settings.clauses()
 
+    def together(self, one: Summary, other: Summary, activity: Activity) -> Summary:
+        """Return the evaluations of both, and the details of the one in which most was left out."""
+        runs = (one, other)
+        most = max(runs, key=lambda run: run.counts.get("forecast", 0))
+        counts = {name: sum(run.counts.get(name, 0) for run in runs) for name in most.counts}
+        if not counts.get("forecast"):
+            return replace(most, counts=counts)
+        counts[_USED] = max(run.counts.get(_USED, 0) for run in runs)
+        state = "partly" if any(run.state == "partly" for run in runs) else "active"
+        details = most.details if _OF_ONE in most.details else (_OF_ONE, *most.details)
+        return Summary(state, _headline(counts), counts, details)
+
     def summarize(self, activity: Activity) -> Summary:
         found = self.outcome
         counts = {
             "evaluations": found.evaluations,
             "computed": found.computed,
             "forecast": found.forecast,
-            "budget_used_percent": round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
+            _USED: round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
         }
         details = [*found.notes]
         if not found.evaluations and not found.notes:
@@ -78,8 +95,7 @@ class StepReusePolicy(Policy):
                 details.append("no skip fits into the budget: a larger budget or more steps would help")
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
-        headline = phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations)
-        headline = phrase("{headline}, {count} forecast", headline=headline, count=found.forecast)
+        headline = _headline(counts)
         beyond = found.share > self.settings.budget
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
@@ -106,6 +122,11 @@ class StepReusePolicy(Policy):
         details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
         return Summary("partly" if beyond else "active", headline, counts, tuple(details))
+
+
+def _headline(counts: Mapping[str, float]) -> Phrase:
+    done = phrase("{count} of {total} evaluations computed", count=counts["computed"], total=counts["evaluations"])
+    return phrase("{headline}, {count} forecast", headline=done, count=counts["forecast"])
 
 
 def _doubts(found: Outcome) -> Iterator[str]:

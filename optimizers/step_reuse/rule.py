@@ -7,7 +7,8 @@ For each evaluation of the guided prediction::
     rule.first_pass(positive)                   # where the host sees the passes
     given = rule.end(latent, guided)            # this goes to the solver
 
-A host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
+Where a sampler goes otherwise than down its schedule with one latent (``path.py``), the rest of the run is computed. A
+host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
 
 Numbers that were measured on a device are read when an evaluation begins that may be left out. Reading waits for the
 device, and then the device for Python: on an H100 about 5 ms.
@@ -23,10 +24,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import Budget, Distances, ErrorRate
+from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate
 from .history import FORECASTS, Evaluation, History, Place
 from .outcome import Outcome
-from .parts import Split, rms, stream_rms, undivided
+from .parts import Blend, Split, rms, stream_rms, undivided
+from .path import Path
 from .samplers import calibration_of, sampler_of
 from .settings import StepReuseSettings
 from .solvers import Correction
@@ -48,9 +50,13 @@ more while that takes no more than a quarter of the allowance. With Euler and 50
 allowance let them moved three of eight pictures out of 0.05; within a quarter of it, none.
 """
 
+MOST_STRANGE = 0.5
+"""Of a latent that is elsewhere than the solver's step led: a mask that other code blends has less, added noise all."""
+
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
 
+MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
 NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
 
 
@@ -83,6 +89,7 @@ class Rule:
 
     Attributes:
         outcome: counts and measures so far.
+        aside: whether the rule has stepped aside: all is computed, and nothing need be kept.
     """
 
     def __init__(
@@ -100,8 +107,10 @@ class Rule:
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
         self._correction = None if sampler.update is None else Correction(sampler.update)
-        self._order = sampler.order
+        self._order, self._path = sampler.order, Path(sampler.once_a_step)
+        self.aside = self.partly = False
         self._first: Tensor | None = None
+        self._share: Tensor | None = None
         self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
@@ -122,9 +131,23 @@ class Rule:
 
     def begin(self, place: Place) -> Action:
         """Decide about an evaluation."""
-        self.place = place
-        self.action = self._decide(place)
+        refusal = self._path.refusal(place)
+        if refusal is not None:
+            self.step_aside(refusal)
+        self.place, self.partly = place, False
+        self.action = Action.COMPUTE if self.aside else self._decide(place)
         return self.action
+
+    def step_aside(self, reason: str) -> None:
+        """Compute the rest of the run, because the rule cannot follow it."""
+        if not self.aside:
+            self.forget()
+            self.aside = True
+            self.outcome.note(f"{reason}: Reuse Steps steps aside")
+
+    def compute(self, some: bool = False) -> None:
+        """The network is asked in an evaluation that was to be forecast; ``some``: for a part of it only."""
+        self.partly, self.action = some, self.action if some else Action.COMPUTE
 
     def _decide(self, place: Place) -> Action:
         steps = len(self._levels) - 1
@@ -169,49 +192,62 @@ class Rule:
         return self._guided.forecast(self.method, self.place, latent)
 
     def first_pass(self, positive: Tensor) -> None:
-        """Note the positive pass of an evaluation: the run's first one, from noise alone, is the mean picture."""
+        """Note a positive pass: the run's first one, from noise alone, is the mean picture."""
         if self._first is None:
             self._first = positive.float().clone()
 
-    @property
-    def takes_back(self) -> bool:
-        return self._correction is not None
-
     def solver_unknown(self) -> None:
         """Take nothing back any more: the solver does more than its update, it adds noise for example."""
+        if self._correction is not None:
+            self.outcome.note(MOVED)
         self._correction, self._order = None, 1
         self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.flow)
 
-    def end(self, latent: Tensor, guided: Tensor, moved: Tensor | None = None, held: int = 0) -> Tensor:
+    def end(self, latent: Tensor, guided: Tensor, blend: Blend | None = None, held: int = 0) -> Tensor:
         """Note the guided prediction; return the prediction for the solver, corrected for forecasts before it.
 
-        ``latent``: the solver's, float32, ``[batch, ...]``; it must not change any more. ``moved``: change of it since
-        the last step by callbacks or other code. ``held``: memory of the tensors that the host keeps, in bytes.
+        ``latent``: the network's input, float32, ``[batch, ...]``; it must not change any more. ``blend``: what becomes
+        of the prediction before the solver reads it. ``held``: memory of the tensors that the host keeps, in bytes.
         """
-        outcome = self.outcome
-        if self._correction is not None and moved is not None:
-            self._correction.moved(moved)
+        self.outcome.count("" if self.partly or self.action is Action.COMPUTE else self.method)
+        if self.aside:
+            return guided
+        self._share, self._path.last = None if blend is None else blend.share, self.place
+        self._follow(latent, torch.finfo(guided.dtype).eps)
         if self.action is Action.FORECAST:
-            outcome.forecast += 1
-            outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
             self._in_a_row += 1
             guess = guided.float().clone()
             self._skipped.append((self.place, guess))
             return self._given(latent, guess).to(guided.dtype)
         found = Evaluation(self.place, latent, guided.float().clone())
-        outcome.computed += 1
-        self._test(found)
+        self._test(found, blend)
         given = self._given(latent, found.denoised, self._settle(found))
         self._guided.add(found)
         self._computed, self._in_a_row = self._computed + 1, 0
-        outcome.bytes = max(outcome.bytes, self._guided.bytes() + held)
+        self.outcome.bytes = max(self.outcome.bytes, self._guided.bytes() + held)
         return guided if given is found.denoised else given.to(guided.dtype)
 
-    def _test(self, found: Evaluation) -> None:
+    def _follow(self, latent: Tensor, eps: float) -> None:
+        """Look whether the last step led here, to this noise level and to this latent."""
+        if self._correction is not None and not self._correction.leads_to(self.place):
+            self.solver_unknown()
+        strangers = None if self._correction is None else self._correction.strangers(latent, eps)
+        if strangers is not None:
+            self._unread.append((self._found_strange, strangers))
+
+    def _found_strange(self, part: Distances) -> None:
+        if part[0] > MOST_STRANGE:
+            self.solver_unknown()
+
+    def _test(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:
             self._first = found.denoised
-        seeds = partial(self.budget.measure_seeds, sigma=self._noise(found.place.sigma))
-        change = stream_rms(self._split(found.denoised - self._first))
+        sigma, change = found.place.sigma, stream_rms(self._split(self._shared(found.denoised - self._first)))
+        if blend is not None:
+            left = (found.place.position / (len(self._levels) - 1)) ** 2
+            from_kept = self._shared(found.denoised - blend.kept) * torch.where(blend.share < 1.0, left, 1.0)
+            change, sigma = torch.minimum(change, stream_rms(self._split(from_kept)) * (KEPT / SEEDS)), 0.0
+        seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
         for name, forecast in FORECASTS.items():
@@ -220,8 +256,11 @@ class Rule:
                 guess = self._guided.forecast(name, found.place, found.latent)
                 self._unread.append((partial(self._tested, name, distance), self._rms(guess - found.denoised)))
 
+    def _shared(self, difference: Tensor) -> Tensor:
+        return difference if self._share is None else difference * self._share
+
     def _rms(self, difference: Tensor) -> Tensor:
-        return rms(self._split(difference))
+        return rms(self._split(self._shared(difference)))
 
     def _tested(self, name: str, distance: float, errors: Distances) -> None:
         self._rates[name].test(distance, errors)
@@ -236,21 +275,22 @@ class Rule:
         for (place, guess), known in zip(self._skipped, better, strict=True):
             self._unread.append((self.budget.settle, self._rms(guess - known).mul_(self._weight(place))))
         self._skipped.clear()
-        return None if self._correction is None else self._correction.take_back(found.latent, better)
+        return None if self._correction is None else self._correction.take_back(better)
 
     def _given(self, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
         if self._correction is None:
             return prediction
-        return self._correction.given(self.place, latent, prediction, off)
+        return self._correction.given(self.place, latent, prediction, off, self._share)
 
     def read(self) -> None:
         """Read all new measures in one transfer; a host also calls it when the run is over."""
         if not self._unread:
             return
-        rows: list[Distances] = torch.stack([measured for _, measured in self._unread]).tolist()
-        for (tell, _), row in zip(self._unread, rows, strict=True):
-            tell(row)
-        self._unread.clear()
+        unread, self._unread = self._unread, []
+        rows: Distances = torch.cat([measured.flatten() for _, measured in unread]).tolist()
+        for tell, measured in unread:
+            tell(rows[: measured.numel()])
+            del rows[: measured.numel()]
         if math.isfinite(self.budget.used):
             self.outcome.share = self.budget.used
         else:

@@ -1,7 +1,8 @@
 """Solvers whose next latent follows from their predictions: the effect of a forecast on the latent can be undone.
 
 One step later the skipped output is known better. The prediction handed to the solver is then chosen such that the next
-latent is that of the better values; earlier predictions that a multistep solver reads again are allowed for.
+latent is that of the better values; earlier predictions that a multistep solver reads again are allowed for. Only what
+forecasts did is followed through the steps, so what others do to the latent in between (masks, callbacks) stays.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .history import Place
@@ -57,14 +59,28 @@ def res_multistep(place: Place, previous: Place | None) -> Update:
 KEPT = 7
 """How many steps are kept: the longest row of forecasts, and the step before it, which a multistep solver looks at."""
 
+LEAST = 1e-3
+"""Where less of a prediction than this reaches the solver, nothing is taken back: it would have to be enormous."""
+
+STRANGE = 0.05
+"""An element that is farther than this part of the step's root mean square from where the step should have led was
+moved by something else."""
+
 
 @dataclass
 class _Step:
+    """``best``: the prediction as it is known now; ``given``: what the solver got; ``share``: as much of it counted."""
+
     place: Place
-    latent: Tensor
     best: Tensor
     given: Tensor
-    moved: Tensor | None
+    share: Tensor | None
+
+    @property
+    def error(self) -> Tensor:
+        """What was wrong with the prediction that reached the solver."""
+        error = self.given - self.best
+        return error if self.share is None else error * self.share
 
 
 class Correction:
@@ -73,43 +89,70 @@ class Correction:
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self._steps: list[_Step] = []
-        self._moved: Tensor | None = None
+        self._latent: Tensor | None = None
 
-    def moved(self, change: Tensor) -> None:
-        """Allow for a change of the latent by other code since the last step, which must stay."""
-        self._moved = change
+    def strangers(self, latent: Tensor, eps: float) -> Tensor | None:
+        """Return which part of ``latent`` is not where the last step led, 0-dim; None in the first step.
 
-    def given(self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
+        Where a mask blends something into the latent, nobody knows. ``eps``: of the dtype that it was kept in.
+        """
+        if not self._steps or self._latent is None:
+            return None
+        last, before = self._steps[-1], self._steps[-2] if len(self._steps) > 1 else None
+        update = self._solver(last.place, None if before is None else before.place)
+        step = self._latent * (update.keep - 1.0) + last.given * update.now
+        if before is not None and update.before:
+            step = step + before.given * update.before
+        near = step.square().mean().sqrt() * STRANGE + latent.square().mean().sqrt() * (8 * eps)
+        strange = (latent - self._latent - step).abs() > near
+        if last.share is None:
+            return strange.float().mean()
+        free = last.share >= 1.0
+        return (strange & free).float().sum() / free.float().sum().clamp(min=1.0)
+
+    def leads_to(self, place: Place) -> bool:
+        """Return whether the last step led to the noise level of ``place``."""
+        return not self._steps or abs(self._steps[-1].place.ahead - place.sigma) <= 1e-3 * place.sigma
+
+    def given(
+        self,
+        place: Place,
+        latent: Tensor,
+        prediction: Tensor,
+        off: Tensor | None = None,
+        share: Tensor | None = None,
+    ) -> Tensor:
         """Return the prediction for the solver, and keep it; ``off``: the latent's error."""
-        chosen, last = prediction, self._steps[-1] if self._steps else None
+        debt, last = None, self._steps[-1] if self._steps else None
         update = self._solver(place, None if last is None else last.place)
         if place.ahead > 0:  # the last prediction is the picture itself
             if last is not None and update.before and last.given is not last.best:
                 # the solver reads the given prediction, not the better one
-                chosen = chosen - (last.given - last.best) * (update.before / update.now)
+                debt = last.error * (update.before / update.now)
             if off is not None:
-                chosen = chosen - off * (update.keep / update.now)
-        self._steps = [*self._steps[1 - KEPT :], _Step(place, latent, prediction, chosen, self._moved)]
-        self._moved = None
+                taken = off * (update.keep / update.now)
+                debt = taken if debt is None else debt + taken
+        if debt is not None and share is not None:
+            debt = torch.where(share > LEAST, debt / share.clamp(min=LEAST), 0.0)
+        chosen = prediction if debt is None else prediction - debt
+        self._steps = [*self._steps[1 - KEPT :], _Step(place, prediction, chosen, share)]
+        self._latent = latent
         return chosen
 
-    def take_back(self, latent: Tensor, better: Sequence[Tensor]) -> Tensor:
+    def take_back(self, better: Sequence[Tensor]) -> Tensor:
         """Put ``better`` values, oldest first, in the place of the last forecasts; return how far the latent is off."""
-        skipped = self._steps[-len(better) :]
-        for step, value in zip(skipped, better, strict=True):
+        first = len(self._steps) - len(better)
+        for step, value in zip(self._steps[first:], better, strict=True):
             step.best = value
-        wanted = skipped[0].latent
-        for number in range(len(self._steps) - len(better), len(self._steps)):
-            step = self._steps[number]
-            before = self._steps[number - 1] if number else None
+        off = torch.zeros_like(better[0])
+        for number in range(first, len(self._steps)):
+            step, before = self._steps[number], self._steps[number - 1] if number else None
             update = self._solver(step.place, None if before is None else before.place)
-            wanted = wanted * update.keep + step.best * update.now
+            off = off * update.keep + step.error * update.now
             if before is not None and update.before:
-                wanted = wanted + before.best * update.before
-            moved = self._moved if step is self._steps[-1] else self._steps[number + 1].moved
-            wanted = wanted if moved is None else wanted + moved
-        return latent - wanted
+                off = off + before.error * update.before
+        return off
 
     def forget(self) -> None:
         self._steps.clear()
-        self._moved = None
+        self._latent = None

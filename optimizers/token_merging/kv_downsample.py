@@ -34,7 +34,6 @@ class KVDownsampling(Reduction):
     name = "kv_downsample"
     help = "leaves out keys and values (ToDo)"
     action = translatable("leave out {share:.0%} of the keys and values")
-    works_after_rope = True
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> KVDownsampling:

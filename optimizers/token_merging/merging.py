@@ -234,6 +234,9 @@ class Merging(Reduction):
     def kept(self) -> int:
         return self.matching.starts.shape[1]
 
+    def fits(self, x: Tensor) -> bool:
+        return x.dim() == 3 and x.shape[:2] == self.matching.kept_as.shape
+
     def reduce(self, x: Tensor) -> Tensor:
         return merge(x, self.matching)
 

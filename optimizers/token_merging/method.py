@@ -59,8 +59,6 @@ class Method(ABC):
         shrinks_queries: True if queries are reduced too, so that the output must be restored.
         serves_other_layers: whether cross-attention and feed-forward layers can have fewer tokens too.
         uses_cells: whether the settings ``sx``, ``sy``, ``use_rand`` and ``seed`` change what it does.
-        works_after_rope: whether `Reduction.kept_tokens` says which keys stay as they are, the only thing possible
-            where keys carry their place in the picture (RoPE).
         can_decline: whether it may leave a block as it is because nothing would be gained there.
     """
 
@@ -70,7 +68,6 @@ class Method(ABC):
     shrinks_queries: ClassVar[bool] = False
     serves_other_layers: ClassVar[bool] = False
     uses_cells: ClassVar[bool] = False
-    works_after_rope: ClassVar[bool] = False
     can_decline: ClassVar[bool] = False
 
     @classmethod
@@ -113,11 +110,6 @@ class Reduction(Method):
         """Return destinations and sources of several blocks, int64 ``[blocks, 1]``, at once; None where it has none."""
         return [None] * len(blocks)
 
-    @classmethod
-    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-        """Return which tokens of a grid stay: int64, ascending. Only of methods that work after RoPE."""
-        raise NotImplementedError(f"{cls.name} does not work after RoPE")
-
     @property
     @abstractmethod
     def tokens(self) -> int:
@@ -127,6 +119,10 @@ class Reduction(Method):
     @abstractmethod
     def kept(self) -> int:
         """How many of them are left."""
+
+    def fits(self, x: Tensor) -> bool:
+        """Return whether it can reduce ``x``: as many tokens, and of as many pictures where that counts."""
+        return x.dim() == 3 and x.shape[1] == self.tokens
 
     @abstractmethod
     def reduce(self, x: Tensor) -> Tensor:

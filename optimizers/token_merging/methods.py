@@ -33,7 +33,6 @@ class Automatic(Method):
     action = translatable("merge {share:.0%} of the tokens")
     serves_other_layers = True
     uses_cells = True
-    works_after_rope = True
     can_decline = True
 
     @classmethod

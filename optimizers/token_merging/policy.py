@@ -1,26 +1,45 @@
-"""Apply ToMe without a host: when it is on, which method a block gets, and what is said about it."""
+"""Apply ToMe without a host: which blocks of a UNet are reduced, when, by what, and what is said about it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
+from ...core.devices import is_compiling
+from ...core.errors import InvalidSetting, UnsupportedModel
 from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
+from .blocks import Block, CallState, Size, restored_output
 from .full_steps import PARTS, FullSteps
-from .method import Reduction
+from .grid import Partition
+from .method import BlockCall, Reduction
 from .methods import METHODS
-from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals
+from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals, where_kept
 from .settings import TokenMergingSettings
+
+OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
+MASKED = "an attention mask over the image was given, and merged tokens have no place in it"
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
 _TOO_FEW = "{tokens} tokens are too few to gain from fewer"
-ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+_ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+_COARSE = "coarser than the two finest levels: with residual they lose more than they save"
+
+B = TypeVar("B", bound=Block)
+
+
+def no_unet(model: str, helping: str) -> UnsupportedModel:
+    """Return the error for a model without a UNet; ``helping``: what makes it faster, in words."""
+    return UnsupportedModel(
+        f"Apply ToMe is for UNets (SD 1.x, SD 2.x, SDXL, SVD), and {model} has none: {helping} make it faster.",
+        brief=phrase("it is for UNets only"),
+    )
 
 
 class Schedule(Protocol):
@@ -33,23 +52,54 @@ class Schedule(Protocol):
         """Return the noise levels of two points of the schedule, the lower one first."""
 
 
-class TokenMergingPolicy(Policy):
-    """What merging tokens has in common in all kinds of models and all hosts.
+class TokenMergingPolicy(Policy, Generic[B]):
+    """Apply ToMe in one UNet; `UnsupportedModel` if the settings would reach no block.
 
-    ``places`` names the places that can have fewer tokens; ``other_layers``: whether layers besides self-attention
-    shall; ``allocating``: the host's context in which to allocate what outlives a block of the network.
+    Args:
+        model: for errors.
+        blocks: with self-attention over the image, in the order of execution. The attribute has those that are merged.
+
+    Attributes:
+        first_level: ``downsample`` of the finest of them.
+        draws: whether anything is chosen at random, so that the number of the step must be known.
+        other_layers: whether layers besides self-attention shall have fewer tokens.
+        allocating: the host's context in which to allocate what outlives a block of the network.
     """
 
     kind = TOKEN_MERGING
     title = "Apply ToMe"
 
-    def __init__(self, settings: TokenMergingSettings, places: str, total_places: int) -> None:
-        self.settings = settings
-        self.places, self.total_places = places, total_places
+    def __init__(self, model: str, blocks: Sequence[B], settings: TokenMergingSettings) -> None:
+        self.settings, self.total_places = settings, len(blocks)
+        self.places = phrase("self-attention blocks") if settings.merge_attn else phrase("blocks")
+        if not blocks:
+            raise UnsupportedModel(
+                f"{model} has no self-attention over the image, so there are no tokens to merge.",
+                "Leave token merging out for this model.",
+            )
+        levels = sorted({block.downsample for block in blocks})
+        self.first_level, self._second_level = levels[0], levels[:2][-1]
+        limit = levels[0] if settings.max_downsample == "auto" else settings.max_downsample
+        self.blocks = tuple(block for block in blocks if block.downsample <= limit)
+        if not self.blocks:
+            raise UnsupportedModel(
+                f"max_downsample is {limit}, but {model} has its first self-attention at downsample {levels[0]}: no "
+                "block would be merged.",
+                f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
+            )
         self.method = METHODS[settings.method]
         self.other_layers = bool(settings.other_layers)
+        self.draws = settings.use_rand and self.method.uses_cells
         self.allocating: Callable[[], AbstractContextManager[object]] = nullcontext
         self.residuals = Residuals()
+        self._prepared: dict[Hashable, Reduction | None] = {}
+        self._numbers: dict[Hashable, Tensor] = {}
+
+    def clauses(self) -> tuple[str, ...]:
+        levels = sorted({block.downsample for block in self.blocks})
+        names = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in levels)
+        reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
+        return self.settings.describe(), reached
 
     def is_active(self, schedule: Schedule, activity: Activity) -> bool:
         """Return whether tokens are to be merged in the model call that begins; count it if they are not."""
@@ -60,24 +110,17 @@ class TokenMergingPolicy(Policy):
         activity.idle_calls += not active
         return active
 
-    def method_for(
-        self, place: str, tokens: int, device: torch.device, activity: Activity, residual: ResidualCall | None = None
-    ) -> type[Reduction] | None:
-        """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained.
-
-        ``residual``: see `residual_call`; where it is given, what is best beside it.
-        """
-        method = self.method.for_block(tokens, device.type, self.other_layers)
-        if method is None:
-            activity.skip(place, _TOO_FEW.format(tokens=tokens))
-            return None
-        return method if residual is None else method.beside_residual()
-
     def began(self) -> None:
         self.residuals = Residuals(self.allocating)
+        self._forget()  # somebody may have called the network outside of a run
 
     def ended(self) -> None:
         self.residuals.drop()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._prepared.clear()
+        self._numbers.clear()
 
     @property
     def keeps(self) -> bool:
@@ -123,9 +166,6 @@ class TokenMergingPolicy(Policy):
             levels = [level for level in levels[:-1] if last < level <= first] + [last]
         return self.residuals.call(evaluation, levels, passes, settings.ratio, PARTS[settings.residual], again)
 
-    def saved(self, activity: Activity) -> tuple[str, ...]:
-        return ()
-
     def summarize(self, activity: Activity) -> Summary:
         settings, used = self.settings, len(activity.used)
         calls, fallbacks = activity.model_calls, activity.fallback_count
@@ -141,7 +181,7 @@ class TokenMergingPolicy(Policy):
                 end=settings.end_percent,
             )
             return Summary("inactive", headline, counts)
-        details = (*self.saved(activity), *activity.fallback_lines(), *activity.skipped_lines())
+        details = (*activity.fallback_lines(), *activity.skipped_lines())
         if not used:
             text = phrase("not active in any of {total} {places}", total=self.total_places, places=self.places)
             if self.method.can_decline and activity.skipped and not fallbacks:
@@ -160,11 +200,102 @@ class TokenMergingPolicy(Policy):
         """Whether queries become fewer too, and not keys and values only."""
         return self.method.shrinks_queries or self.other_layers
 
+    def reduction(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
+        """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not.
 
-def counted(place: str, tokens: int, kept: Tensor, activity: Activity, all_stay: str = ALL_KEPT) -> Tensor | None:
-    """Return ``kept`` if fewer than ``tokens`` stay at ``place``, else None; and count which, or why ``all_stay``."""
-    if kept.shape[0] == tokens:
-        activity.skip(place, all_stay)
-        return None
-    activity.use(place, tokens, kept.shape[0])
-    return kept
+        Raises `InvalidSetting` if cells are larger than the grid.
+        """
+        settings, activity, (rows, columns) = self.settings, state.activity, size
+        count, device = tokens.shape[1], tokens.device
+        state.reductions.pop(block.number, None)  # of tokens before these
+        if count != rows * columns:
+            activity.fall_back(OTHER_TOKENS)
+            return None
+        residual = where_kept(state.residual, block.name, count, device)
+        if residual is not None and block.downsample > self._second_level:
+            activity.skip(block.name, _COARSE)
+            return None
+        method = self.method.for_block(count, device.type, self.other_layers)
+        if method is None:
+            activity.skip(block.name, _TOO_FEW.format(tokens=count))
+            return None
+        method = method if residual is None else method.beside_residual()
+        if method.uses_cells and (settings.sx > columns or settings.sy > rows):
+            raise InvalidSetting(
+                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
+                f"{rows} tokens for an image of this size.",
+                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
+            )
+        ratio = settings.ratio_at(block.downsample, self.first_level, residual is not None)
+        call = BlockCall(rows, columns, ratio, settings, state.step, block.number)
+        # Compiled code works all of it out by itself: what is kept would be another input of its graph.
+        if is_compiling():
+            reduction = method.plan(tokens, call)
+        elif residual is None or self.other_layers:
+            reduction = self._planned(method, block, tokens, call, state)
+        else:
+            planned = partial(self._planned, method, block, tokens, call, state)
+            reduction = residual.reduction(block.name, tokens, planned)
+        if reduction.kept >= reduction.tokens:
+            activity.skip(block.name, _ALL_KEPT)
+            return None
+        if self.other_layers:  # else nobody asks, and it would hold memory
+            state.reductions[block.number] = reduction
+        return reduction
+
+    def around_attention(
+        self,
+        block: B,
+        x: Tensor,
+        size: Size,
+        state: CallState,
+        masked: bool,
+        attend: Callable[[Tensor, Tensor | None], Any],
+    ) -> Any:
+        """Return the output of a self-attention over ``x``, with fewer keys or fewer tokens altogether.
+
+        ``attend`` computes it for tokens and their keys, None for the tokens themselves; ``masked``: with a mask.
+        """
+        reduction = self.reduction(block, x, size, state)
+        if reduction is not None and masked:
+            state.activity.fall_back(MASKED)
+            state.reductions.pop(block.number, None)
+            reduction = None
+        if reduction is None or not self.settings.merge_attn:
+            return attend(x, None)
+        state.activity.use(block.name, reduction.tokens, reduction.kept)
+
+        def fewer() -> Any:
+            kept = reduction.reduce(x)
+            if not reduction.shrinks_queries:
+                return attend(x, kept)
+            return restored_output(reduction, attend(kept, None), state.activity)
+
+        return state.attend(block.name, x, lambda: attend(x, None), fewer)
+
+    def _planned(
+        self, method: type[Reduction], block: B, tokens: Tensor, call: BlockCall, state: CallState
+    ) -> Reduction:
+        """Return how a block is reduced, made once for a sampling run where its tokens need not be looked at."""
+        key = (method, call.height, call.width, call.ratio, tokens.device)
+        if key not in self._prepared:
+            self._prepared[key] = method.prepare(call, tokens.device)
+        prepared = self._prepared[key]
+        if prepared is not None:
+            return prepared
+        if method.uses_cells:
+            call = call._replace(partition=self._partition(method, block, call, tokens.device, state))
+        return method.plan(tokens, call)
+
+    def _partition(
+        self, method: type[Reduction], block: B, call: BlockCall, device: torch.device, state: CallState
+    ) -> Partition | None:
+        """Return destinations and sources of a block. They are drawn for all blocks of its level and size at once."""
+        place = (block.downsample, call.height, call.width)
+        if place not in state.partitions:
+            level = [other.number for other in self.blocks if other.downsample == block.downsample]
+            if (place, device) not in self._numbers:
+                self._numbers[(place, device)] = torch.tensor(level, device=device)[:, None]
+            drawn = method.draw(call, self._numbers[(place, device)])
+            state.partitions[place] = dict(zip(level, drawn, strict=True))
+        return state.partitions[place][block.number]

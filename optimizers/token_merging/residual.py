@@ -64,7 +64,7 @@ class _Kept:
     measured: Hashable
     number: int
     differences: dict[Place, Stored]
-    reductions: dict[str, Reduction] = field(default_factory=dict)
+    reductions: dict[Place, Reduction] = field(default_factory=dict)
 
 
 class Residuals:
@@ -234,13 +234,14 @@ class ResidualCall:
     missed: bool = False
     small: dict[Hashable, None] = field(default_factory=dict)
 
-    def reduction(self, place: str, plan: Callable[[], Reduction]) -> Reduction:
-        """Return how the tokens at ``place`` are reduced: planned in a full call, and as in that one in the others.
+    def reduction(self, block: str, tokens: Tensor, plan: Callable[[], Reduction]) -> Reduction:
+        """Return how the tokens of the attention that comes next in a block are reduced.
 
-        What tokens are merged into each other changes with them, and with it the difference.
+        Planned in a full call, and as in that one in the others: what tokens are merged into each other changes with
+        them, and with it the difference.
         """
-        reductions = self.kept.reductions
-        if self.full or place not in reductions:
+        reductions, place = self.kept.reductions, (block, self.visits.get(block, 0) + 1)
+        if self.full or place not in reductions or not reductions[place].fits(tokens):
             reductions[place] = plan()
         return reductions[place]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ...core.errors import InvalidSetting, require_choice
@@ -135,17 +135,6 @@ class TokenMergingSettings(Settings):
             return ()
         other = "" if self.alone is None else f" (a ratio of {self.alone[0]:g} where the difference cannot be kept)"
         return (f"residual {self.residual}{other}",)
-
-    def on_transformers(self) -> TokenMergingSettings:
-        """Return these settings for a diffusion transformer.
-
-        There all presets are the mildest, and where the difference cannot be kept, attention stays whole: more, or half
-        without the difference, spoiled the pictures of both trained ones (docs/results.md).
-        """
-        if self.residual == "off":
-            return self
-        mildest = {} if self.alone is None else PRESETS["quality"]
-        return replace(self, **{**mildest, "alone": (0.0, 0.0)})
 
     def describe_schedule(self) -> tuple[str, ...]:
         """Return in which steps tokens are reduced; nothing if in all."""

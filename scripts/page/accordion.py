@@ -15,9 +15,11 @@ from ...core.choices import CHOICES as BY_NAME
 from ...core.errors import PacelineError
 from ...core.settings import Settings, setting
 from ...core.technique import ATTENTION
+from ...optimizers.attention.policy import AUTO
 from ...optimizers.attention.policy import TOOLTIP as BACKEND_TOOLTIP
 from ...optimizers.hosts.webui import Said, accelerate
 from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
+from ...optimizers.hosts.webui.run import SettingsByKind
 from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from ...optimizers.step_reuse.settings import StepReuseSettings
 from ...optimizers.token_merging import METHODS, TokenMergingSettings
@@ -33,6 +35,13 @@ DEFAULTS = (False, BY_NAME["balanced"].label, AS_ABOVE, *Single().__dict__.value
 
 FIELDS = {name: f"Paceline {name.replace('_', ' ')}" for name in ARGUMENTS[2:]}
 """Their names in the text of a picture; there the choice is called ``Paceline``."""
+
+_ATTENTION_OPTIONS = (
+    *("xformers", "force_enable_xformers", "opt_sdp_attention", "opt_sdp_no_mem_attention", "opt_sub_quad_attention"),
+    *("opt_split_attention", "opt_split_attention_v1", "opt_split_attention_invokeai", "disable_opt_split_attention"),
+    *("attention_split", "attention_quad", "attention_pytorch"),
+)
+"""Start options of A1111's WebUI, and in the last line of Forge, with which a user chooses attention."""
 
 NOT_HERE = (
     "Fuse QKV, Quantize int8 and Compile UNet are not offered here: they need weights that stay as they are, and WebUI "
@@ -98,14 +107,16 @@ class PacelineScript(scripts.Script):
         return [on, *inputs]
 
     def process(self, p: Any, *args: Any) -> None:
-        """Remove the fields that an earlier cell of a grid wrote: cells share their texts."""
+        """Begin a report, and remove the fields that an earlier cell of a grid wrote: cells share their texts."""
+        # What another extension draws before the pictures of its caller are done belongs to these.
+        if _asked(p, args)["on"] and not self.report.goes_on():
+            self.report = TabReport(p)
         for field in ("Paceline", *FIELDS.values()):
             p.extra_generation_params.pop(field, None)
 
-    def process_batch(self, p: Any, *args: Any, **given: Any) -> None:
-        """Begin a report for the pictures that are drawn at once."""
-        if _asked(p, args)["on"]:
-            self.report = TabReport()
+    def postprocess(self, p: Any, *args: Any) -> None:
+        """Note that all pictures are drawn."""
+        self.report.ended(p)
 
     def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
         """Switch the techniques on for the next sampling; the host calls this for each pass, Forge twice."""
@@ -122,10 +133,10 @@ class PacelineScript(scripts.Script):
             return
         _write_down(p, asked)
         if chosen:
-            accelerate(p, chosen, lambda said: self._tell(p, said, hires), _refusals())
+            accelerate(p, chosen, lambda said: self._tell(p, said, hires), _refusals(chosen))
 
     def _tell(self, p: Any, said: Sequence[Said], hires: bool) -> None:
-        self.report.add(said, hires)
+        self.report.add(p, said, hires)
         before = "the hires pass, " if hires else ""
         for one in said:
             p.comment(f"Paceline, {before}{one.title}: {one.text}")
@@ -168,13 +179,23 @@ def _write_down(p: Any, asked: dict[str, Any]) -> None:
         text |= {FIELDS[name]: asked[name] for name in ARGUMENTS[3:]}
 
 
-def _refusals() -> dict[str, str]:
+def _refusals(chosen: SettingsByKind) -> dict[str, str]:
     """Return why a technique must be left out, as far as the host's own settings tell."""
     if getattr(shared, "loaded_hypernetworks", None):
         return {ATTENTION: "a hypernetwork changes keys and values inside of the host's attention"}
     if getattr(shared.opts, "upcast_attn", False):
         return {ATTENTION: "the setting Upcast cross attention layer to float32 is on"}
-    return {}
+    users = _attention_of_the_user() if chosen.get(ATTENTION) == AUTO else ""
+    return {ATTENTION: f"{users}, which auto leaves in place"} if users else {}
+
+
+def _attention_of_the_user() -> str:
+    """Return where the user has chosen the host's attention: a setting of A1111, a start option; "" for nowhere."""
+    chosen = getattr(shared.opts, "cross_attention_optimization", "Automatic")
+    if chosen != "Automatic":
+        return f"the setting Cross attention optimization is {chosen}"
+    option = next((name for name in _ATTENTION_OPTIONS if getattr(shared.cmd_opts, name, False)), "")
+    return f"the host was started with --{option.replace('_', '-')}" if option else ""
 
 
 def _add_axes() -> None:

@@ -7,37 +7,68 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from modules import scripts
+from modules import scripts, shared
 
 from ...optimizers.hosts.webui import Said
 
 REPORT = "/paceline/report"
 
+_MOST = 24
+"""Reports that are kept."""
+
 
 class TabReport:
-    """Reports about one picture, or the few that are drawn at once; each tab's script keeps those of its last."""
+    """Reports about the pictures of one ``p``, and of those that other extensions draw meanwhile, as face detailers do.
 
-    def __init__(self) -> None:
+    Equal reports are counted, as ``times``; of those of further kinds it is said how many there were.
+    """
+
+    def __init__(self, p: Any = None) -> None:
         self.begun = time.monotonic()
         self.entries: list[dict[str, Any]] = []
+        self.more = 0
+        self._p, self._job = id(p), _job()
 
-    def add(self, said: Sequence[Said], hires: bool) -> None:
+    def goes_on(self) -> bool:
+        """Return whether its pictures are still being drawn."""
+        return self._job is not None and self._job == _job()
+
+    def ended(self, p: Any) -> None:
+        """Note that all pictures of ``p`` are drawn."""
+        if id(p) == self._p:
+            self._job = None
+
+    def add(self, p: Any, said: Sequence[Said], hires: bool) -> None:
         """Add the reports of one pass."""
-        drawn = "the hires pass" if hires else "the first pass"
+        drawn = "the hires pass" if hires else "the first pass" if id(p) == self._p else "a further picture"
         for one in said:
             summary = one.summary
-            entry = {"title": one.title, "pass": drawn, "state": summary.state, "headline": summary.headline}
-            self.entries.append(entry | {"counts": dict(summary.counts), "details": list(summary.details)})
+            entry: dict[str, Any] = {"title": one.title, "pass": drawn, "state": summary.state}
+            entry |= {"headline": summary.headline, "counts": dict(summary.counts), "details": list(summary.details)}
+            known = next((other for other in self.entries if other | entry == other), None)
+            if known is not None:
+                known["times"] += 1
+            elif len(self.entries) < _MOST:
+                self.entries.append({**entry, "times": 1})
+            else:
+                self.more += 1
 
     def as_html(self) -> str:
         if not self.entries:
             return "No picture was drawn with Paceline yet."
         parts = []
         for entry in self.entries:
-            lines = [f"{entry['title']}, {entry['pass']}: {entry['headline']}", *entry["details"]]
+            times = f" ({entry['times']} times)" if entry["times"] > 1 else ""
+            lines = [f"{entry['title']}, {entry['pass']}{times}: {entry['headline']}", *entry["details"]]
             first, *others = map(html.escape, lines)
             parts.append(f"<p><b>{first}</b></p><ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>")
-        return "".join(parts)
+        more = [f"<p>and {self.more} more</p>"] if self.more else []
+        return "".join([*parts, *more])
+
+
+def _job() -> object:
+    """Return what tells one click from the next; None where the program does not say."""
+    return getattr(getattr(shared, "state", None), "time_start", None)
 
 
 def last_report() -> TabReport:

@@ -67,7 +67,6 @@ OTHERS: Mapping[str, Other] = {
         keeps=True,
         network="comfy.ldm.flux.model.Flux",
         beside="ReferenceLatent",
-        apart=(MERGING,),
     ),
     "ModelAttentionBackend": Other(
         lambda node: phrase(

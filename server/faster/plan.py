@@ -15,7 +15,7 @@ from ...workbench.expectation.expect import Range, prior
 from ...workbench.recipe import Step
 from ..built_in_presets import Machine, built_in_recipe, machine_here
 from ..recipes import Nodes, changed_by
-from .foreign import KNOWN
+from .foreign import DO_WHAT_OURS_DOES
 from .others import MERGING, OTHERS, others_here
 from .wires import Wire, find_wires, solver_on, steps_on, upstream
 
@@ -64,7 +64,7 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     way = {id: workflow.type(id) for id in upstream(workflow, wire)}
     if "PacelineOptimizePreset" in way.values():
         return None  # it applies what would be inserted
-    there = {*way.values()} | {KNOWN[type].to for type in way.values() if type in KNOWN}
+    there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = steps_on(workflow, wire)
     few = steps if steps is not None and steps <= FEWEST_STEPS else None
     file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
@@ -76,7 +76,7 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     changes = CHOICES[choice].merging != ""
     others = others_here(workflow, machine.device, changes)
     tries = others | {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
-    caches = [workflow.title(id) for id, type in way.items() if type in KNOWN and KNOWN[type].to == REUSE_STEPS]
+    caches = [workflow.title(id) for id, type in way.items() if DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide

@@ -43,7 +43,7 @@ latent.widgets.find(({ name }) => name === "batch_size").value = args[1];
 const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
 const attention = make("PacelineSetAttentionProcessor", 640, 0, {});
 const report = make("PacelineOptimizationReport", 320, 500, {});
-const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", warmup_runs: 1, most_runs: 0 };
+const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", most_runs: 0 };
 const compare = make("PacelineCompareModels", 1010, 0, { ...settings, ...args[0] });
 report.setSize([590, 260]);
 link(loader, 0, tome, "model");

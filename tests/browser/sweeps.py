@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .graphs import TRAINED
-from .page import PICTURES, VUE, Page
-
-TOTAL = "return document.querySelector('.paceline-grid output').textContent"
-"""What the form says of the grid: how many cells, and how long they take."""
+from .page import VUE, Page
 
 
 def build(page: Page, **values: Any) -> int:
@@ -27,5 +24,5 @@ def build(page: Page, **values: Any) -> int:
         return sweep.id;
         """,
         values,
-        9 if PICTURES else 2,
+        2,
     )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from browser.cards import saved_card
 from browser.comparing import LOADED, looks_at
 from browser.page import CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
 from comfy_host.paths import ROOT
@@ -193,22 +190,3 @@ def test_full_screen_zooms_both_pictures_together(page: Page, compared: int, axe
     assert axe(".paceline-lightbox") == []
     page.press(ESCAPE)
     page.wait(lambda: page.element(".paceline-lightbox") is None, "end of the full screen")
-
-
-def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared: int):
-    looks_at(page, compared, VUE)
-    card = saved_card(page, ".paceline-comparison")
-    workflow = json.loads(card.text["workflow"])
-    assert any(node["type"] == "PacelineCompareModels" for node in workflow["nodes"])
-    allowed = ["clipboardReadWrite", "clipboardSanitizedWrite"]
-    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": allowed})
-    page.click("Copy card", ".paceline-comparison")
-    copied = "const [one] = await navigator.clipboard.read().catch(() => []); return one?.types.includes('image/png')"
-    page.wait(lambda: page.script(copied), "card in the clipboard")
-
-
-def test_it_is_still_there_after_a_reload(page: Page, compared: int):
-    said = "return document.querySelector('.paceline-comparison .paceline-verdict')?.textContent"
-    verdict = page.wait(lambda: page.script(said), "verdict")
-    page.reload()
-    page.wait(lambda: page.script(said) == verdict, "comparison")

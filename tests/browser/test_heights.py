@@ -49,7 +49,7 @@ def test_in_nodes_2_a_node_is_as_high_as_what_it_shows(page: Page):
     folded = [page.script(SHOWN, node) for node in nodes]
     assert all(empty < 40 for _, empty in folded)
     page.script(ADVANCED, nodes)
-    page.wait(lambda: all(page.script(SHOWN, node)[0] > folded[at][0] + 50 for at, node in enumerate(nodes)), "inputs")
+    page.wait(lambda: all(page.script(SHOWN, node)[0] > folded[at][0] + 20 for at, node in enumerate(nodes)), "inputs")
     assert all(page.script(SHOWN, node)[1] < 40 for node in nodes)
     page.script(ADVANCED, nodes)
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("quiet_console")]
 
 THEMES = ("dark", "light")
 BOTH = [(renderer, theme) for renderer in (VUE, CANVAS) for theme in THEMES]
-GRID = "Apply ToMe.ratio: 0.25, 0.5\nApply ToMe.preset: custom"
+GRID = "Apply ToMe.ratio = 0.25, 0.5\nApply ToMe.preset = custom"
 DIALOG = "dialog.paceline-dialog[open]"
 
 
@@ -75,7 +75,7 @@ def test_badge_report_and_dialogs(page: Page, ran: dict[str, Any], sd15_checkpoi
         dialog(page, "Paceline.MakeFaster", "faster", theme)
 
 
-def test_comparison_and_card(page: Page):
+def test_comparison(page: Page):
     node = page.once("surfaces", lambda: compare(page))
     for renderer, theme in BOTH:
         page.use(renderer, theme)
@@ -91,18 +91,6 @@ def test_comparison_and_card(page: Page):
         take(page, f"full_screen_{theme}")
         page.press(ESCAPE)
         page.wait(lambda: page.element(".paceline-lightbox") is None, "end of the full screen")
-    keep = "const { createObjectURL } = URL; URL.createObjectURL = (blob) => (window.card = createObjectURL(blob))"
-    page.script(keep)
-    page.click("Save card", ".paceline-comparison")
-    page.wait(lambda: page.script("return window.card !== undefined"), "card")
-    show = """
-    const image = Object.assign(new Image(), { src: window.card });
-    image.style = "position: fixed; inset: 80px auto auto 80px; z-index: 9999";
-    document.body.append(image);
-    await image.decode();
-    """
-    page.script(show)
-    take(page, "card")
     page.open()
 
 
@@ -119,8 +107,7 @@ def test_sweep(page: Page, tmp_path: Path):
     for renderer, theme in BOTH:
         page.use(renderer, theme)
         page.show_node(node, zoom=0.7)
-        page.wait(lambda: page.element(".paceline-plot"), "plot")
-        page.script("document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))")
+        page.wait(lambda: page.element(".paceline-sweep tbody tr"), "table")
         take(page, f"sweep_{renderer}_{theme}")
 
 

@@ -15,16 +15,15 @@ SOURCES = "".join(
 )
 
 NODES = """
-window.touched = (() => {
-  const node = make("PacelineApplyToMe", 0, 0, {}), sweep = make("PacelineBenchmarkSweep", 500, 0, {});
-  return { node, sweep, plain: make("KSampler", 1200, 0, {}) };
-})();
-return touched.sweep.id;
+const { addElement } = await import(new URL("js/comfy.js", document.querySelector("[href$='results.css']").href));
+const node = make("PacelineApplyToMe", 0, 0, {}), element = document.createElement("div");
+addElement(node, "$$paceline-touched", element, { margin: 8, getMinHeight: () => 20 });
+window.touched = { node, element, plain: make("KSampler", 1200, 0, {}) };
+return node.id;
 """
 
 LOOK = """
-const { node, sweep, plain } = touched;
-const { element } = sweep.widgets.find(({ name }) => name === "$$paceline-grid");
+const { node, element, plain } = touched;
 const folds = (node) => {
   const height = () => node.computeSize()[1];
   const folded = height();
@@ -59,23 +58,21 @@ def test_what_we_touch_of_the_frontend_is_there(page: Page):
 
 
 def test_without_it_nodes_are_plain_and_whole(page: Page):
-    """In a frontend that can neither fold nor show elements, nodes have all of their inputs, the sweep's as a text."""
+    """In a frontend that can neither fold nor show elements, nodes have all of their inputs, and nothing of ours."""
     page.use(CANVAS)
     page.empty()
     shown = page.script(
         """
         const base = document.querySelector("[href$='results.css']").href;
         const { foldAdvanced } = await import(new URL("js/advanced.js", base));
-        const { addGridForm } = await import(new URL("js/grid_form.js", base));
-        const [tome, sweep] = ["PacelineApplyToMe", "PacelineBenchmarkSweep"].map((type) => LiteGraph.createNode(type));
+        const { addElement } = await import(new URL("js/comfy.js", base));
+        const tome = LiteGraph.createNode("PacelineApplyToMe");
         delete tome.getLayoutWidgets;
         tome.isWidgetVisible = undefined;
         foldAdvanced(tome);
-        const grid = sweep.widgets.find(({ name }) => name === "grid");
-        grid.hidden = grid.options.hidden = false;
-        sweep.addDOMWidget = undefined;
-        addGridForm(sweep, () => null);
-        return [!Object.hasOwn(tome, "getLayoutWidgets"), !grid.hidden && !grid.options.hidden];
+        tome.addDOMWidget = undefined;
+        const size = { margin: 8, getMinHeight: () => 20 };
+        return [!Object.hasOwn(tome, "getLayoutWidgets"), !addElement(tome, "x", document.createElement("div"), size)];
         """
     )
     assert shown == [True, True]

@@ -1,4 +1,4 @@
-"""Workflows from elsewhere and from earlier: converted to our nodes, and loaded as they were saved."""
+"""Presets that become single nodes."""
 
 from __future__ import annotations
 
@@ -10,118 +10,29 @@ from browser.page import CANVAS, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
-EMPTY = {"nodes": [], "links": [], "version": 0.4, "last_node_id": 0, "last_link_id": 0}
-CONVERT = """
-const item = app.collectNodeMenuItems(app.graph.getNodeById(args[0])).find((i) => i?.content === "Convert to Paceline");
-await item.callback();
-const made = app.graph.nodes.find((node) => node.type.startsWith("Paceline"));
-const source = made.getInputNode(0), [target] = made.getOutputNodes(0) ?? [];
-const values = Object.fromEntries(made.widgets.map((widget) => [widget.name, widget.value]));
-const { type, mode } = made;
-return { type, mode, source: source?.type, target: target?.type, values, nodes: app.graph.nodes.length };
-"""
 
-
-def test_a_core_node_is_converted_in_its_place(page: Page):
+def test_a_preset_that_a_subgraph_hands_on_is_turned_into_single_nodes_in_it(page: Page):
     page.use(CANVAS)
     page.empty()
-    node = page.script(
+    given = page.script(
         """
-        const [loader, old, sampler] = ["CheckpointLoaderSimple", "TomePatchModel", "KSampler"].map((type) => {
+        const make = (type) => {
           const node = LiteGraph.createNode(type);
           app.graph.add(node);
           return node;
-        });
-        loader.connect(0, old, 0);
-        old.connect(0, sampler, 0);
-        old.mode = 4;
-        old.widgets.find((widget) => widget.name === "ratio").value = 0.4;
-        return old.id;
-        """
-    )
-    made = page.script(CONVERT, node)
-    assert (made["source"], made["type"], made["target"]) == ("CheckpointLoaderSimple", "PacelineApplyToMe", "KSampler")
-    assert made["nodes"] == 3
-    assert made["mode"] == 4  # bypassed, as the old one was
-    assert made["values"].items() >= {"method": "merge", "ratio": 0.4, "preset": "custom"}.items()
-
-
-def test_nodes_that_a_subgraph_hands_on_are_replaced_in_it(page: Page):
-    """By ours, and Optimize (Preset) by single nodes: what the subgraph gives comes from them."""
-    page.use(CANVAS)
-    page.empty()
-    types = page.script(
-        """
-        const [loader, old, preset, sampler] = ["CheckpointLoaderSimple", "TomePatchModel", "PacelineOptimizePreset",
-          "KSampler"].map((type) => {
-            const node = LiteGraph.createNode(type);
-            app.graph.add(node);
-            return node;
-          });
-        loader.connect(0, old, 0);
+        };
+        const [loader, preset, sampler] = ["CheckpointLoaderSimple", "PacelineOptimizePreset", "KSampler"].map(make);
         loader.connect(0, preset, 0);
-        old.connect(0, sampler, 0);
-        const { subgraph } = app.canvas.graph.convertToSubgraph(new Set([old, preset])).node;
-        const inside = (type) => subgraph.nodes.find((node) => node.type === type);
-        const found = [...subgraph.nodes].map(({ type }) => type);
-        const origin = (output) => subgraph.getNodeById(output.getLinks()[0]?.origin_id);
-        const given = () => subgraph.outputs.map((output) => origin(output)?.type);
-        const items = app.collectNodeMenuItems(inside("TomePatchModel"));
-        const item = items.find((one) => one?.content === "Convert to Paceline");
-        await item.callback();
-        const converted = given();
+        preset.connect(0, sampler, 0);
+        const { subgraph } = app.canvas.graph.convertToSubgraph(new Set([preset])).node;
         const { expand } = await import(new URL("js/expand.js", document.querySelector("[href$='results.css']").href));
-        const ours = inside("PacelineApplyToMe");
-        const last = LiteGraph.createNode("PacelineOptimizePreset");
-        subgraph.add(last);
-        ours.connect(0, last, 0);
-        subgraph.outputs[0].connect(last.outputs[0], last);
-        expand(last, [{ node: "PacelineReuseSteps", inputs: {} }]);
-        return [found.length, converted, given(), ours.getOutputNodes(0)?.map(({ type }) => type)];
+        expand(subgraph.nodes[0], ["PacelineApplyToMe", "PacelineReuseSteps"].map((node) => ({ node, inputs: {} })));
+        const types = subgraph.nodes.map(({ type }) => type);
+        const origin = subgraph.outputs[0].getLinks()[0]?.origin_id;
+        return [types, subgraph.getNodeById(origin)?.type];
         """
     )
-    assert types == [2, ["PacelineApplyToMe"], ["PacelineReuseSteps"], ["PacelineReuseSteps"]]
-
-
-def test_a_node_of_a_pack_that_is_not_installed_is_converted(page: Page):
-    slot = {"name": "model", "type": "MODEL", "link": 1}
-    page.load(
-        EMPTY
-        | {
-            "nodes": [
-                {"id": 1, "type": "CheckpointLoaderSimple", "pos": [0, 0], "size": [300, 100], "widgets_values": ["x"],
-                 "inputs": [], "outputs": [{"name": "MODEL", "type": "MODEL", "links": [1]}]},
-                {"id": 2, "type": "ModelCompile+", "pos": [400, 0], "size": [300, 100],
-                 "widgets_values": [True, False, "max-autotune-no-cudagraphs"],
-                 "inputs": [slot], "outputs": [{"name": "MODEL", "type": "MODEL", "links": []}]},
-            ],
-            "links": [[1, 1, 0, 2, 0, "MODEL"]],
-            "last_node_id": 2,
-            "last_link_id": 1,
-        }
-    )  # fmt: skip
-    made = page.script(CONVERT, 2)
-    assert (made["source"], made["type"]) == ("CheckpointLoaderSimple", "PacelineCompileUNet")
-    expected = {"fullgraph": True, "dynamic": "false", "mode": "max-autotune-no-cudagraphs"}
-    assert made["values"].items() >= expected.items()
-    page.dismiss()
-
-
-def test_values_are_found_by_name_when_a_node_has_got_other_inputs_since(page: Page, tome_workflow: dict[str, Any]):
-    page.load(tome_workflow)
-    saved = page.workflow()
-    node = next(node for node in saved["nodes"] if node["type"] == "PacelineApplyToMe")
-    names = node["properties"]["paceline_widgets"]
-    assert names[:3] == ["preset", "method", "ratio"]
-    # As an earlier version with other inputs, in another order, would have saved it.
-    node["properties"]["paceline_widgets"] = ["gone", "ratio", "merge_mlp", "method"]
-    node["widgets_values"] = ["nothing", 0.35, True, "kv_downsample"]
-    page.load(saved)
-    values = page.script(
-        "return Object.fromEntries(app.graph.getNodeById(args[0]).widgets.map((w) => [w.name, w.value]))", node["id"]
-    )
-    assert (values["ratio"], values["merge_mlp"], values["method"]) == (0.35, True, "kv_downsample")
-    assert (values["preset"], values["sx"]) == ("custom", 2)  # as in a new node
+    assert given == [["PacelineApplyToMe", "PacelineReuseSteps"], "PacelineReuseSteps"]
 
 
 def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dict[str, Any]):

@@ -31,11 +31,11 @@ def thumbnail(page: Page, workflow: dict[str, Any]) -> Image.Image:
 
 
 def node_picture(page: Page, node_id: int) -> Image.Image:
-    """Return a node as it is seen, no larger than what stands in it. A form that stands in a node needs its width."""
+    """Return a node as it is seen, no larger than what stands in it."""
     page.script(
         """
-        const node = app.graph.getNodeById(args[0]), form = node.type === "PacelineBenchmarkSweep";
-        node.setSize([form ? 620 : Math.min(node.size[0], 340), 1]);
+        const node = app.graph.getNodeById(args[0]);
+        node.setSize([Math.min(node.size[0], 340), 1]);
         """,
         node_id,
     )

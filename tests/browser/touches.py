@@ -29,7 +29,6 @@ PAGE = (
     Touch("app.extensionManager.toast.add", "errors of ours are on the console only"),
     Touch("app.ui.settings.addEventListener", "another language of the page is ours after a reload only"),
     Touch("app.graphToPrompt", "Make this workflow faster does not open"),
-    Touch("app.queuePrompt", "the sweep's button Resume does nothing"),
     Touch("app.refreshComboInNodes", "a preset of a sweep is offered after a reload only"),
     Touch("api.addEventListener", "badges say nothing of a run"),
     Touch("api.apiURL", "comparisons have no pictures"),
@@ -71,21 +70,18 @@ CANVAS = (
 )
 
 NODES = (
-    Touch(
-        "addDOMWidget", "no badges, comparisons and forms in nodes; the report has what they say", "node.addDOMWidget"
-    ),
+    Touch("addDOMWidget", "no badges and comparisons in nodes; the report has what they say", "node.addDOMWidget"),
     Touch(".dom-widget", "the wheel does not zoom over a badge on the canvas", "element.closest('.dom-widget')"),
     Touch("onDrawBackground", "a comparison's pictures stand below it once more", "plain.onDrawBackground"),
     Touch("getLayoutWidgets", "advanced inputs are not folded on the canvas", "plain.getLayoutWidgets"),
     Touch("isWidgetVisible", "advanced inputs are not folded on the canvas", "plain.isWidgetVisible"),
     Touch("expandToFitContent", "advanced inputs are not folded on the canvas", "plain.expandToFitContent"),
     Touch("showAdvanced", "advanced inputs are not folded on the canvas", "folds(node)"),
-    Touch("computeSize", "no badges, comparisons and forms in nodes", "node.computeSize"),
-    Touch("last_serialization", "nodes that are not installed cannot be converted", "'last_serialization' in node"),
+    Touch("computeSize", "no badges and comparisons in nodes", "node.computeSize"),
 )
 
 COLOURS = (
-    Touch("--comfy-input-bg", "dark grey badges and forms with light text"),
+    Touch("--comfy-input-bg", "dark grey badges with light text"),
     Touch("--comfy-menu-bg", "dark grey dialogs with light text"),
     Touch("--input-text", "light text, in browsers that cannot derive it from the ground"),
     Touch("--border-color", "grey borders, in browsers that cannot derive them from the ground"),

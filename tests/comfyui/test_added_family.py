@@ -9,11 +9,10 @@ import torch
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import close
-from paceline import FuseQKV, TokenMerging, optimize, report
+from paceline import FuseQKV, optimize, report
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.families import find_family, known
-from paceline.optimizers.families.family import IMAGE_FIRST, TEXT_FIRST, AttentionLayer, Family, TokenLayout
-from transformer_calls import every_second, with_override
+from paceline.optimizers.families.family import AttentionLayer, Family
 
 WIDTH, HEADS, PATCH, TEXT = 32, 2, 2, 20
 
@@ -89,7 +88,6 @@ def path(of: type) -> str:
 MINE = Family(
     name="Mine",
     networks=(path(ComfyNetwork), path(DiffusersNetwork)),
-    tokens=TokenLayout(TEXT_FIRST, blocks=("stages",), eligible="all stages", in_diffusers=IMAGE_FIRST),
     attention=(AttentionLayer(path(Attention), (("wq", "wk", "wv"),)),),
     protected=((r"\.wv$", "my values have outliers"),),
 )
@@ -108,16 +106,9 @@ def sample(model):
 
 
 def test_one_record_is_enough_in_comfyui(studio, model):
-    def by_hand(func, q, k, v, heads, **options):
-        return func(q, *(every_second(x, TEXT, 1, 8, 12, 1) for x in (k, v)), heads, **options)
-
     plain = sample(model)
     with added(MINE):
-        fewer = studio.tome(model, method="kv_downsample", ratio=0.75)
         fused = studio.run("PacelineFuseQKV", model=model)
-    assert close(sample(fewer), sample(with_override(model, by_hand))) and not close(sample(fewer), plain)
-    report = studio.report(fewer)
-    assert "active in 2 of 2 blocks" in report and "116 -> 55 keys and values" in report
     assert close(sample(fused), plain)
     assert "q, k and v of 2 attention layers" in studio.report(fused)
     assert "q, k and v in 2 attention calls" in studio.report(fused)
@@ -127,12 +118,8 @@ def test_and_without_it_nothing_is_served(studio, model):
     with added(MINE):
         assert find_family(model.model.diffusion_model) is MINE
     assert find_family(model.model.diffusion_model) is None
-    with pytest.raises(Exception, match="cannot merge tokens in Flux .ComfyNetwork.: the positions of its"):
-        studio.tome(model, method="kv_downsample")
     with pytest.raises(Exception, match="is not among the models it knows"):
         studio.run("PacelineFuseQKV", model=model)
-    with pytest.raises(UnsupportedModel, match="cannot reduce tokens in a DiffusersNetwork"):
-        optimize(DiffusersNetwork(), TokenMerging(method="kv_downsample"))
     with pytest.raises(UnsupportedModel, match="it is not among the models it knows"):
         optimize(DiffusersNetwork(), FuseQKV())
 
@@ -142,22 +129,6 @@ def test_one_record_is_enough_in_diffusers():
     image, text = torch.randn(2, 16, 16, 24), torch.randn(2, TEXT, 24)
     inputs = {"hidden_states": image, "timestep": 1.0, "encoder_hidden_states": text}
     plain = network(**inputs)
-
-    class ByHand(Attention):
-        def forward(self, x):
-            fewer = every_second(x, 0, 1, 8, 12, 1)
-            q, k, v = self.wq(x), self.wk(fewer), self.wv(fewer)
-            q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (q, k, v))
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-
-    expected = DiffusersNetwork()
-    for stage in expected.stages:
-        stage.__class__ = ByHand
-    with added(MINE), optimize(network, TokenMerging(method="kv_downsample", ratio=0.75, residual="off")):
-        assert close(network(**inputs), expected(**inputs)) and not close(expected(**inputs), plain)
-        text = str(report(network))
-        assert "active in 2 of 2 attention layers" in text and "116 -> 55 keys and values" in text
-    assert torch.equal(network(**inputs), plain)
     with added(MINE), optimize(network, FuseQKV()):
         assert close(network(**inputs), plain)
         assert "q, k and v of 2 attention layers" in str(report(network))

@@ -6,19 +6,12 @@ It stands in the place of another, as the table of methods is fixed. Hosts read 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 import torch
-from comfy_host import in_process
-from comfy_host.transformers import build, conditioning, latent
-from distances import close
 from paceline import TokenMerging, optimize, report
 from paceline.optimizers.token_merging import METHODS, BlockCall, Reduction
 from random_pipelines import baseline, picture, small
-from transformer_calls import with_override
-
-TEXT = 20
 
 
 def even_rows(x, width):
@@ -35,15 +28,10 @@ class EvenRows(Reduction):
     name = "kv_downsample"
     help = "every second row of keys and values"
     action = "leave out half of the keys and values"
-    works_after_rope: ClassVar[bool] = True
 
     @classmethod
     def plan(cls, tokens: torch.Tensor, call: BlockCall) -> EvenRows:
         return cls(call.height, call.width)
-
-    @classmethod
-    def kept_tokens(cls, height, width, ratio, device="cpu"):
-        return torch.arange(height * width, device=device).view(height, width)[::2].flatten()
 
     @property
     def tokens(self) -> int:
@@ -86,26 +74,6 @@ def test_one_class_is_enough_in_comfyui(studio, baseline):
     assert "384 -> 192 keys and values" in text and "fallbacks: 0" in text
 
 
-def test_a_transformer_takes_it_if_it_works_after_rope(studio):
-    model = build("flux")
-
-    def sample(one):
-        words = conditioning("flux", TEXT, seed=1)
-        return in_process.sample(one, words, words, latent("flux", 16, 24), steps=1, seed=7, cfg=1.0)
-
-    def fewer(func, q, k, v, heads, mask=None, skip_reshape=False, **options):
-        kept = torch.cat([torch.arange(TEXT), TEXT + EvenRows.kept_tokens(8, 12, 0.0)])
-        k, v = (x.index_select(2 if skip_reshape else 1, kept) for x in (k, v))
-        return func(q, k, v, heads, mask=mask, skip_reshape=skip_reshape, **options)
-
-    expected = with_override(model, fewer)
-    reduced = studio.tome(model, method="kv_downsample")
-    assert close(sample(reduced), sample(expected)) and not close(sample(reduced), sample(model))
-    assert "116 -> 68 keys and values" in studio.report(reduced)
-    with pytest.raises(Exception, match="method is merge, but Flux .* auto or kv_downsample"):
-        studio.tome(model, method="merge")
-
-
 def test_one_class_is_enough_in_diffusers():
     pipeline, expected = small("sd15"), small("sd15")
     unet = expected.pipe.unet
@@ -126,4 +94,3 @@ def test_one_class_is_enough_in_diffusers():
     assert torch.equal(drawn, picture(expected)) and reached
     assert not torch.equal(drawn, baseline("sd15"))
     assert "active in 3 of 10 self-attention blocks" in text and "256 -> 128 keys and values" in text
-    assert torch.equal(picture(pipeline), baseline("sd15"))

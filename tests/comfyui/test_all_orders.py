@@ -30,7 +30,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def nodes(studio):
-    compile_settings = {"backend": "eager", "fullgraph": True, "on_error": "raise"}
+    compile_settings = {"backend": "eager", "fullgraph": True, "strict": True}
     return {
         "tome": lambda model: studio.tome(model),
         "attention": lambda model: studio.attention(model, "sdpa_math"),

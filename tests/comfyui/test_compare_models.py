@@ -102,7 +102,6 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     assert f"The difference of picture {wrong} is larger than a seed change" in found.verdict.text
     assert not found.evidence.same_bits and found.latent_change > 0.1
     assert found.shown[0] == wrong - 1, "the bad picture is shown first"
-    assert found.verdict.measure == "RMSE"
 
 
 @pytest.mark.parametrize("wrong", [1, 3])

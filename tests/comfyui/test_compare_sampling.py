@@ -92,16 +92,6 @@ def test_it_samples_as_the_sampler_node_does(emoji, core_node):
     assert (found.pictures.baseline.int() - expected.int()).abs().max() <= 1
 
 
-def test_fp32_is_the_third_noise_floor(emoji):
-    half = emoji.model.clone()
-    half.set_model_compute_dtype(torch.bfloat16)
-    found = emoji.compare(half, half.clone(), runs=1, warmup_runs=0, fp32_reference=True, steps=4)
-    assert 0 < found.evidence.precision.rmse < found.evidence.seed.rmse / 4
-    full = emoji.compare(emoji.model, emoji.model, runs=1, warmup_runs=0, fp32_reference=True, steps=2)
-    assert full.evidence.precision is None
-    assert "fp32_reference: the baseline computes in fp32 already" in full.notes
-
-
 def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
     import comfy.model_management as management
 

@@ -65,25 +65,6 @@ def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled
     assert torch.equal(sample(), baseline)
 
 
-def test_a_comparison_judges_it_by_a_conditioning_of_its_own(control_net, compiled, small, temp_folder):
-    apply = import_module("nodes").ControlNetApplyAdvanced().apply_controlnet
-    hint = torch.rand(1, 128, 128, 3)
-    before, after = (
-        apply(small.positive, small.negative, one, hint, 1.0, 0.0, 1.0) for one in (control_net, compiled(control_net))
-    )
-    inputs = {"seed": 7, "steps": 3, "cfg": 2.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
-    with torch.inference_mode():
-        result = small.nodes["PacelineCompareModels"].execute(
-            model_baseline=small.model, positive=before[0], negative=before[1], positive_optimized=after[0],
-            negative_optimized=after[1], latent_image={"samples": torch.zeros(1, 4, 16, 16)}, **inputs,
-            runs=2, warmup_runs=1, save_files=False, filename_prefix="x",
-        )  # fmt: skip
-    (shown,) = result.ui["paceline_comparison"]
-    assert (shown["quality"], shown["speedup_of"]) == ("identical", "step")
-    assert shown["about"]["recipe"] == "Compile ControlNet"
-    assert any(line.startswith("Compile ControlNet: compiled") and "0 fallbacks" in line for line in shown["lines"])
-
-
 def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sample, small):
     network = control_net.control_model
     expected = sample(control_net)

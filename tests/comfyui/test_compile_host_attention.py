@@ -180,6 +180,6 @@ def test_layers_that_hand_over_no_options_are_one_graph(small, start_with, monke
 
 def test_a_network_that_torch_cannot_compile_says_which_part_of_it_can_be(small):
     model, prompt = of_family("HunyuanDiT")
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager", scope="whole_model")
+    compiled = small.run("PacelineCompileUNet", model=model, backend="eager", scope="whole_model", strict=False)
     small.sample(compiled, size=(16, 16), positive=prompt, negative=prompt)
     assert "Choose scope repeated_blocks, which compiles 2 x HunYuanDiTBlock" in small.report(compiled)

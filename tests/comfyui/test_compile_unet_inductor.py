@@ -121,7 +121,7 @@ def test_a_transformer_draws_the_same_at_every_size_and_batch(studio):
     restarted()
     plain = transformers.build("sd3")
     positive, negative = (transformers.conditioning("sd3", seed=seed) for seed in (1, 2))
-    model = compiled(studio, plain, "whole_model", on_error="raise")
+    model = compiled(studio, plain, "whole_model", strict=True)
     for height, width, batch in ((16, 24, 1), (16, 24, 3), (8, 8, 3), (20, 12, 7)):
         latent = transformers.latent("sd3", height, width, batch)
         drawn = [in_process.sample(one, positive, negative, latent, steps=2, seed=7) for one in (model, plain)]

@@ -52,9 +52,9 @@ def test_steps_compile_nothing_twice(small, compile_with_core, settings, graphs)
 
 
 def test_the_attention_backend_is_traced_too(small, compile_with_core):
-    model = small.attention(small.tome(small.model), "sub_quadratic")
+    model = small.attention(small.tome(small.model), "vanilla")
     expected = small.sample(model)
     found = small.sample(compile_with_core(model))
     torch.testing.assert_close(found, expected)
     assert not counters["graph_break"]
-    assert "sub_quadratic in 8 attention calls\n    calls: 8, fallbacks: 0" in small.report(model)
+    assert "vanilla in 8 attention calls\n    calls: 8, fallbacks: 0" in small.report(model)

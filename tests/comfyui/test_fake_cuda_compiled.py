@@ -24,7 +24,7 @@ from vae_calls import decoded, on_fake_cuda
 
 from .test_fake_cuda import CUSTOM, TOME, is_active
 
-HOW = NetworkSettings(backend="aot_eager", fullgraph=True, on_error="raise")
+HOW = NetworkSettings(backend="aot_eager", fullgraph=True, strict=True)
 STACKS = {
     "kv_downsample and all that is lossless": [
         ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),

@@ -7,10 +7,8 @@ from itertools import combinations, product
 import pytest
 import torch
 from cases import often
-from comfy_host import fake_cuda, vaes
+from comfy_host import vaes
 from paceline.core.errors import NothingGained, UnsupportedModel
-from paceline.optimizers.attention import quickest
-from paceline.optimizers.attention.registry import get
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 
@@ -59,8 +57,9 @@ def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_o
         for technique in model.get_attachment("paceline").techniques:
             assert is_active(technique), (pair, technique.title, technique.last_summary())
         served.append(pair)
-    assert {("sdpa", "kv_downsample"), ("int8", "bf16")} <= {*served}
-    assert (("vanilla", "merge") in served) == (name in ("sd15", "sdxl"))
+    assert ("int8", "bf16") in served
+    for pair in (("sdpa", "kv_downsample"), ("vanilla", "merge")):
+        assert (pair in served) == (name in ("sd15", "sdxl"))
 
 
 @pytest.mark.parametrize("name", OFTEN)
@@ -85,26 +84,3 @@ def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio, dtype):
         picture = decoded(network, wanted)
         latent = network.encode(picture)
     assert (latent.dtype, latent.device.type) == (wanted, "cuda")
-
-
-def test_kernels_are_timed_in_the_first_step_and_no_later_step_waits(studio, call_of, monkeypatch):  # noqa: F811
-    call, waits = call_of("sd15"), []
-
-    def seconds(device, functions):
-        waits.append(device)
-        for function in functions:
-            assert function().is_cuda
-        return [1.0, 0.5]
-
-    model = studio.attention(made("sd15", torch.float16), "auto")
-    technique = model.get_attachment("paceline").find("attention")
-    flash = {"sdpa_math": get("sdpa_math").load()}
-    technique.policy.quickest = quickest.QuickestKernel(flash, torch.device("cpu"), torch.float16, None)
-    monkeypatch.setattr(quickest, "interleaved_seconds", seconds)
-    monkeypatch.setattr(quickest, "_is_recording", lambda tensor: False)
-    mode = fake_cuda.fake_cuda()
-    fake_cuda.move_model(model, mode)
-    for _ in range(3):
-        fake_cuda.run(model, call, mode)
-        assert len(waits) == 4  # two levels, attention to the picture and to the text
-    assert technique.runs.latest.activity.used == {"sdpa_math": 3 * 14}

@@ -175,7 +175,7 @@ def test_a_cache_for_other_weights_changes_the_picture_which_is_measured(comfyui
     more = {"reference_latents": [noise(1, 128, 8, 8)]}
     found, said, _ = probed(comfyui, workflow(comfyui, "flux2", "ReferenceLatent", more), "Flux KV Cache")
     assert not found.why_not and found.error > 1e-4
-    assert said[-1].startswith("Not tried, as the time for trying was spent on others: Apply ToMe, Set Attention P")
+    assert said[-1].startswith("Not tried, as the time for trying was spent on others: Set Attention P")
 
 
 def test_a_node_for_another_network_says_so(comfyui, studio):

@@ -153,8 +153,8 @@ def test_the_second_model_of_a_guider_is_left_alone_as_the_first_decides_for_bot
     assert plan(custom(second=second, guider=guider, sigmas=sigmas)).wire.receivers == (("guider", "model"),)
 
 
-@pytest.mark.parametrize(("turbo", "converted"), [(True, True), (False, False), ("text", False)])
-def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(comfyui, turbo, converted):
+@pytest.mark.parametrize(("turbo", "cached"), [(True, True), (False, False), ("text", False)])
+def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(comfyui, turbo, cached):
     prompt = custom(
         models=node("ComfySwitchNode", switch=["turbo", 0], on_true=["2", 0], on_false=["1", 0]),
         guider=node("BasicGuider", model=["models", 0], conditioning=["3", 0]),
@@ -163,7 +163,7 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
     prompt["turbo"]["inputs"]["value"] = turbo
     if turbo == "text":  # not known before the run
         prompt["turbo"] = node("CLIPTextEncode", clip=["1", 1], text="true")
-    assert plan(prompt).reuse != converted  # EasyCache is on that side
+    assert plan(prompt).reuse != cached  # EasyCache is on that side
 
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
@@ -176,22 +176,3 @@ def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays
     tokens, width, height = (int(number) for number in re.findall(r"\d+", said))
     assert Automatic.for_block(tokens, "cuda", False) and not Automatic.for_block(tokens - 1, "cuda", False)
     assert width * height == tokens * 16**2
-
-
-def test_each_known_node_has_settings_that_ours_takes():
-    from paceline.nodes import NODES
-    from paceline.server.faster.foreign import KNOWN, converted_inputs
-
-    old = {"backend": "cudagraphs", "mode": "max-autotune", "dynamic": False, "fullgraph": True, "ratio": 0.4}
-    compiled = {"mode": "reduce-overhead", "fullgraph": True, "dynamic": "false"}
-    for name, conversion in KNOWN.items():
-        inputs = converted_inputs(name, old | {"sage_attention": "auto"}, NODES)
-        if conversion.to.startswith("PacelineCompile"):
-            assert inputs == compiled, name
-        elif conversion.to == "PacelineSetAttentionProcessor":
-            assert inputs == {"backend": "sage" if "Sage" in name else "flash"}
-        elif name == "TomePatchModel":
-            assert inputs == {"preset": "custom", "method": "merge", "ratio": 0.4}
-        elif name == "ToDoPatchModel":
-            found = {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "1"}
-            assert inputs == found

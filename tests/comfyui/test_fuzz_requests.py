@@ -1,4 +1,4 @@
-"""Whatever the server's file of storages holds, or a page or workflow sends: a storage, a preset, or one sentence."""
+"""Whatever a page or workflow sends: a preset, or one sentence."""
 
 from __future__ import annotations
 
@@ -9,36 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
 
-SECRET = "postgresql+psycopg://me:hunter2@db.example/lab"
-CONTENTS = st.one_of(
-    st.binary(max_size=60),
-    st.sampled_from([b"[" * 100_000, b'{"lab": "' + SECRET.encode()]),
-    documents.map(lambda document: json.dumps({"lab": SECRET, "other": document}).encode()),
-    documents.map(lambda document: json.dumps(document).encode()),
-)
 NAMES = st.one_of(
     st.text(),
     documents,
-    st.sampled_from(["lab", " lab ", SECRET, "{SCHEMA_VERSION!s:.0}sqlite:////x", "../x", "sqlite:///x", "a" * 200]),
+    st.sampled_from(["lab", " lab ", "../x", "sqlite:///x", "a" * 200]),
 )
-
-
-@fuzzed
-@given(content=CONTENTS, name=NAMES)
-def test_storages(user_folder, content, name):
-    from paceline.optimizers.hosts.comfyui.paths import user_folder as ours
-    from paceline.workbench.sweep.storage import storage_named
-
-    file = ours("storages.json")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    try:
-        found = storage_named(name, ours())
-    except PacelineError as error:
-        assert "hunter2" not in str(error) and str(user_folder) not in str(error)
-        return
-    assert "hunter2" not in repr(found)
-    assert found.url == SECRET or str(user_folder) in found.url or json.loads(content)[name.strip()] == found.url
 
 
 STEPS = st.one_of(
@@ -68,7 +43,7 @@ def test_presets_that_are_sent(user_folder, sent):
         assert str(user_folder) not in str(error)
     presets = user_folder / "__paceline" / "presets"
     assert all(path.stat().st_size <= 1 << 20 for path in presets.glob("*.json"))
-    assert all(path.parent == presets or path.name == "storages.json" for path in user_folder.rglob("*.json"))
+    assert all(path.parent == presets for path in user_folder.rglob("*.json"))
 
 
 @fuzzed
@@ -82,19 +57,7 @@ def test_a_prompt_with_anything_beside_it_costs_no_other_page_its_run(comfy, ext
     strange = {"prompt": (1, "strange", {}, extra, []), "outputs": {}, "status": {"messages": []}}
     mine = {**strange, "prompt": (0, "mine", {}, {"extra_pnginfo": {"workflow": {"id": "w"}}}, [])}
     queue = SimpleNamespace(mutex=nullcontext(), currently_running={}, history={"mine": mine, "strange": strange})
-    found = run_payload(SimpleNamespace(prompt_queue=queue), workflow="w")
-    assert found["prompt_id"] == "mine"
-
-
-@fuzzed
-@given(value=st.one_of(documents, st.sampled_from([1e308, 10**400, float("nan"), "x", [], {}])))
-def test_values_of_other_nodes(comfy, value):
-    from paceline.nodes import NODES
-    from paceline.server.faster.foreign import KNOWN, converted_inputs
-
-    for node, known in KNOWN.items():
-        old = dict.fromkeys([*known.widgets, "backend"], value)
-        json.dumps(converted_inputs(node, old, NODES), allow_nan=False)
+    assert run_payload(SimpleNamespace(prompt_queue=queue), "mine")["workflow"] == {"id": "w"}
 
 
 PROMPTS = st.dictionaries(

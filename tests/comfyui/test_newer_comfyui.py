@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from attention_calls import with_override
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformer_calls import with_override
 
 SLOT = "optimized_attention_override"
 
@@ -24,7 +24,7 @@ SLOT = "optimized_attention_override"
 @pytest.mark.parametrize("settings", [{}, {"merge_mlp": True}, {"method": "kv_downsample"}])
 def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio, monkeypatch, settings):
     import comfy.model_prefetch
-    from paceline.optimizers.token_merging.unet_policy import UNetMergingPolicy
+    from paceline.optimizers.token_merging.policy import TokenMergingPolicy
 
     depth, inside = 0, {}
 
@@ -45,7 +45,7 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
             return result
 
     seen = []
-    decide = UNetMergingPolicy.reduction
+    decide = TokenMergingPolicy.reduction
 
     def look(self, block, tokens, size, state):
         with Watch():
@@ -54,7 +54,7 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
         return reduction
 
     monkeypatch.setattr(comfy.model_prefetch, "pause_malloc_graph", pause, raising=False)
-    monkeypatch.setattr(UNetMergingPolicy, "reduction", look)
+    monkeypatch.setattr(TokenMergingPolicy, "reduction", look)
     model = studio.tome(studio.model, **settings)
     studio.sample(model)
     assert seen and all(seen)
@@ -179,22 +179,6 @@ def test_comfyuis_function_for_a_backend_frees_what_is_in_containers(studio, bas
     assert len(freed) == 26 and all(freed)  # of two head sizes
 
 
-def test_thinned_keys_are_handed_on_in_their_containers(studio, monkeypatch):
-    import comfy.ldm.flux.math as flux
-
-    def drawn():
-        model = build("flux")
-        model = studio.tome(model, method="kv_downsample")
-        positive, negative = (conditioning("flux", 20, seed=seed) for seed in (1, 2))
-        result = in_process.sample(model, positive, negative, latent("flux", 16, 24), steps=1)
-        assert model.get_attachment("paceline").find("token_merging").last_summary().state == "active"
-        return result
-
-    expected, plain = drawn(), flux.optimized_attention
-    monkeypatch.setattr(flux, "optimized_attention", in_containers(plain))
-    assert torch.equal(drawn(), expected)
-
-
 def set_model_optimized_attention(model, optimized_attention):
     """ComfyUI's own since 0.33, as its node Model Attention Backend calls it."""
     if hasattr(model, "set_model_optimized_attention"):
@@ -250,32 +234,6 @@ def test_attention_that_a_checkpoint_asks_for_is_reported_or_left_alone(studio, 
     with torch.compiler.set_stance("force_eager"):
         seen = studio.options_seen(model, steps=1)
     assert seen and not any(SLOT in options for options in seen)
-
-
-def test_token_merging_keeps_the_attention_that_a_checkpoint_asks_for_everywhere(studio):
-    from comfy.ldm.modules.attention import attention_pytorch
-
-    own_calls = []
-
-    def own_attention(*args, **kwargs):
-        own_calls.append(args[0].shape)
-        return attention_pytorch(*args, **kwargs)
-
-    def drawn(*wishes):
-        model = build("flux")
-        for module, each in zip(model.model.diffusion_model.single_blocks, wishes, strict=False):
-            module.comfy_attention = each
-        model = studio.tome(model, method="kv_downsample")
-        positive, negative = (conditioning("flux", 20, seed=seed) for seed in (1, 2))
-        return model, in_process.sample(model, positive, negative, latent("flux", 16, 24), steps=1)
-
-    _, expected = drawn()
-    model, everywhere = drawn(*[wish(own_attention)] * 9)
-    assert torch.equal(everywhere, expected) and own_calls
-    assert "which this node replaces" not in studio.report(model)
-    own_calls.clear()
-    model, _ = drawn(wish(own_attention), wish(None, config=False))
-    assert not own_calls and "its own in 1 layer, which this node replaces" in studio.report(model)
 
 
 def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attention(studio, monkeypatch):

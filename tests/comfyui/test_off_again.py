@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reusing import LOOSE
 
 ON = {
     "merge": ("ApplyToMe", {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}),
@@ -18,8 +17,8 @@ ON = {
     "weight_only": ("QuantizeInt8", {"include": "attn, ff", "mode": "weight_only"}),
     "precision": ("ModelPrecision", {"dtype": "bf16"}),
     "channels_last": ("ModelPrecision", {"dtype": "fp32", "channels_last": True}),
-    "compile": ("CompileUNet", {"backend": "eager", "on_error": "raise"}),
-    "reuse": ("ReuseSteps", LOOSE),
+    "compile": ("CompileUNet", {"backend": "eager", "strict": True}),
+    "reuse": ("ReuseSteps", {"budget": 1.0}),
 }
 EXACT = ("fuse", "channels_last", "compile")
 """What may draw the very bits of the plain model."""

@@ -39,17 +39,15 @@ def pixels() -> Any:
     return comfy.sd.VAE(sd={"pixel_space_vae": torch.tensor(1.0)})
 
 
-NOT_MERGED = "not possible here: Apply ToMe cannot merge tokens in HunyuanDiT (HunYuanDiT): its attention does not use"
-
 NOTHING_TO_DO = [
     ("ModelPrecision", unet, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
     ("VAEPrecision", vaes.kl, {"dtype": "fp32"}, "not worth it here: it computes in fp32 already"),
     ("QuantizeInt8", unet, {"exclude": "*"}, "not worth it here: the settings leave no layer to quantise"),
-    ("QuantizeInt8", unet, {"device": "gpu"}, "not possible here: device is gpu, but ComfyUI has no GPU for this mo"),
+    ("QuantizeInt8", unet, {"device": "gpu"}, "not possible here: device is gpu, but there is no GPU for this model"),
     ("SetAttentionProcessor", unet, {"backend": "sage"}, "not possible here: "),
     ("SetAttentionProcessor", hunyuan, {"backend": "auto"}, "not possible here: HunyuanDiT"),
     ("FuseQKV", lambda: transformers.build("flux"), {}, "not possible here: it computes them together already"),
-    ("ApplyToMe", hunyuan, TOME, NOT_MERGED),
+    ("ApplyToMe", hunyuan, TOME, "not possible here: it is for UNets only"),
     ("CompileVAE", pixels, {"compile_decoder": True, "compile_encoder": True}, "not possible here: VAE (Pixelspace"),
     ("CompileControlNet", t2i_adapter, {}, "not possible here: This CONTROL_NET is a T2IAdapter, whose network runs"),
     ("SaveInt8Model", unet, {"filename_prefix": "int8/none"}, "not possible here: This "),
@@ -96,9 +94,9 @@ def test_what_the_user_must_mend_is_an_error(studio, page_server, name, inputs, 
 def test_a_compilation_that_must_not_fall_back_is_an_error(studio):
     node = studio.nodes["PacelineCompileUNet"]
     settings = {"model": unet(), "mode": "reduce-overhead"}
-    assert node.execute(**settings, on_error="fallback").args[0] is not settings["model"]
+    assert node.execute(**settings, strict=False).args[0] is not settings["model"]
     with pytest.raises(CannotHelp, match="mode reduce-overhead was asked for"):
-        node.execute(**settings, on_error="raise")
+        node.execute(**settings, strict=True)
 
 
 def test_every_node_that_changes_something_has_the_input_last_and_off(studio):

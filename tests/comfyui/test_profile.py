@@ -1,4 +1,4 @@
-"""Profile in a real ComfyUI: the numbers are those of this run, and what is offered can be put on the model."""
+"""Profile in a real ComfyUI: the numbers are those of this run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(studio: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
         result = studio.nodes["PacelineProfile"].execute(**inputs)
     summary, text = result.result
     found = json.loads(text)
-    assert result.ui["paceline_profile"] == [found]
+    assert [{**shown, "step": found["step"]} for shown in result.ui["paceline_profile"]] == [found]
     return found, summary
 
 
@@ -54,16 +54,6 @@ def test_the_work_of_our_nodes_has_its_own_part(studio, inputs):
     tome = studio.tome(inputs["model"], ratio=0.5, method="merge")
     found, _ = run(studio, {**inputs, "model": tome})
     assert found["slices"]["ours"] > 0
-    assert "Apply ToMe" not in [one["title"] for one in found["remedies"]], "it is there already"
-
-
-def test_a_remedy_saves_no_more_than_its_part(plain):
-    found, _ = plain
-    shares = {name: seconds / found["step"] for name, seconds in found["slices"].items()}
-    offered = {one["title"]: one for one in found["remedies"]}
-    assert {"Apply ToMe", "Compile UNet"} >= set(offered) > set()
-    for one in offered.values():
-        assert one["at_most"] <= shares[one["part"]] + shares["gaps"]
 
 
 def test_one_step_is_enough_and_nothing_is_left_behind(studio, inputs):
@@ -128,4 +118,4 @@ def test_weights_that_are_loaded_again_are_named_with_their_seconds_and_what_too
                         (again, "the next run loaded weights again, for ")):  # fmt: skip
         assert line.startswith(begin) and float(line.removeprefix(begin).split()[0]) >= 0.4  # a busy machine takes more
     assert f"{type(other.model).__name__} took their place on the device" in again
-    assert {first, again} < set(summary_lines(profile, []))
+    assert {first, again} < set(summary_lines(profile))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import relative
-from int8_models import TINY, int8_layers, one_call, unchanged, weights
+from int8_models import int8_layers, one_call
 
 # -- the picture ------------------------------------------------------------------------------------------------------
 
@@ -40,11 +41,11 @@ def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline,
     assert "active in 70 linear layers over 2 model calls" in report and "fallbacks: 0" in report
 
 
-def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baseline):
-    """What Chooser decides for outliers (see test_quantization_layers) computes the same as the dense layer."""
+def test_the_rotation_of_a_file_follows_the_weight_into_the_layer(studio):
+    """Files in ConvRot have it, against outliers."""
     from paceline.optimizers.hosts.comfyui.quantization.linear import quantized_linear
     from paceline.optimizers.quantization.kernels import ChunkedIntMM, Kitchen, SafeKernel
-    from paceline.optimizers.quantization.rounding import quantize_weight
+    from paceline.optimizers.quantization.rounding import quantize_weight, rotate
 
     generator = torch.Generator().manual_seed(0)
     layer = torch.nn.Linear(64, 96)
@@ -52,7 +53,7 @@ def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baselin
     x[..., 3] *= 60  # an outlier channel
     errors = {}
     for rotation in (0, 16, 64):
-        weight = quantize_weight(layer.weight.detach(), rotation)
+        weight = replace(quantize_weight(rotate(layer.weight.detach(), rotation)), rotation=rotation)
         with torch.inference_mode():
             expected = layer(x)
             results = [
@@ -108,22 +109,7 @@ def test_a_module_put_in_by_another_node_is_refused(studio, quantize):
         quantize(model)
 
 
-# -- calibration, other families, other nodes --------------------------------------------------------------------------
-
-
-def test_calibration_measures_real_tokens_and_leaves_the_model_alone(studio, baseline, quantize):
-    before = weights(studio.model)
-    connected = {"conditioning": studio.positive, "latent": {"samples": torch.zeros(1, 4, 24, 16)}}
-    text = studio.nodes["PacelineQuantizeInt8"].execute(model=studio.model, **TINY, **connected).result[1]
-    assert "token counts of one sampling step with the connected conditioning" in text
-    assert "input_blocks.1.1.transformer_blocks.0.attn1.to_q: 768 x 32 -> 32" in text
-    assert unchanged(studio.model, before)
-    assert torch.equal(studio.sample(studio.model), baseline)
-    # What our other nodes change in the layers' inputs must not depend on the order of nodes.
-    merging = studio.tome(studio.model, merge_mlp=True, residual="off")
-    assert studio.nodes["PacelineQuantizeInt8"].execute(model=merging, **TINY, **connected).result[1] == text
-    with pytest.raises(Exception, match="Connect the latent that will be sampled too"):
-        quantize(studio.model, conditioning=studio.positive)
+# -- other families ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", often(["flux", "wan"], ["flux", "sd3", "qwen_image", "wan", "lumina2"]))

@@ -15,7 +15,7 @@ from comfy_host import checkpoints, vaes
 
 NODES = {
     "PacelineApplyToMe": {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"},
-    "PacelineSetAttentionProcessor": {"backend": "split"},
+    "PacelineSetAttentionProcessor": {"backend": "vanilla"},
     "PacelineCompileUNet": {"backend": "eager"},
     "PacelineFuseQKV": {},
     "PacelineQuantizeInt8": {"include": "ff"},

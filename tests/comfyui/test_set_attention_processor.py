@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 import torch
+from attention_calls import with_override
 from distances import relative
-from transformer_calls import with_override
 
 SAME = "ComfyUI's own attention is sdpa already, so nothing was changed"
-RUNS_ON_CPU = ["auto", "sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"]
+RUNS_ON_CPU = ["auto", "sdpa", "sdpa_flash", "sdpa_math", "vanilla"]
 
 
 @pytest.mark.parametrize("backend", RUNS_ON_CPU)

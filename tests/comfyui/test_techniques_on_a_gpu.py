@@ -51,11 +51,6 @@ for name in ("auto", *names()):
         print(name, "cannot be used here")
         continue
     near(sample(changed), 0.1 if name == "sage" else 0.03)
-    technique = changed.get_attachment("paceline").find("attention")
-    if name == "auto" and technique.policy.quickest is not None:
-        print(technique.last_summary())
-        first = sample(changed)
-        assert technique.policy.quickest.lines() and torch.equal(sample(changed), first)
     tried += 1
 assert tried >= 4
 """,

@@ -117,3 +117,60 @@ def test_self_attention_guidance_sees_the_whole_map_of_its_block(studio, core_no
     report = studio.report(model)
     assert "active in 6 of 7" in report and "fallbacks: 0" in report
     assert "skipped 1 block: another node computes this block's attention itself" in report
+
+
+def coupled(model, regions=2):
+    """Regional prompts: the queries of the positive pass are repeated for each region, and its outputs are blended."""
+    texts = random_tokens(3, regions, 77, 48)
+
+    def parts(options):
+        return [regions if kind == 0 else 1 for kind in options["cond_or_uncond"]]
+
+    def before(q, k, v, options):
+        repeats = parts(options)
+        pairs = list(zip(repeats, q.chunk(len(repeats)), k.chunk(len(repeats)), strict=True))
+        queries = torch.cat([one.repeat(count, 1, 1) for count, one, _ in pairs])
+        keys = torch.cat([texts.repeat_interleave(len(one), 0) if count > 1 else text for count, one, text in pairs])
+        return queries, keys, keys
+
+    def after(out, options):
+        repeats = parts(options)
+        blended = out.split([count * len(out) // sum(repeats) for count in repeats])
+        return torch.cat([one.unflatten(0, (count, -1)).mean(0) for count, one in zip(repeats, blended, strict=True)])
+
+    clone = model.clone()
+    clone.set_model_attn2_patch(before)
+    clone.set_model_attn2_output_patch(after)
+    return clone
+
+
+def test_regional_prompts_keep_all_queries_of_their_own_batch(studio):
+    def merged(model):
+        return studio.tome(model, merge_crossattn=True, **BOTH_LEVELS)
+
+    model = merged(coupled(studio.model))
+    image = studio.sample(model)
+    assert torch.equal(image, studio.sample(coupled(merged(studio.model))))
+    assert torch.equal(image, studio.sample(coupled(studio.tome(studio.model, **BOTH_LEVELS))))
+    report = studio.report(model)
+    assert "active in 7 of 7" in report and "14 x fallback: another node or package gave a layer other tokens" in report
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda settings: settings["method"])
+@pytest.mark.parametrize("heads_first", [False, True], ids=["chunks of the batch", "heads first"])
+def test_attention_in_parts_keeps_no_difference(studio, settings, heads_first):
+    def override(func, q, k, v, heads, *args, **kwargs):
+        if heads_first:
+            q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+            return func(q, k, v, heads, *args, skip_reshape=True, **kwargs)
+        return torch.cat(
+            [func(*each, heads, *args, **kwargs) for each in zip(*(t.split(1) for t in (q, k, v)), strict=True)]
+        )
+
+    with_parts = studio.model.clone()
+    with_parts.model_options["transformer_options"]["optimized_attention_override"] = override
+    model = studio.tome(with_parts, **settings, residual="auto")
+    image = studio.sample(model, steps=8)
+    plain, merged = studio.sample(studio.model, steps=8), studio.sample(studio.tome(studio.model, **settings), steps=8)
+    assert 0 < (image - plain).norm() <= (merged - plain).norm()
+    assert "x fallback: another node computes attention in parts or in another layout" in studio.report(model)

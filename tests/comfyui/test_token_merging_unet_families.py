@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_calls import attention_lengths
 from cases import often
 from comfy_host import checkpoints, in_process
-from transformer_calls import attention_lengths
 
 LEVELS = {"num_res_blocks": [1, 1], "channel_mult": [1, 2]}
 PLAIN = checkpoints.SD15_CONFIG | LEVELS | {"model_channels": 32, "context_dim": 48}

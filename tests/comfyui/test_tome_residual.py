@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_calls import attention_lengths
 from cases import often
 from distances import relative
 from reusing import reuse
-from transformer_calls import attention_lengths
 
 METHODS = {
     "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},

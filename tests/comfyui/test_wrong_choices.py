@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -35,33 +36,14 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
 @pytest.mark.parametrize(
     ("name", "entry"),
     [
-        ("QuantizeInt8", "latent"),
-        ("QuantizeInt8", "conditioning"),
         ("OptimizationReport", "vae"),
         ("OptimizationReport", "control_net"),
         *(("RemoveOptimizations", entry) for entry in ("model", "vae", "control_net")),
     ],
 )
 def test_what_a_link_brings_is_named_where_it_is_something_else(studio, name, entry, wrong):
-    if entry == "conditioning" and wrong in ([], [[None, {}]]):
-        wrong = [[None, None]]  # ComfyUI takes the former for an empty prompt
-    others = {"latent": {"samples": torch.zeros(1, 4, 8, 8)}} if entry == "conditioning" else {}
-    with pytest.raises(PacelineError, match=r"(?i)model|vae|latent|conditioning|control_net"), torch.inference_mode():
-        studio.nodes[f"Paceline{name}"].execute(
-            **{"model": studio.model, **QUIET.get(name, {}), **others, entry: wrong}
-        )
-
-
-QUIET = {
-    "QuantizeInt8": {
-        "preset": "balanced",
-        "mode": "int8",
-        "include": "",
-        "exclude": "",
-        "rotation": "off",
-        "device": "cpu",
-    }
-}
+    with pytest.raises(PacelineError, match=r"(?i)model|vae|control_net"), torch.inference_mode():
+        studio.nodes[f"Paceline{name}"].execute(**{"model": studio.model, entry: wrong})
 
 
 def test_a_vae_of_another_family_is_named(studio):
@@ -72,22 +54,27 @@ def test_a_vae_of_another_family_is_named(studio):
         decode(vaes.taesd(), torch.zeros(1, 16, 8, 8))
 
 
+def sampled(model, conditioning, latent):
+    from paceline.workbench.comfyui.sampling import SamplingJob
+
+    job = SamplingJob(conditioning, conditioning, {"samples": latent}, 0, 1, 1.0, "euler", "simple")
+    with torch.inference_mode():
+        job.sample(model, 0, time.perf_counter, lambda: None)
+
+
 def test_a_latent_of_another_family_is_named_and_an_empty_one_fits_any(studio):
     from comfy_host import transformers
 
     model, conditioning = transformers.build("sd3"), transformers.conditioning("sd3")
-    common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": model, "conditioning": conditioning}
-    with torch.inference_mode():
-        studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.zeros(1, 4, 16, 16)})
-        with pytest.raises(PacelineError, match="latent has 4 channels, and this model samples latents of 16"):
-            studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.ones(1, 4, 16, 16)})
+    sampled(model, conditioning, torch.zeros(1, 4, 16, 16))
+    with pytest.raises(PacelineError, match="latent_image has 4 channels, and this model samples latents of 16"):
+        sampled(model, conditioning, torch.ones(1, 4, 16, 16))
 
 
 @pytest.mark.parametrize(("text", "count"), [(torch.zeros(1, 77, 32), 32), (None, 0)])
 def test_a_prompt_of_another_family_is_named(studio, text, count):
-    common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": studio.model, "conditioning": [[text, {}]]}
-    with torch.inference_mode(), pytest.raises(PacelineError, match=f"has {count} values for each token"):
-        studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.zeros(1, 4, 16, 16)})
+    with pytest.raises(PacelineError, match=f"has {count} values for each token"):
+        sampled(studio.model, [[text, {}]], torch.zeros(1, 4, 16, 16))
 
 
 @pytest.mark.parametrize("wrong", ["text", [[None, {}]]])

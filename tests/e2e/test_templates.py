@@ -57,7 +57,8 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
     assert said.keys() == inserted
     merging = [one for one in said.values() if one.node == "PacelineApplyToMe"]
     for one in merging:
-        assert one.state == "active" and one.counts["blocks"] == one.counts["all_blocks"] > 0, one
+        assert one.state == "active" or one.headline.endswith("it is for UNets only"), one
+        assert one.state != "active" or one.counts["blocks"] == one.counts["all_blocks"] > 0, one
     active = any(one.state in ("active", "partly") for one in said.values())
     assert (template_runs.latents(drawn) != template_runs.latents(plain)) == active
 

@@ -27,7 +27,7 @@ from tables import TRANSFORMERS, UNETS, WIDER
 MODEL_KINDS = [*dict.fromkeys((*UNETS, *TRANSFORMERS)), *WIDER]
 SIZES = ((1, 1, 1), (1, 31, 1), (7, 5, 1), (8, 8, 0), (8, 8, 7), (17, 23, 2), (2, 2, 1))
 """Height, width and batch of the latent."""
-LONG = ("steps", "runs", "most_runs", "warmup_runs", "trials")
+LONG = ("steps", "runs", "most_runs", "trials")
 
 UNCLEAR = (
     (r"\b[A-Z][A-Za-z]*(Error|Exception|Warning)\b", "the name of an exception's class"),
@@ -186,7 +186,7 @@ class Cases:
                 inputs[entry.name] = source[entry.kind]
             elif entry.kind in WIDGETS:
                 inputs[entry.name] = entry.options.get("default", entry.choices[0] if entry.choices else 0)
-        quick = {"backend": "eager", "steps": 1, "runs": 1, "warmup_runs": 0, "trials": 1, "grid": "ApplyToMe: on"}
+        quick = {"backend": "eager", "steps": 1, "runs": 1, "trials": 1, "grid": "ApplyToMe: on"}
         quick["most_runs"] = 0
         if name == "PacelineSetAttentionProcessor":
             quick["backend"] = "auto"

@@ -26,7 +26,6 @@ def check_counts(prompt: dict[str, Any], told: dict[str, dict[str, Any]], plain:
     if len(samplers) != 1 or len(chains) != 1:
         return []
     nodes = attached(prompt)
-    model = next(node["inputs"]["kind"] for node in prompt.values() if node["class_type"] == "TrustModel")
     problems: list[str] = []
     tome = [(node["class_type"], node["inputs"]) for node in map(prompt.__getitem__, nodes.values())]
     twice = keeps_differences(tome)
@@ -34,7 +33,7 @@ def check_counts(prompt: dict[str, Any], told: dict[str, dict[str, Any]], plain:
         event = told.get(node)
         if event is not None:  # a node that has handed its model on tells so once, when it runs
             kind = prompt[node]["class_type"]
-            found = _problems(kind, model, prompt[node]["inputs"], event["counts"], plain, ours, twice)
+            found = _problems(kind, prompt[node]["inputs"], event["counts"], plain, ours, twice)
             problems += [f"{kind}: {event['headline']}: {problem}" for problem in found]
     return problems
 
@@ -56,7 +55,7 @@ def attached(prompt: dict[str, Any], end: str = "TrustTruth") -> dict[str, str]:
 
 
 def _problems(
-    kind: str, model: str, inputs: dict[str, Any], counts: dict[str, float], plain: Calls, ours: Calls, twice: bool
+    kind: str, inputs: dict[str, Any], counts: dict[str, float], plain: Calls, ours: Calls, twice: bool
 ) -> list[str]:
     """``twice``: whether attention may be computed both ways in some calls of the network."""
     problems = []
@@ -75,27 +74,18 @@ def _problems(
             problems.append(f"says {counts['computed']:g} computed: {len(ours)} calls of {len(plain)} were made")
     cross_only = inputs.get("preset") == "custom" and not inputs["merge_attn"]  # whose blocks are not seen below
     if kind == "PacelineApplyToMe" and "blocks" in counts and not cross_only and len(plain) == len(ours):
-        problems += _merged_blocks(model, counts["blocks"], plain, ours)
+        problems += _merged_blocks(counts["blocks"], plain, ours)
     return problems
 
 
-def _merged_blocks(model: str, blocks: float, plain: Calls, ours: Calls) -> list[str]:
+def _merged_blocks(blocks: float, plain: Calls, ours: Calls) -> list[str]:
     """Compare the number of blocks with fewer tokens, where each call of attention went through PyTorch in both."""
     if len({len(call) for call in (*plain, *ours)}) > 1:  # a node of ComfyUI's computes some attention itself
         return []
     shrunk = {
-        _first_of_block(model, place, before)
+        place
         for before, after in zip(plain, ours, strict=True)
         for place, (one, other) in enumerate(zip(before, after, strict=True))
         if one != other and before[place][0] == before[place][1]  # self-attention
     }
     return [] if len(shrunk) == blocks else [f"says {blocks:g} blocks, {len(shrunk)} had fewer tokens"]
-
-
-def _first_of_block(model: str, place: int, call: list[tuple[int, int]]) -> int:
-    """Return the place of a block's first attention: some blocks of Stable Diffusion 3.5 compute a second one.
-
-    The first is over text and image and the second over the image alone, so it has fewer tokens.
-    """
-    is_second = model == "sd35_medium" and place > 0 and call[place][0] < call[place - 1][0]
-    return place - 1 if is_second else place

@@ -78,9 +78,9 @@ def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
         study = f"killed {turn}"
         with trust_server([], base_directory=base) as server, server.client() as client:
             expected = expected or plain_digest(client)
-            sweep = prompts.swept(study, f"faults/{turn}", steps=6)
+            sweep = prompts.swept(study, steps=6)
             save = prompts.quantized(next(_numbers), f"faults/{turn}")
-            prompt = (sweep, save, prompts.compared(f"faults/{turn}", next(_numbers)))[turn % 3]
+            prompt = (sweep, save, prompts.compared(next(_numbers)))[turn % 3]
             started = time.monotonic()
             client.queue(prompt)
             time.sleep(draw.uniform(0.1, 3.0))
@@ -92,11 +92,9 @@ def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
             if plain_digest(client) != expected:
                 problems.append(f"turn {turn}: the next picture differs")
             if turn % 3 == 0:
-                client.run(prompts.swept(study, f"faults/again{turn}", steps=6), timeout=900.0)
-                file = next((base / "output" / "faults").glob(f"again{turn}*.json"))
-                measured = json.loads(file.read_text())["measured_now"]
-                if measured > 6 - len(finished):
-                    problems.append(f"turn {turn}: {len(finished)} cells were finished, {measured} of 6 measured again")
+                client.run(prompts.swept(study, steps=6), timeout=900.0)
+                if not finished <= (now := _finished_cells(base)) or len(now) != 6:
+                    problems.append(f"turn {turn}: {len(finished)} cells were finished, and now {len(now)} of 6")
     return times, problems
 
 
@@ -141,14 +139,14 @@ def can_mount(folder: Path) -> bool:
 def full_and_read_only_disks(client: ComfyClient, base: Path) -> Found:
     """Write with no room, with some room, and where nothing may be written: a sentence or the right result."""
     problems, tried, expected = [], 0, plain_digest(client)
-    places = {"output": base / "output" / "small", "user": base / "user" / "__paceline"}
+    places = {"output": base / "output" / "paceline", "user": base / "user" / "__paceline"}
     for place, folder in places.items():
         for kilobytes, read_only in ((4, False), (40, False), (400, False), (4000, True)):
             what = f"{place} folder of {kilobytes} kB{', read only' if read_only else ''}"
             for name, prompt in (
-                ("save", prompts.quantized(next(_numbers), "small/int8")),
-                ("compare", prompts.compared("small/compare", next(_numbers))),
-                ("sweep", prompts.swept(f"disk {tried}", "small/sweep")),
+                ("save", prompts.quantized(next(_numbers), "paceline/int8")),
+                ("compare", prompts.compared(next(_numbers))),
+                ("sweep", prompts.swept(f"disk {tried}")),
             ):
                 tried += 1
                 shutil.rmtree(folder, ignore_errors=True)
@@ -182,7 +180,7 @@ def damaged_files(client: ComfyClient, base: Path, seed: int) -> Found:
         optimized["fault"]["inputs"]["model"] = ["preset", 0]
         return [
             prompts.quantized(next(_numbers)),
-            prompts.swept("damaged", f"faults/damaged{next(_numbers)}"),
+            prompts.swept("damaged", again=next(_numbers)),
             optimized,
         ]
 
@@ -190,7 +188,6 @@ def damaged_files(client: ComfyClient, base: Path, seed: int) -> Found:
         shutil.rmtree(home, ignore_errors=True)
         (home / "presets").mkdir(parents=True)
         (home / "presets" / "kept.json").write_text(json.dumps(preset))
-        (home / "storages.json").write_text("{}")
         for prompt in all_prompts():
             client.run(prompt, timeout=300.0)
 
@@ -239,7 +236,7 @@ def two_servers(shared: Path) -> Found:
         def work(server: Any, name: str) -> None:
             with server.client() as client:
                 for turn in range(3):
-                    for prompt in (prompts.quantized(next(_numbers)), prompts.swept("shared", f"two/{name}{turn}")):
+                    for prompt in (prompts.quantized(next(_numbers)), prompts.swept("shared", again=turn)):
                         problems.extend(f"server {name}: {text}" for text in _fails_clearly(client, prompt))
 
         threads = [threading.Thread(target=work, args=pair) for pair in ((one, "one"), (other, "other"))]

@@ -52,11 +52,13 @@ class PackGraphs(Generator):
     def graph(self, seed: int, quick: bool = True) -> Graph:
         draw = random.Random(f"packs {seed}")
         models = self._of_one_pack(draw, list(self.models))
-        self.core = {name: self.models[name] for name in models} if models and draw.random() < 0.8 else self.own
+        others = draw.random() < 0.8 and any("Compile" not in name for name in models)
+        self.core = {name: self.models[name] for name in models} if others else self.own
         graph = super().graph(seed, quick)
         for chain in graph.chains[:1]:
-            if models and not any(name in self.models for name, _ in chain):
-                name = draw.choice(models)
+            fitting = [name for name in models if "Compile" not in name]  # of those that trace there are enough
+            if fitting and not any(name in self.models for name, _ in chain):
+                name = draw.choice(fitting)
                 node = self._node(draw, {name: self.models[name]}, graph.kind, compiled=False)
                 chain.insert(draw.randint(0, len(chain)), node)
         graph.core = [node for chain in graph.chains for node in chain if node[0] not in self.ours]

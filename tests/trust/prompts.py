@@ -35,7 +35,7 @@ def picture(again: int = 0) -> Prompt:
 def quantized(again: int = 0, save: str = "") -> Prompt:
     """Return a graph with an int8 model, saved under ``save`` if that is given."""
     nodes = picture(again=again)
-    settings = {"preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": "", "rotation": "off"}
+    settings = {"preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": ""}
     nodes["int8"] = node("PacelineQuantizeInt8", model=["model", 0], device="auto", **settings)
     nodes["fault"]["inputs"]["model"] = ["int8", 0]
     if save:
@@ -52,21 +52,20 @@ def merging(**settings: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compared(prefix: str, again: int = 0) -> Prompt:
+def compared(again: int = 0) -> Prompt:
     """Return a graph with Compare Models, plain against merged tokens."""
     nodes = picture(again=again)
     nodes["tome"] = node("PacelineApplyToMe", model=["model", 0], **merging())
     sides = {"model_baseline": ["fault", 0], "model_optimized": ["tome", 0]}
-    rounds = {"steps": 1, "runs": 1, "warmup_runs": 0, "fp32_reference": False, "filename_prefix": prefix}
+    rounds = {"steps": 1, "runs": 1}
     nodes["compare"] = node("PacelineCompareModels", **sides, **rounds, **PASSES, **SAMPLING)
     return nodes
 
 
-def swept(study: str, prefix: str, steps: int = 1) -> Prompt:
-    """Return a graph with a sweep of six cells; another prefix runs the same study again."""
+def swept(study: str, steps: int = 1, again: int = 0) -> Prompt:
+    """Return a graph with a sweep of six cells; another number runs the same study again."""
     nodes = picture()
-    grid = {"grid": "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6", "search": "grid", "trials": 1, "study": study}
-    rounds = {"steps": steps, "runs": 1, "warmup_runs": 0, "largest_difference": 10.0}
-    files = {"storage": "", "filename_prefix": prefix}
-    nodes["sweep"] = node("PacelineBenchmarkSweep", model=["fault", 0], **grid, **rounds, **files, **PASSES, **SAMPLING)
+    grid = {"grid": "Apply ToMe.ratio = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6", "study": study}
+    rounds = {"steps": steps, "runs": 1, "largest_difference": 10.0 / (1 + again)}
+    nodes["sweep"] = node("PacelineBenchmarkSweep", model=["fault", 0], **grid, **rounds, **PASSES, **SAMPLING)
     return nodes

@@ -9,7 +9,19 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
-PARTS = ("graphs", "steps", "inductor", "packs", "verdicts", "bad_inputs", "faults", "soak", "webui")
+PARTS = (
+    "graphs",
+    "steps",
+    "inductor",
+    "packs",
+    "verdicts",
+    "bad_inputs",
+    "faults",
+    "soak",
+    "webui",
+    "pipelines",
+    "peers",
+)
 
 _LEAKS = ("lost_by_comfyui", "leaked")
 
@@ -19,7 +31,7 @@ Found = Mapping[str, Any]
 def render(parts: Mapping[str, Found]) -> str:
     """Return the document for what was found; a part that is missing was not run, and that is said."""
     frame = (HERE / "trust.md").read_text(encoding="utf-8")
-    sections = (_graphs, _graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak, _webui)
+    sections = (_graphs, _graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak, _webui, _pipelines, _peers)
     for name, section in zip(PARTS, sections, strict=True):
         text = section(parts[name]) if name in parts else "Not run this time."
         frame = frame.replace(f"<!-- {name} -->", text)
@@ -44,6 +56,12 @@ def tried(parts: Mapping[str, Found]) -> list[tuple[str, str, int]]:
         hosts = found["hosts"].values()
         requests, wrong = sum(one["requests"] for one in hosts), sum(len(one["wrong"]) for one in hosts)
         rows.append(("Stable Diffusion WebUI and Forge", f"{requests} requests", wrong))
+    if found := parts.get("pipelines"):
+        rows.append(("Pipelines of diffusers", f"{found['pipelines']} pipelines", len(found["wrong"])))
+    if found := parts.get("peers"):
+        peers = [one for one in found.values() if isinstance(one, Mapping)]
+        count, lost = sum(one["plain"].get("passed", 0) for one in peers), sum(len(one["lost"]) for one in peers)
+        rows.append(("Other projects' own tests", f"{count:,} tests", lost))
     return rows
 
 
@@ -151,6 +169,29 @@ def _webui(found: Found) -> str:
         rows.append((f"{hosts[name]}: requests", f"{one['requests']} of {one['of']}: {states}; {faults}"))
         wrong += [f"- {hosts[name]}, seed {entry['seed']}: {entry['problems'][0]}" for entry in one["wrong"]]
     return _table(rows) + _about(found) + "".join(f"\n{line}" for line in wrong)
+
+
+def _pipelines(found: Found) -> str:
+    rows = [("Pipelines", f"{found['pipelines']}, from seed {found['first']}"), ("pictures drawn", found["pictures"])]
+    rows += [(f"events: {name}", count) for name, count in found["events"].items()]
+    rows += [("of the calls of `optimize`, refused in one of our sentences", found["refusals"])]
+    wrong = [f"\n- seed {one['seed']}: {one['problems'][0]}{_again(one)}" for one in found["wrong"]]
+    return _table([*rows, ("wrong", len(wrong))]) + _about(found) + "".join(wrong)
+
+
+def _peers(found: Found) -> str:
+    text = ""
+    for name, one in found.items():
+        if isinstance(one, Mapping):
+            plain, ours = one["plain"], one["ours"]
+            rows = [("passed plain", plain.get("passed", 0)), ("passed with ours", ours.get("passed", 0))]
+            rows += [("failed both ways, most for want of a file", plain.get("failed", 0) - len(one["won"]))]
+            rows += [("skipped", plain.get("skipped", 0))]
+            rows += [(f"put on new models: {what}", count) for what, count in one["put_on"].items()]
+            text += f"{name} {one['version']}, its tests at commit {one['commit']}:\n\n" + _table(rows)
+            text += "".join(f"\n- passes plain only: `{test}`" for test in one["lost"])
+            text += "".join(f"\n- passes with ours only: `{test}`" for test in one["won"])
+    return text + (f"\nAt commit {found['commit']}.\n" if found.get("commit") else "")
 
 
 def _tabs(found: Found) -> list[tuple[str, Any]]:

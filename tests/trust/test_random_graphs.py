@@ -44,14 +44,6 @@ def test_the_judge_notices_a_wrong_picture_and_a_wrong_count(judge, object_info)
     assert a_wrong_number_of_blocks_is_noticed(judge, graph)
 
 
-def test_a_block_with_two_attentions_is_one_block(judge):
-    """Some blocks of Stable Diffusion 3.5 compute attention twice, and a report counts blocks."""
-    from graphs import Graph
-
-    node = merging("kv_downsample")
-    assert a_wrong_number_of_blocks_is_noticed(judge, Graph(1, "sd35_medium", "plain", ours=[node], chains=[[node]]))
-
-
 @pytest.mark.thorough
 def test_memory_is_flat_over_many_cycles(judge, object_info):
     """Models that come and go with everything of ours on them leave nothing behind."""

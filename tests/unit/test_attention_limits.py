@@ -128,7 +128,7 @@ def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():
             BACKENDS[name].load()(Inputs(q, q, q))
 
 
-@pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"])
+@pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_math", "vanilla"])
 def test_the_check_and_the_call_trace_into_one_graph(name):
     backend = BACKENDS[name]
     function = backend.load()

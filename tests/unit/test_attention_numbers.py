@@ -9,7 +9,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Inputs, Limits
-from paceline.optimizers.attention.plain import split, sub_quadratic
 from paceline.optimizers.attention.probing import probe
 from paceline.optimizers.attention.registry import BACKENDS
 
@@ -118,16 +117,6 @@ def test_generated_calls_match_the_formula(name, device):
     check()
 
 
-@pytest.mark.parametrize("function", [split, sub_quadratic])
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(call=calls_within(Limits(dtypes=(torch.float32, torch.bfloat16))), bound=st.integers(1, 30_000))
-def test_many_small_chunks_give_the_same_numbers(function, call, bound):
-    q, k, v, mask, scale = call
-    out = function(Inputs(q, k, v, mask=mask, scale=scale, enable_gqa=True), max_bytes=bound)
-    # Of a single query with a mask in bf16, one rounded score counts for more than in the mean of many.
-    assert relative_error(out, oracle(q, k, v, mask, scale)) < 1.2 * TOLERANCE[q.dtype]
-
-
 @pytest.mark.parametrize("kind", ["bool", "additive"])
 @pytest.mark.parametrize(("name", "device"), EVERYWHERE)
 def test_a_query_that_may_see_nothing_gives_zeros(name, kind, device):
@@ -145,19 +134,10 @@ def test_a_query_that_may_see_nothing_gives_zeros(name, kind, device):
     assert relative_error(out.cpu(), oracle(q.cpu(), k.cpu(), v.cpu(), mask.cpu())) < TOLERANCE[torch.float32]
 
 
-def test_sub_quadratic_recovers_when_only_the_first_key_chunks_are_masked():
-    q, k, v = torch.randn(1, 1, 5, 16), torch.randn(1, 1, 300, 16), torch.randn(1, 1, 300, 16)
-    mask = torch.zeros(5, 300, dtype=torch.bool)
-    mask[:, 250:] = True
-    out = sub_quadratic(Inputs(q, k, v, mask=mask), max_bytes=64 * 4)  # one query by 64 keys at a time
-    assert relative_error(out, oracle(q, k, v, mask)) < TOLERANCE[torch.float32]
-
-
-@pytest.mark.parametrize("name", ["split", "sub_quadratic", "vanilla"])
-def test_nan_stays_visible(name):
+def test_nan_stays_visible():
     q, k, v = (torch.randn(1, 1, 4, 8) for _ in range(3))
     q[0, 0, 2, 0] = math.nan
-    out = BACKENDS[name].load()(Inputs(q, k, v, mask=torch.ones(4, 4, dtype=torch.bool)))
+    out = BACKENDS["vanilla"].load()(Inputs(q, k, v, mask=torch.ones(4, 4, dtype=torch.bool)))
     assert out[0, 0, 2].isnan().all() and not out[0, 0, [0, 1, 3]].isnan().any()
 
 

@@ -14,7 +14,7 @@ from paceline.optimizers.attention.registry import get
 
 
 def made(name="sdpa", **options) -> AttentionPolicy:
-    return AttentionPolicy(name, torch.device("cpu"), torch.float32, [8, 16], None, **options)
+    return AttentionPolicy(name, torch.device("cpu"), torch.float32, [8, 16], **options)
 
 
 def attend(policy, activity, head_size=8, keys=24, times=1, **options):
@@ -32,6 +32,11 @@ def raising(error):
 
     function.calls = []
     return function
+
+
+def test_auto_is_sdpa():
+    auto = made("auto")
+    assert auto.backend is get("sdpa") and auto.describe() == "sdpa"
 
 
 def test_calls_are_counted_and_said():

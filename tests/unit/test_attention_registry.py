@@ -14,7 +14,7 @@ from paceline.optimizers.attention import probing
 from paceline.optimizers.attention.backend import Backend, Inputs
 from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import Probe, probe
-from paceline.optimizers.attention.registry import BACKENDS, choose, get, names, require
+from paceline.optimizers.attention.registry import BACKENDS, get, names, require
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "comfy_kitchen", "triton")
@@ -33,7 +33,7 @@ def made_of(function, **changes) -> Backend:
 def test_names_are_those_that_workflows_store():
     assert set(names()) >= {
         *("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math"),
-        *("xformers", "flash", "flash3", "kitchen", "sage", "split", "sub_quadratic", "vanilla"),
+        *("xformers", "flash", "flash3", "kitchen", "sage", "vanilla"),
     }
     assert all(get(name).name == name for name in names())
 
@@ -74,7 +74,7 @@ def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
         assert bool(found.reason) == bool(found.remedy) == (not found.available)
         assert "\n" not in found.reason
     available = {name for name, found in probes.items() if found.available}
-    assert available == {"sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"}
+    assert available == {"sdpa", "sdpa_flash", "sdpa_math", "vanilla"}
 
 
 def test_probe_runs_one_call_per_device_dtype_and_head_size():
@@ -152,27 +152,6 @@ def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_auto_is_sdpa_on_the_cpu(dtype):
-    assert choose("cpu", dtype, (40, 80, 160)) == ("sdpa", "")
-
-
-def test_auto_says_what_it_passed_over(monkeypatch):
-    def fails(inputs):
-        raise RuntimeError("no kernel image")
-
-    monkeypatch.setattr("paceline.optimizers.attention.registry.BACKENDS", {**BACKENDS, "sdpa": made_of(fails)})
-    name, why = choose("cpu", torch.float32)
-    assert name == "sub_quadratic"
-    assert why == "sdpa was passed over: it failed a test call on cpu: RuntimeError: no kernel image."
-
-
-def test_auto_where_nothing_works_says_what_failed():
-    with pytest.raises(BackendUnavailable, match="float8_e4m3fn") as error:
-        choose("cpu", torch.float8_e4m3fn)
-    assert "vanilla" in error.value.remedy
-
-
 def test_nothing_optional_is_imported_and_no_setting_changed():
     """Importing the package, listing, choosing and probing on the CPU, in a fresh interpreter."""
     code = f"""
@@ -188,7 +167,6 @@ before = settings()
 from paceline.optimizers.attention import probing, registry
 assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
 [probing.probe(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
-registry.choose("cpu", torch.float32)
 assert settings() == before
 print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
 """

@@ -99,7 +99,7 @@ def test_a_backend_that_fails_stops_the_run_if_asked_to():
         raise MemoryError("can't allocate memory")
 
     compiled = CompiledFunction(
-        scaled, CompileSettings(backend="eager", on_error="raise"), name="the network", backend=broken
+        scaled, CompileSettings(backend="eager", strict=True), name="the network", backend=broken
     )
     with pytest.raises(CompilationFailed, match="Compiling the network failed: memory ran out.* Make the image"):
         compiled(torch.randn(2, 2), {"factor": 2.0})

@@ -104,4 +104,4 @@ def test_cuda_graphs_that_cannot_work_are_left_out_or_an_error(monkeypatch):
 
     assert "without CUDA graphs: there is no CUDA device" in asked().clauses()
     with pytest.raises(BackendUnavailable, match="mode reduce-overhead was asked for, but there is no CUDA device"):
-        asked(on_error="raise")
+        asked(strict=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.reasons import explain_recompile
 from paceline.optimizers.compilation.settings import CompileSettings
-from paceline.optimizers.compilation.state import explain_recompile
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -14,9 +14,17 @@ pytestmark = pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(
     ("first", "second", "changed"),
     [
-        (torch.zeros(2, 4, 3), torch.zeros(2, 4, 5), "another size (tensor 'args[0]' size mismatch at index 2."),
-        (torch.zeros(2, 4, 3), torch.zeros(3, 4, 3), "another batch size (tensor 'args[0]' size mismatch at index 0."),
-        (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.float64), "another dtype (tensor 'args[0]' dtype mismatch."),
+        (torch.zeros(2, 4, 3), torch.zeros(2, 4, 5), "another size (torch: tensor 'args[0]' size mismatch at index 2."),
+        (
+            torch.zeros(2, 4, 3),
+            torch.zeros(3, 4, 3),
+            "another batch size (torch: tensor 'args[0]' size mismatch at index 0.",
+        ),
+        (
+            torch.zeros(2, 3),
+            torch.zeros(2, 3, dtype=torch.float64),
+            "another dtype (torch: tensor 'args[0]' dtype mismatch.",
+        ),
     ],
 )
 def test_why_it_compiled_again_is_kept_in_words_and_as_torch_says_it(first, second, changed):
@@ -31,11 +39,50 @@ def test_why_it_compiled_again_is_kept_in_words_and_as_torch_says_it(first, seco
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("0/0: args[0].size()[2] == 8  # in f\nUser stack trace:\n  ...", "another size (args[0].size()[2] == 8)"),
+        (
+            "0/0: args[0].size()[2] == 8  # in f\nUser stack trace:\n  ...",
+            "another size (torch: args[0].size()[2] == 8)",
+        ),
         ("0/3: weights == '0123'  # not weights", "weights of another dtype, size or device (a LoRA, a precision)"),
-        ("0/1: len(kwargs['transformer_options']['patches']) == 1", "other patches or options (len("),
-        ("12/1: kwargs['y'] is None", "kwargs['y'] is None"),
+        ("0/1: len(kwargs['transformer_options']['patches']) == 1", "other patches or options (patches) (torch: len("),
+        (
+            "0/2: args[5]['cond_or_uncond'] == '0'",
+            "other passes at once (the positive prompt, the negative one, or both",
+        ),
+        ("0/4: args[5]['some_node'] == 3", "other patches or options (some_node) (torch: args[5]"),
+        (
+            "0/1: function.__closure__[0].cell_contents.__self__._modules['layers']._modules['3'].forward == 1",
+            "another function, or other values that it holds in the layer layers.3 (torch: function",
+        ),
+        ("12/1: kwargs['y'] is None", "a value in the call or the network that is another one (torch: kwargs['y'] is"),
     ],
 )
 def test_reasons_of_guards_that_are_no_tensors(line, said):
     assert explain_recompile(line).startswith(said)
+
+
+def test_it_is_said_whose_function_made_torch_compile_again():
+    """A patch of another pack has come, and another closure of it then."""
+
+    def made(factor):
+        def patch(x):
+            return x * factor
+
+        return patch
+
+    def network(x, options):
+        for patch in options["patches"].get("attn1_patch", []):
+            x = patch(x)
+        return x + 1
+
+    owners = {"made.<locals>.patch": "ComfyUI-KJNodes"}
+
+    def owner(thing):
+        return next((pack for end, pack in owners.items() if getattr(thing, "__qualname__", "").endswith(end)), "")
+
+    compiled = CompiledFunction(network, CompileSettings(backend="eager"), owner=owner)
+    for patches in ({}, {"attn1_patch": [made(2.0)]}, {"attn1_patch": [made(3.0)]}):
+        compiled(torch.zeros(3), {"patches": patches})
+    first, second = compiled.state.recompile_reasons
+    assert "of ComfyUI-KJNodes (torch: " in first and first.startswith("other patches or options (patches)")
+    assert "of ComfyUI-KJNodes (torch: " in second

@@ -58,7 +58,7 @@ def test_fullgraph_is_handed_on():
         torch._dynamo.graph_break()
         return x + 1
 
-    settings = {"backend": "eager", "on_error": "raise"}
+    settings = {"backend": "eager", "strict": True}
     assert CompiledFunction(broken, CompileSettings(**settings))(torch.zeros(2)).tolist() == [1, 1]
     with pytest.raises(CompilationFailed):
         CompiledFunction(broken, CompileSettings(**settings, fullgraph=True))(torch.zeros(2))

@@ -122,7 +122,7 @@ class Broken(torch.nn.Sequential):
 def test_blocks_of_different_width_after_a_graph_break_have_code_of_their_own(backend):
     with torch.inference_mode():
         network = Broken(*(FirstHalf(width) for width in (4, 8, 4))).requires_grad_(False)
-    settings = CompileSettings(backend=backend, on_error="raise")
+    settings = CompileSettings(backend=backend, strict=True)
     function = CompiledFunction(network.forward, settings, weights=WeightGuards(network))
     x = torch.randn(2, 3, 4)
     check(function, network, x)

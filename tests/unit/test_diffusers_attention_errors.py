@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from paceline import Attention, QuantizeInt8, optimize, restore
+from paceline import Attention, optimize, restore
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.diffusers.host import host_of
@@ -23,7 +23,7 @@ def technique(part: Any) -> Any:
 
 def test_our_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left() -> None:
     pipeline, calls = small("sd15"), []
-    optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
+    optimize(pipeline.pipe, Attention("sdpa_math"), components=["unet"])
 
     def broken(inputs: Inputs) -> torch.Tensor:
         calls.append(inputs.q.shape[-1])
@@ -69,7 +69,7 @@ def test_diffusers_kernel_that_fails_is_taken_out_layer_by_layer() -> None:
         assert torch.equal(network(**inputs(), **masked).sample, expected)
         summary = chosen.summary()
         assert (summary.state, summary.counts) == ("partly", {"calls": layers, "fallbacks": layers})
-        assert "mask" in summary.details[0]
+        assert any("mask" in detail for detail in summary.details)
         network(**inputs())
         assert chosen.summary().counts == {"calls": layers, "fallbacks": 2 * layers}
         restore(network)
@@ -106,10 +106,10 @@ def planted(part: Any, fault: Any) -> Any:
 
 def test_numbers_that_are_not_finite_are_computed_again_and_it_is_remembered() -> None:
     pipeline = small("sd15")
-    optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
+    optimize(pipeline.pipe, Attention("sdpa_math"), components=["unet"])
     chosen = planted(pipeline.denoiser, lambda number, output: output)
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-    assert chosen.summary().state == "active" and not chosen.total.faults
+    assert chosen.summary().state == "active" and not chosen.run.faults
     last = len(chosen.calls)  # of the last evaluation of a picture
     chosen = planted(pipeline.denoiser, lambda number, output: output * float("nan") if number == last else output)
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
@@ -124,7 +124,7 @@ def test_numbers_that_are_not_finite_are_computed_again_and_it_is_remembered() -
 def test_a_layer_that_is_far_from_exact_attention_is_left_out() -> None:
     network, plain = small("flux").denoiser, small("flux").denoiser
     layers = len([part for part in network.modules() if hasattr(part, "get_processor")])
-    optimize(network, Attention("sub_quadratic"))
+    optimize(network, Attention("vanilla"))
     chosen = planted(network, lambda number, output: output * 1.3 if number == 2 else output)
     with torch.no_grad():
         assert distance(network(**inputs()).sample, plain(**inputs()).sample) <= 2e-5
@@ -132,7 +132,7 @@ def test_a_layer_that_is_far_from_exact_attention_is_left_out() -> None:
     assert chosen.summary().headline == "planted was far from exact attention in 1 layer, now computed exactly"
 
 
-def test_a_user_without_a_home_directory_has_attention_and_int8_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_directory_has_attention_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -140,4 +140,37 @@ def test_a_user_without_a_home_directory_has_attention_and_int8_too(monkeypatch:
     pipeline = small("sd15")
     optimize(pipeline.pipe, Attention(), components=["unet"])
     assert technique(pipeline.denoiser).policy.backend is not None
-    optimize(pipeline.pipe, QuantizeInt8(mode="weight_only"))
+
+
+def test_auto_leaves_the_attention_in_place_that_the_program_has_chosen() -> None:
+    from diffusers.models.attention_processor import AttnProcessor2_0, XFormersAttnProcessor
+
+    pipeline = small("sd15")
+    first, *others = (part for part in pipeline.denoiser.modules() if hasattr(part, "get_processor"))
+    first.set_processor(XFormersAttnProcessor())
+    optimize(pipeline.pipe, Attention(), components=["unet"])
+    assert isinstance(first.get_processor(), XFormersAttnProcessor)
+    assert all(isinstance(layer.get_processor(), AttnProcessor2_0) for layer in others)
+    chosen = "diffusers' XFormersAttnProcessor on 1 layer was chosen before, which auto leaves in place"
+    assert chosen in technique(pipeline.denoiser).policy.describe()
+
+
+def test_auto_leaves_the_backend_of_diffusers_dispatcher_in_place() -> None:
+    network, plain = small("flux").denoiser, small("flux").denoiser
+    for one in (network, plain):
+        for part in one.modules():
+            if hasattr(part, "get_processor"):
+                part.get_processor()._attention_backend = "_native_math"
+    optimize(network, Attention())
+    with torch.no_grad():
+        assert torch.equal(network(**inputs()).sample, plain(**inputs()).sample)
+    said = technique(network).summary()
+    assert said.state == "inactive" and "diffusers' dispatcher (_native_math) on " in said.headline
+    restore(network)
+    optimize(network, Attention("sdpa"))
+    layers = [part for part in network.modules() if hasattr(part, "get_processor")]
+    host = host_of(network)
+    assert host is not None
+    with host.layers.on():  # as in a call
+        assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}
+    assert {layer.get_processor()._attention_backend for layer in layers} == {"_native_math"}

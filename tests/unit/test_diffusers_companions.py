@@ -1,4 +1,4 @@
-"""Beside ours: reuse of features between steps (DeepCache)."""
+"""Beside ours: reuse of features between steps (DeepCache), feed-forward layers in chunks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 from paceline import Attention, FuseQKV, TokenMerging, optimize, report
 from random_pipelines import distance, picture, small
 
-OURS = (FuseQKV(), Attention("sub_quadratic"), TokenMerging(ratio=0.75, method="kv_downsample"))
-EXACT = (FuseQKV(), Attention("sub_quadratic"))
+OURS = (FuseQKV(), Attention("sdpa_math"), TokenMerging(ratio=0.75, method="kv_downsample"))
+EXACT = (FuseQKV(), Attention("sdpa_math"))
 
 
 @contextmanager
@@ -64,3 +65,16 @@ def test_features_reused_between_steps(ours_first: bool) -> None:
         assert distance(picture(pipeline, steps=4), expected) <= 0.2
         states = {line.title: line.summary.state for line in report(pipeline.pipe).lines if line.component == "unet"}
         assert set(states.values()) == {"active"}
+
+
+@pytest.mark.parametrize("dim", [0, 1], ids=["of the batch", "of the tokens"])
+def test_feed_forward_layers_in_chunks_keep_all_tokens(dim: int) -> None:
+    pipeline, found = small("sd15"), []
+    for module in pipeline.denoiser.modules():
+        if hasattr(module, "set_chunk_feed_forward"):
+            module.set_chunk_feed_forward(1 if dim == 0 else 4, dim)
+    for merge_mlp in (True, False):
+        with optimize(pipeline.pipe, TokenMerging(method="merge", residual="off", merge_mlp=merge_mlp)) as now:
+            found.append(picture(pipeline))
+            assert ("gave a layer other tokens than the block's" in str(now)) == merge_mlp
+    assert torch.equal(*found)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from cases import often
 from comfy_host import fake_cuda
-from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize
+from paceline import Attention, FuseQKV, Precision, TokenMerging, optimize
 from paceline.core.errors import PacelineError
 from paceline.optimizers.hosts.diffusers import position
 from paceline.optimizers.hosts.diffusers.host import host_of
@@ -25,11 +25,10 @@ TECHNIQUES = {
     "merge": TokenMerging(method="merge", max_downsample=4),
     "fuse": FuseQKV(),
     "vanilla": Attention("vanilla"),
-    "int8": QuantizeInt8(mode="weight_only"),  # whether int8 arithmetic is quicker is measured, and it needs a GPU
     "bf16": Precision("bf16"),
 }
 PAIRS = [pair for pair in combinations(TECHNIQUES, 2) if pair != ("kv_downsample", "merge")]
-EACH_ONCE = [("kv_downsample", "fuse"), ("merge", "int8"), ("vanilla", "bf16")]
+EACH_ONCE = [("kv_downsample", "fuse"), ("merge", "vanilla"), ("vanilla", "bf16")]
 DTYPES = (torch.float16, torch.bfloat16)
 NAMES = ("sd15", "if-1", "flux", "sd3", "sd15-controlnet", "sd15-img2img", "sd15-inpaint", "sdxl", "ssd1b", "if-2")
 
@@ -71,18 +70,11 @@ def call(name, *settings, dtype=torch.float32, calls=2):
             args, kwargs = (in_dtype(fake_cuda.to_cuda(value, mode), dtype) for value in (args, kwargs))
         host = host_of(pipeline.denoiser)
         techniques = () if host is None else host.techniques
-        # What the first call of a run may wait for, once: timesteps, the size of the image, and whether weights are
-        # others.
+        # What the first call of a run may wait for, once: timesteps, and the size of the image.
         for technique in techniques:
             if hasattr(technique, "position"):
                 technique.position.moved_to(pipeline.pipe, None)
                 technique.position.schedule()
-            if hasattr(technique, "_sides"):
-                technique._sides = (kwargs.get("img_ids"), (8, 8))
-            for product in getattr(technique, "_products", ()):
-                technique._schedule = pipeline.pipe.scheduler.timesteps
-                with mode:
-                    product.quantize()
         for _ in range(calls):
             with torch.inference_mode(), mode, fake_cuda.Launches() as launches:
                 output = pipeline.denoiser(*args, **kwargs)
@@ -97,7 +89,8 @@ def call(name, *settings, dtype=torch.float32, calls=2):
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     plain, _, _ = call(name, dtype=dtype)
     served = [title for title in TECHNIQUES if active(name, plain, dtype, title)]
-    assert {"kv_downsample", "vanilla", "fuse", "int8"} <= set(served)
+    assert {"vanilla", "fuse"} <= set(served)
+    assert ("kv_downsample" in served) == (name not in ("flux", "sd3"))
     assert ("merge" in served) == name.startswith(("sd1", "sdxl", "ssd"))
 
 
@@ -119,16 +112,12 @@ def active(name, plain, dtype, *titles):
     return True
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    # One gather before projection in UNets, one for keys and one for values after it elsewhere.
-    often([("sd15", 1), ("flux", 2)], [("sd15", 1), ("sdxl", 1), ("sd3", 2), ("flux", 2)], several=True),
-)
-def test_fewer_keys_are_one_gather_for_each_block(name, block):
+@pytest.mark.parametrize("name", often(["sd15"], ["sd15", "sdxl"]))
+def test_fewer_keys_are_one_gather_for_each_block(name):
     _, plain, _ = call(name)
     _, found, states = call(name, TECHNIQUES["kv_downsample"])
     blocks = states["Apply ToMe"].counts["blocks"]
-    assert blocks and found.total - plain.total == block * blocks
+    assert blocks and found.total - plain.total == blocks
 
 
 @pytest.mark.parametrize("name", often(["sd15", "flux"], NAMES))

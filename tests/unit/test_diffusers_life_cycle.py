@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from pathlib import Path
@@ -27,7 +26,7 @@ from paceline.core.errors import BackendUnavailable, InvalidSetting, Unsupported
 from paceline.optimizers.attention.policy import AttentionPolicy
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
-INT8 = QuantizeInt8(include="*", rotation="off")
+INT8 = QuantizeInt8(include="*")
 FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
 MERGED = TokenMerging(method="merge", ratio=0.5)
 EACH = (INT8, FEWER, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"))
@@ -113,8 +112,9 @@ def test_an_error_leaves_the_pipeline_as_it_was() -> None:
 
 def test_what_cannot_help_is_an_error_that_says_so() -> None:
     pipeline = small("flux")
-    with pytest.raises(UnsupportedModel, match="place in the picture"):
-        optimize(pipeline.pipe, MERGED)
+    for merging in (FEWER, TokenMerging(implementation="tomesd")):
+        with pytest.raises(UnsupportedModel, match="is for UNets .*, and FluxTransformer2DModel has none: Reuse"):
+            optimize(pipeline.pipe, merging)
     with pytest.raises(InvalidSetting, match="This pipeline has"):
         optimize(pipeline.pipe, FEWER, components=["unet"])
     with pytest.raises(InvalidSetting, match="components names nothing"):
@@ -150,13 +150,15 @@ def test_a_model_on_its_own_keeps_what_its_pipeline_has_given_it() -> None:
 @pytest.mark.parametrize("kind", often([INT8, FuseQKV()], [INT8, FuseQKV(), FEWER, MERGED]), ids=repr)
 def test_moved_to_another_dtype_and_back(kind: Any) -> None:
     pipeline, plain = small("sdxl"), small("sdxl")
+    dtype = torch.bfloat16 if kind is INT8 else torch.float64  # torchao knows no float64
     optimize(pipeline.pipe, kind)
     for moved in (pipeline, plain):
         picture(moved)
-        moved.pipe.to(torch.float64)
+        moved.pipe.to(dtype)
     expected = picture(plain)
-    assert expected.dtype == torch.float64
+    assert expected.dtype == dtype
     assert distance(picture(pipeline), expected) <= 0.1
+    assert {tensor.dtype for tensor in pipeline.denoiser.state_dict().values()} == {dtype}
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), expected)
 
@@ -205,14 +207,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(picture(again), baseline("sd15"))
     optimize(again.pipe, FuseQKV(), FEWER, INT8)
     assert torch.equal(picture(again), expected)
-
-
-def test_a_copy_of_an_optimized_model_is_refused() -> None:
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, FuseQKV(), FEWER)
-    copied = copy.deepcopy(pipeline.pipe.unet)
-    with pytest.raises(UnsupportedModel, match="Make the copy first"):
-        optimize(copied, FEWER)
 
 
 def test_weights_loaded_afterwards_are_used() -> None:
@@ -271,7 +265,7 @@ def test_one_schedule_that_two_pipelines_share() -> None:
 
 def test_batches_and_sizes_change_between_calls() -> None:
     pipeline, plain = small("sd15"), small("sd15")
-    optimize(pipeline.pipe, FuseQKV(), Attention("sub_quadratic"))
+    optimize(pipeline.pipe, FuseQKV(), Attention("sdpa_math"))
     for prompts, size in ((["a"], 64), (["a", "b"], 64), (["a"], 96), (["a"], 64)):
         options = {"prompts": prompts, "size": size}
         assert distance(picture(pipeline, **options), picture(plain, **options)) <= 2e-5

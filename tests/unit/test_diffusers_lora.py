@@ -13,8 +13,8 @@ from random_pipelines import baseline, distance, picture, small
 EXACT = 2e-5
 SETTINGS = {
     "fused": (FuseQKV(), EXACT),
-    "fused_attention": ((FuseQKV(), Attention("sub_quadratic")), EXACT),
-    "int8": (QuantizeInt8(include="*", rotation="off"), 0.08),
+    "fused_attention": ((FuseQKV(), Attention("sdpa_math")), EXACT),
+    "int8": (QuantizeInt8(include="*"), 0.08),
     "fewer": (TokenMerging(ratio=0.5, method="kv_downsample"), 0.2),
 }
 

@@ -13,7 +13,7 @@ from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.hosts.diffusers.components import device_of
 from random_pipelines import baseline, picture, small
 
-INT8 = QuantizeInt8(include="*", rotation="off")
+INT8 = QuantizeInt8(include="*")
 FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
 
 
@@ -42,7 +42,7 @@ def test_weights_that_are_away_are_not_quantised() -> None:
         optimize(pipeline.pipe, INT8)
     assert not report(pipeline.pipe).lines
     # A backend is tried out where the model computes, not where its weights wait.
-    optimize(pipeline.pipe, Attention("sub_quadratic"), FEWER, components=["unet"])
+    optimize(pipeline.pipe, Attention("sdpa_math"), FEWER, components=["unet"])
     assert set(titles(pipeline.pipe)) == {"Set Attention Processor", "Apply ToMe"}
 
 
@@ -79,7 +79,7 @@ def test_layers_whose_weights_diffusers_casts_in_each_call() -> None:
     for setting, reason in ((FuseQKV(), "casts its weights in each call"), (Precision("bf16"), "enable_layerwise")):
         with pytest.raises(UnsupportedModel, match=reason):
             optimize(first.pipe, setting, components=["unet"])
-    optimize(first.pipe, Attention("sub_quadratic"), components=["unet"])
+    optimize(first.pipe, Attention("sdpa_math"), components=["unet"])
     assert torch.allclose(picture(first), expected, atol=1e-4)
     optimize(later.pipe, FuseQKV(), components=["unet"])
     later.denoiser.enable_layerwise_casting(**casts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import diffusers
@@ -96,6 +97,45 @@ def test_noise_that_a_step_adds_is_not_taken_back() -> None:
     assert "not measured" in str(report(pipeline.pipe).lines[0].summary.details)
 
 
+def test_another_cache_is_known_by_the_blocks_that_do_not_run() -> None:
+    pipeline = with_scheduler("sd15", "EulerDiscrete")
+    unet, last = pipeline.pipe.unet, []
+    compute = unet.forward
+
+    def cached(*args: Any, **kwargs: Any) -> Any:
+        last.append(last[-2] if len(last) > 9 and len(last) % 2 else compute(*args, **kwargs))
+        return last[-1]
+
+    unet.forward = cached
+    optimize(pipeline.pipe, ReuseSteps(budget=0.05))
+    picture(pipeline, steps=20)
+    assert "leaves out steps too" in str(report(pipeline.pipe).lines[0].summary.details)
+
+
+def test_a_second_thread_draws_as_without() -> None:
+    """Plain diffusers may share a network between threads that have a scheduler each."""
+    pipeline = with_scheduler("sd15", "EulerDiscrete")
+    beside = with_scheduler("sd15", "EulerDiscrete")
+    beside.pipe.unet = pipeline.pipe.unet
+    plain, found = picture(beside, steps=12, seed=2), []
+
+    def draw() -> None:
+        found.append(picture(beside, steps=12, seed=2))
+
+    def between(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        if step == 8:
+            other = threading.Thread(target=draw)
+            other.start()
+            other.join()
+        return values
+
+    optimize(pipeline.pipe, ReuseSteps(budget=0.5))
+    alone = picture(pipeline, steps=16)
+    assert torch.equal(picture(pipeline, steps=16, callback_on_step_end=between), alone)
+    assert torch.equal(found[0], plain)
+    assert reused(pipeline)["forecast"] > 3
+
+
 def test_a_run_that_was_broken_off_leaves_nothing() -> None:
     pipeline = with_scheduler("sd15", "EulerDiscrete")
     optimize(pipeline.pipe, ReuseSteps(budget=0.15))
@@ -149,3 +189,14 @@ def test_an_unknown_scheduler_passes_through(scheduler: str, config: dict[str, A
     optimize(pipeline.pipe, ReuseSteps(budget=1.0))
     assert torch.equal(picture(pipeline, steps=9), plain)
     assert reason in str(report(pipeline.pipe).lines[0].summary.details)
+
+
+def test_a_short_second_call_does_not_hide_what_the_first_left_out() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+    picture(pipeline, steps=16)
+    left_out = reused(pipeline)["forecast"]
+    picture(pipeline, steps=4)
+    (line,) = report(pipeline.pipe).lines
+    assert left_out > 0 and line.summary.headline.endswith(f"{left_out} forecast, in 1 of 2 runs")
+    assert line.summary.details[1].startswith("run 2: nothing was reused: ")

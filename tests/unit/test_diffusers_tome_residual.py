@@ -9,9 +9,9 @@ import torch
 from cases import often
 from diffusers import EulerDiscreteScheduler
 from diffusers_host.pipelines import NamedPipeline
-from paceline import Compile, ReuseSteps, TokenMerging, optimize, report, restore
+from paceline import Compile, TokenMerging, optimize, report, restore
 from paceline.optimizers.hosts.diffusers.host import host_of
-from random_pipelines import PROMPTS, distance, picture, small
+from random_pipelines import distance, picture, small
 
 STEPS = 8
 FEWER: Any = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 2}
@@ -31,8 +31,8 @@ def said(pipeline: NamedPipeline) -> str:
 @pytest.mark.parametrize(
     ("name", "settings"),
     often(
-        [("sd15", FEWER), ("flux", FEWER), ("sd15", MERGED)],
-        [*((name, FEWER) for name in ("sd15", "sdxl", "if-1", "flux", "sd3")), ("sd15", MERGED), ("sdxl", MERGED)],
+        [("sd15", FEWER), ("sd15", MERGED)],
+        [*((name, FEWER) for name in ("sd15", "sdxl", "if-1")), ("sd15", MERGED), ("sdxl", MERGED)],
         several=True,
     ),
 )
@@ -94,33 +94,21 @@ def test_other_prompts_are_measured_anew() -> None:
     assert found == [3, 4]
 
 
-def test_of_another_pipeline_with_a_schedule_of_its_own_nothing_is_kept() -> None:
-    pipeline, other = small("sd15"), small("sd15")
+def test_another_pipeline_with_a_schedule_of_its_own_has_runs_of_its_own() -> None:
+    pipeline, other, alone = small("sd15"), small("sd15"), small("sd15")
     other.pipe.register_modules(unet=pipeline.denoiser)
-    for one in (pipeline, other):
-        one.pipe.register_modules(scheduler=EulerDiscreteScheduler())  # which counts its steps, as most do
-    optimize(pipeline.pipe, TokenMerging(**FEWER))
-    picture(other, steps=STEPS)
-    picture(other, steps=STEPS)
-    assert "it is not known here where a step begins and ends" in said(pipeline)
-    assert residuals(pipeline).counts.full == 1  # the first call cannot be told from one of ours
-
-
-def test_two_passes_in_two_calls_each_have_their_own() -> None:
-    pipeline = small("flux")
-    prompt: Any = pipeline.arguments(pipeline.pipe, list(PROMPTS), 128)
-    negative = {"negative_" + name: prompt[name] * -1 for name in ("prompt_embeds", "pooled_prompt_embeds")}
-    options: Any = {"steps": STEPS, "true_cfg_scale": 4.0, **negative}
-    plain = picture(pipeline, **options)
-    optimize(pipeline.pipe, TokenMerging(**FEWER), ReuseSteps(budget=0.0))
-    assert distance(picture(pipeline, **options), plain) < 0.05
-    outcome = residuals(pipeline).counts
-    assert (outcome.full, outcome.added) == (6, 10) and not outcome.left_out
+    for one in (pipeline, other, alone):
+        one.pipe.register_modules(scheduler=EulerDiscreteScheduler())
+    for one in (pipeline, alone):
+        optimize(one.pipe, TokenMerging(**FEWER))
+    picture(pipeline, steps=STEPS)
+    assert torch.equal(picture(other, steps=STEPS), picture(alone, steps=STEPS))
+    assert residuals(pipeline).counts.full == residuals(alone).counts.full > 1
 
 
 def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
     pipeline, found = small("sd15"), []
-    compiled = Compile(backend="eager", on_error="raise", regional=True)
+    compiled = Compile(backend="eager", strict=True, regional=True)
     for residual, beside in (("auto", [compiled]), ("off", [])):  # compiled by eager, the numbers are the same
         with (
             torch.compiler.set_stance("force_eager"),
@@ -137,12 +125,11 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
     restore(unet)
 
 
-@pytest.mark.parametrize("name", often(("flux",), ("sd15", "flux")))
-def test_compiled_it_is_the_same_picture_from_two_graphs(name: str) -> None:
-    pipeline, found = small(name), []
-    compiled = Compile(backend="eager", fullgraph=True, on_error="raise")
+def test_compiled_it_is_the_same_picture_from_two_graphs() -> None:
+    pipeline, found = small("sd15"), []
+    compiled = Compile(backend="eager", fullgraph=True, strict=True)
     for settings in ((TokenMerging(**FEWER),), (TokenMerging(**FEWER), compiled)):
-        with optimize(pipeline.pipe, *settings, components=["unet" if name == "sd15" else "transformer"]) as now:
+        with optimize(pipeline.pipe, *settings, components=["unet"]) as now:
             found += [picture(pipeline, steps=STEPS), picture(pipeline, steps=STEPS)]
             lines = {line.title: line.summary for line in now.lines}
     assert all(torch.equal(one, found[0]) for one in found)

@@ -25,14 +25,14 @@ package.__path__ = [sys.argv[1]]
 sys.modules["paceline"] = package
 from paceline.core.devices import is_out_of_memory
 from paceline.optimizers.attention.probing import probe
-from paceline.optimizers.attention.registry import choose, get
+from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.webui import accelerate
 from paceline.workbench.measurement.seeds import measure
 
 cpu = torch.device("cpu")
-assert choose(cpu, torch.float32, [64])[0] == "sdpa"
-for name in ("sdpa", "sdpa_flash", "sdpa_math"):
-    assert probe(get(name), cpu, torch.float32, 64).available, name
+assert probe(get("sdpa"), cpu, torch.float32, 64).available
+forced = probe(get("sdpa_flash"), cpu, torch.float32, 64)
+assert not forced.available and forced.reason, forced
 assert is_out_of_memory(RuntimeError("out of memory")) and not is_out_of_memory(RuntimeError("other"))
 """
 

@@ -78,7 +78,7 @@ def test_when_the_worst_picture_is_clear(shares, clear):
 
 
 @pytest.mark.parametrize("right", planted.FAULTS.values(), ids=planted.FAULTS)
-def test_the_verdict_on_wrong_pictures_and_sounds_is_right(right):
+def test_the_verdict_on_wrong_pictures_is_right(right):
     assert all(map(right, range(PICTURES)))
 
 

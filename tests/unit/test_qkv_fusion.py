@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from paceline.core.activity import Activity
@@ -140,7 +142,7 @@ def test_new_weights_are_noticed_and_forgotten_ones_are_free():
     ],
 )  # fmt: skip
 def test_the_report_says_in_how_many_calls_and_why_not(used, fallbacks, state, headline):
-    found = QKVFusion((), ()).summarize(Activity(used=used, fallbacks=fallbacks))
+    found = QKVFusion([SimpleNamespace(names=("q, k and v",))], ()).summarize(Activity(used=used, fallbacks=fallbacks))
     assert (found.state, str(found.headline)) == (state, headline)
     counts = {"q_k_v": used.get("q, k and v", 0), "k_v": used.get("k and v", 0), "fallbacks": sum(fallbacks.values())}
     assert found.counts == counts

@@ -7,9 +7,9 @@ import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import NothingGained
 from paceline.optimizers.quantization.kernels import ChunkedIntMM
-from paceline.optimizers.quantization.layer_times import Timing, Timings
-from paceline.optimizers.quantization.layers import Layer, LayerChoice, LayerChoices
-from paceline.optimizers.quantization.policy import QuantizationPolicy, choose_layers
+from paceline.optimizers.quantization.layer_times import Timing
+from paceline.optimizers.quantization.layers import Layer, LayerChoice, LayerChoices, choose_layers
+from paceline.optimizers.quantization.policy import QuantizationPolicy
 from paceline.optimizers.quantization.rounding import quantize_weight
 from paceline.optimizers.quantization.settings import QuantizationSettings
 
@@ -21,8 +21,8 @@ def layer(name="block.ff.net.2", **more) -> Layer:
     return Layer(name, 512, 512, 768, FOUR_BYTES, **more)
 
 
-def quantized(speedup=None, error=0.0123, rotation=0, name="block.ff.net.2") -> LayerChoice:
-    weight = quantize_weight(torch.randn(512, 512, generator=torch.Generator().manual_seed(0)), rotation)
+def quantized(speedup=None, error=0.0123, name="block.ff.net.2") -> LayerChoice:
+    weight = quantize_weight(torch.randn(512, 512, generator=torch.Generator().manual_seed(0)))
     return LayerChoice(layer(name), weight, error=error, timing=Timing(speedup, 1.0) if speedup else None)
 
 
@@ -83,8 +83,8 @@ def test_a_run_in_words(activity, state, headline):
 
 
 def test_the_table_has_every_layer_with_its_decision():
-    rows = policy(quantized(1.5, rotation=64), kept(speedup=0.5)).table().splitlines()
-    assert rows[0] == "block.ff.net.2: 768 x 512 -> 512; int8, rotated by 64, 1.0 MB -> 0.3 MB; error 1.23%; 1.50 x"
+    rows = policy(quantized(1.5), kept(speedup=0.5)).table().splitlines()
+    assert rows[0] == "block.ff.net.2: 768 x 512 -> 512; int8, 1.0 MB -> 0.3 MB; error 1.23%; 1.50 x"
     assert rows[1] == "time_embed.0: 768 x 512 -> 512; kept (it embeds or modulates); 0.50 x"
 
 
@@ -104,5 +104,5 @@ def test_where_no_layer_gains_the_numbers_and_what_to_do_are_said():
 def test_names_that_fit_no_layer_are_said():
     settings = QuantizationSettings(mode="weight_only", include="attn9", exclude="time_embed")
     layers = [(layer("time_embed.0"), lambda: torch.ones(512, 512))]
-    found = choose_layers(layers, settings, Timings(CPU, torch.float32), {}, CPU)
+    found = choose_layers(layers, settings, CPU)
     assert found.notes == ("include names no layer of this model",)

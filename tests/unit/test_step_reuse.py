@@ -9,6 +9,7 @@ import pytest
 import torch
 from paceline.optimizers.hosts.comfyui.step_reuse import ReuseRun
 from paceline.optimizers.step_reuse import samplers
+from paceline.optimizers.step_reuse.blocks import Blocks
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, Place, lagrange
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.samplers import SAMPLERS
@@ -39,15 +40,11 @@ def test_every_forecast_knows_a_picture_that_stands_still(name):
     assert torch.allclose(history.forecast(name, place, picture + place.sigma * noise), picture, atol=1e-4)
 
 
-def test_going_back_in_the_schedule_forgets():
-    history = History()
-    for position in (3.0, 4.0, 1.0):
-        history.add(Evaluation(Place(position, 1.0, 0.5), torch.zeros(1, 2), torch.zeros(1, 2)))
-    assert len(history) == 1
+def sample(solver, predict, skip=(), correct=False, levels=LEVELS, moved=None, mask=None, keep=None):
+    """Run a solver by its updates, as ComfyUI's loop does; ``predict(x, sigma)``. Skipped steps hold the prediction.
 
-
-def sample(solver, predict, skip=(), correct=False, levels=LEVELS):
-    """Run a solver by its updates, as ComfyUI's loop does; ``predict(x, sigma)``. Skipped steps hold the prediction."""
+    ``moved(x, number)`` changes the latent after each step; a ``mask`` blends ``keep`` into each prediction.
+    """
     correction = Correction(SAMPLERS[solver].update) if correct else None
     x, last, given_before = torch.full((1, 4), 9.0), None, None
     held, pending, places = None, [], []
@@ -60,13 +57,15 @@ def sample(solver, predict, skip=(), correct=False, levels=LEVELS):
             denoised, off = predict(x, place.sigma), None
             if correction is not None and pending:
                 shares = [(p.position - last) / (number - last) for p in pending]
-                off = correction.take_back(x, [held.lerp(denoised, share) for share in shares])
+                off = correction.take_back([held.lerp(denoised, share) for share in shares])
             pending, held, last = [], denoised, number
-        given = denoised if correction is None else correction.given(place, x, denoised, off)
+        given = denoised if correction is None else correction.given(place, x, denoised, off, mask)
+        given = given if mask is None else given * mask + keep * (1 - mask)
         update = SAMPLERS[solver].update(place, places[-1] if places else None)
         x = update.keep * x + update.now * given + (update.before * given_before if update.before else 0.0)
         given_before = given
         places.append(place)
+        x = x if moved is None else moved(x, number)
     return x
 
 
@@ -101,6 +100,20 @@ def test_what_a_forecast_did_is_taken_back(solver):
     full = sample(solver, predict, levels=levels)
     assert (sample(solver, predict, skip, levels=levels) - full).abs().max() > 1e-3
     assert torch.allclose(sample(solver, predict, skip, correct=True, levels=levels), full, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", UPDATES)
+def test_what_others_do_to_the_latent_is_not_taken_back(solver):
+    """Callbacks that move it, and a graded mask that blends another picture into it and into each prediction."""
+
+    def predict(_, sigma):
+        return torch.full((1, 4), min(range(20), key=lambda i: abs(LEVELS[i] - sigma)) * 0.1)
+
+    skip, mask = range(3, 17, 2), torch.tensor([[0.0, 0.3, 0.8, 1.0]])
+    for others in ({"moved": lambda x, number: x + number}, {"mask": mask, "keep": torch.full((1, 4), -1.0)}):
+        full = sample(solver, predict, levels=LEVELS[:-1], **others)
+        assert (sample(solver, predict, levels=LEVELS[:-1]) - full).abs().max() > 0.1
+        assert torch.allclose(sample(solver, predict, skip, True, LEVELS[:-1], **others), full, atol=1e-4)
 
 
 def drive(rule, predict, levels=LEVELS):
@@ -198,7 +211,7 @@ def test_what_takes_part_in_another_way_starts_anew():
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
     rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
-    run = ReuseRun(rule)
+    run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()))
     for number in range(14):
         run.begin(LEVELS[number], x, {})
         passes = [x, None] if number < 6 else [x, x]

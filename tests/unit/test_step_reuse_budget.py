@@ -25,7 +25,7 @@ def test_errors_of_different_steps_add_up_by_their_squares():
     budget.measure_seeds([1.0], 0.0)
     budget.spend([0.03])
     budget.settle([0.03])
-    budget.spend([0.04], for_good=True)
+    budget.spend([0.04])
     assert budget.used == pytest.approx(0.05 / math.sqrt(2))
 
 
@@ -33,7 +33,7 @@ def test_what_is_taken_back_leaves_less_of_small_errors():
     """With a power above 1 half the errors are less than half the distance; it is the share that has the power."""
     budget = Budget(1.0, calibration=Calibration(2.0, 1.5))
     budget.measure_seeds([1.0 / math.sqrt(2)], 0.0)
-    budget.spend([0.25], for_good=True)
+    budget.spend([0.25])
     assert budget.used == pytest.approx(2.0 * 0.125)
 
 

@@ -6,85 +6,71 @@ import contextlib
 
 import pytest
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.sweep.axes import Range, cell_key, parse_axes, picture_of
+from paceline.workbench.sweep.axes import cell_key, cells_of, parse_axes
 
-EXAMPLE = "ApplyToMe.ratio: 0.25, 0.5"
 TEXT = """
 # what a person writes
-ApplyToMe: off, on
-ApplyToMe.ratio: 0.25, 0.5    # two of them
-ApplyToMe.use_rand: true
-size: 512, 768x1024
-batch: 1, 2
+Apply ToMe = off, on
+ApplyToMe.ratio = 0.25, 0.5    # two of them
+ApplyToMe.use_rand = true
+QuantizeInt8.include=attn
 """
 
 
+def read(text):
+    return parse_axes(text, lambda name: name.replace("Apply ToMe", "ApplyToMe"), lambda name, value: None)
+
+
 def test_a_grid_has_every_cell_once():
-    cells = parse_axes(TEXT, EXAMPLE).cells()
-    # off: 2 sizes x 2 batches, whatever the ratio; on: 2 ratios x 2 sizes x 2 batches
-    assert len(cells) == 4 + 8
-    assert len({cell_key(cell) for cell in cells}) == len(cells)
-    assert {"ApplyToMe": "off", "size": 512, "batch": 2} in cells
-    on = {"ApplyToMe": "on", "ApplyToMe.ratio": 0.5, "ApplyToMe.use_rand": True}
-    assert on | {"size": "768x1024", "batch": 1} in cells
-
-
-def test_cells_become_pictures():
-    assert picture_of({"ApplyToMe": "on", "size": "768x1024"}) == (768, 1024, None)
-    assert picture_of({"size": 512, "batch": 3}) == (512, 512, 3)
-    assert picture_of({}) == (None, None, None)
-
-
-def test_ranges_are_for_a_search():
-    space = parse_axes("ApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.sx: 1 .. 5", EXAMPLE)
-    assert space.values == {"ApplyToMe.ratio": Range(0.2, 0.8), "ApplyToMe.sx": Range(1, 5)}
-    assert [values.whole for values in space.values.values()] == [False, True]
-    with pytest.raises(InvalidSetting, match=r"ApplyToMe\.ratio, ApplyToMe\.sx is a range"):
-        space.cells()
+    cells = cells_of(read(TEXT))
+    # off: one, whatever the ratio; on: 2 ratios
+    assert cells == [
+        {"ApplyToMe": "off", "QuantizeInt8.include": "attn"},
+        {"ApplyToMe": "on", "ApplyToMe.ratio": 0.25, "ApplyToMe.use_rand": True, "QuantizeInt8.include": "attn"},
+        {"ApplyToMe": "on", "ApplyToMe.ratio": 0.5, "ApplyToMe.use_rand": True, "QuantizeInt8.include": "attn"},
+    ]
+    assert cell_key(cells[1]) == cell_key(dict(reversed(cells[1].items())))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", r"no settings to try\. Write e\.g\. ApplyToMe\.ratio: 0\.25, 0\.5"),
+        ("", r"no settings to try\. Write e\.g\. Apply ToMe\.ratio = 0\.3, 0\.5, 0\.7"),
         ("# nothing", "no settings to try"),
-        ("ApplyToMe.ratio 0.5", "Line 1"),
-        ("size: 512\nApplyToMe.ratio:", "Line 2"),
-        ("size: 512\nsize: 768", "size is there twice"),
-        ("size: 512, 512", "a value of size twice"),
-        ("size: big", "size is 'big'"),
-        ("batch: 0", "batch is 0"),
-        ("batch: true", "batch is True"),
-        ("ApplyToMe: 0.5", "ApplyToMe.input"),
-        ("ApplyToMe.ratio: 0.8 .. 0.2", "not a range"),
-        ("size: 512 .. 1024", "not a range for size"),
-        ("ApplyToMe.ratio: " + ", ".join(map(str, range(200))) + "\nApplyToMe.sx: " + ", ".join(map(str, range(200))),
-         "40000 cells"),
+        ("Apply ToMe.ratio 0.5", r"Line 1 is 'Apply ToMe.ratio 0.5'. It is not of the form .* Write e\.g\. Apply ToMe"),
+        ("Apply ToMe.ratio: 0.5", "not of the form"),
+        ("ApplyToMe = on\n\nApplyToMe.ratio =", r"Line 3 is 'ApplyToMe.ratio ='\. It is not of the form"),
+        ("A.x = 1\nA.x = 2", r"Line 2 is 'A.x = 2'\. A.x has a line already\. Put all its values on one line"),
+        ("Apply ToMe.x = 1\nApplyToMe.x = 2", "ApplyToMe.x has a line already"),
+        ("A.x = 512, 512", r"a value of A\.x twice, or none\. List each value once"),
+        ("A.x = ,", "or none"),
+        ("ApplyToMe = 0.5", r"Line 1 is 'ApplyToMe = 0.5'\. ApplyToMe is 0.5\. It must be one of: on, off"),
+        (f"A.x = {', '.join(map(str, range(200)))}\nA.y = {', '.join(map(str, range(200)))}",
+         "more than 10000 combinations. List fewer"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named_with_their_line(text, words):
     with pytest.raises(InvalidSetting, match=words):
-        parse_axes(text, EXAMPLE).cells()
+        read(text)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "ApplyToMe.ratio: " + "." * 300_000 + " x y",
-        "ApplyToMe.ratio: " + "[" * 300_000,
-        "ApplyToMe.ratio: " + "a" * 300_000 + " " * 300_000 + "a",
-        "ApplyToMe.ratio: " + "1 .. " * 100_000,
-        "ApplyToMe.ratio: " + "9" * 300_000,
-        "A" * 300_000 + "!: 1",
+        "A.x = " + "[" * 300_000,
+        "A.x = " + "a" * 300_000 + " " * 300_000 + "a",
+        "A.x = " + "9" * 300_000,
+        "A.x " + "=" * 300_000,
+        "A" * 300_000 + "! = 1",
     ],
-    ids=["dots", "brackets", "spaces", "ranges", "digits", "name"],
+    ids=["brackets", "spaces", "digits", "equals", "name"],
 )
 def test_no_line_keeps_the_server_busy(line):
     """The lines come with a workflow, which may come from anybody. Pytest's time limit ends one that takes for ever."""
     with contextlib.suppress(InvalidSetting):
-        parse_axes(line, "")
+        read(line)
 
 
 def test_more_values_than_cells_are_refused_before_they_are_looked_at():
-    with pytest.raises(InvalidSetting, match="Line 1 has too many values"):
-        parse_axes("ApplyToMe.ratio: " + ",".join(map(str, range(20_000))), "")
+    with pytest.raises(InvalidSetting, match="too many values"):
+        read("A.x = " + ",".join(map(str, range(20_000))))

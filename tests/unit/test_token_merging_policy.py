@@ -7,17 +7,9 @@ import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
-from paceline.optimizers.token_merging.joint_policy import Grid, JointMergingPolicy, Layout
+from paceline.optimizers.token_merging.blocks import OTHER_LAYER, OTHER_OUTPUT, Block, CallState, restored_output
 from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
-from paceline.optimizers.token_merging.policy import ALL_KEPT, counted
-from paceline.optimizers.token_merging.unet_policy import (
-    OTHER_OUTPUT,
-    OTHER_TOKENS,
-    Block,
-    CallState,
-    UNetMergingPolicy,
-    restored_output,
-)
+from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
 
 LATENT = (24, 16)
 BLOCKS = [Block(f"input {number}.0", number, scale) for number, scale in enumerate((1, 1, 2, 2))]
@@ -25,11 +17,7 @@ THINNED = {"method": "kv_downsample", "ratio": 0.75}
 
 
 def unet(blocks=BLOCKS, **settings):
-    return UNetMergingPolicy("SD", blocks, TokenMergingSettings(**{"method": "merge", **settings}))
-
-
-def joint(**settings):
-    return JointMergingPolicy("Flux", TokenMergingSettings(**{**THINNED, **settings}), "blocks", 5, "all blocks")
+    return TokenMergingPolicy("SD", blocks, TokenMergingSettings(**{"method": "merge", **settings}))
 
 
 def asked(policy, latent=LATENT):
@@ -128,7 +116,7 @@ def test_why_nothing_is_done():
     small = unet(method="kv_downsample", ratio=0.3)
     summary = said(small, asked(small, latent=(4, 4))[0])
     assert summary.headline == "not active in any of 4 self-attention blocks"
-    assert summary.details == (f"skipped 2 blocks: {ALL_KEPT}",)
+    assert summary.details == ("skipped 2 blocks: at this ratio, so small a grid keeps all of its tokens",)
 
 
 def test_calls_outside_of_the_part_of_the_schedule_are_counted():
@@ -151,60 +139,19 @@ def test_settings_that_reach_nothing_are_refused_by_name():
         asked(unet(sx=32))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"method": "merge"}, "method is merge, but Flux .* Set method to auto or kv_downsample"),
-        ({"method": "auto", "merge_mlp": True}, "merge_mlp cannot be used with Flux"),
-        ({"method": "auto", "merge_crossattn": True}, "merge_crossattn cannot be used with Flux"),
-    ],
-)
-def test_what_cannot_be_done_in_a_transformer_is_refused_by_name(settings, message):
-    with pytest.raises(UnsupportedModel, match=message):
-        joint(**settings)
+def test_a_layer_with_other_tokens_than_the_blocks_is_left_alone_and_counted():
+    policy, state, seen = unet(merge_crossattn=True), CallState(), []
 
+    def around(*shape):
+        x = torch.randn(*shape, 4)
+        assert state.around_layer(BLOCKS[0], x, lambda tokens: seen.append(len(tokens[0])) or tokens).shape == x.shape
 
-def every_second(rows, columns):
-    """The numbers of the places in every second row and column, and in the last ones."""
-    kept_rows, kept_columns = (*range(0, rows, 2), rows - 1), (*range(0, columns, 2), columns - 1)
-    return [row * columns + column for row in kept_rows for column in kept_columns]
-
-
-def test_a_transformer_keeps_text_borders_and_every_frame():
-    policy, layout = joint(residual="off"), Layout(20, Grid(2, 8, 12), (Grid(1, 6, 4),), behind=3)
-    kept = policy.prepare(KVDownsampling, layout, torch.device("cpu"))
-    video = [20 + frame * 96 + place for frame in range(2) for place in every_second(8, 12)]
-    reference = [20 + 192 + place for place in every_second(6, 4)]
-    expected = [*range(20), *video, *reference, *range(236, 239)]
-    assert kept.tolist() == expected and layout.tokens == 239
-    assert policy.prepare(KVDownsampling, layout, torch.device("cpu")) is kept
-    policy.ended()
-    assert policy.prepare(KVDownsampling, layout, torch.device("cpu")) is not kept
-
-
-def test_what_a_transformers_run_says():
-    policy, activity = joint(end_percent=0.5, residual="off"), Activity(2)
-    assert policy.describe() == (
-        "kv_downsample: leave out 75% of the image keys and values, from 0% to 50% of sampling; eligible: 5 blocks "
-        "(all blocks); text and queries stay whole, max_downsample does not apply"
-    )
-    activity.use("double 0", 116, 83)
-    summary = policy.summarize(activity)
-    assert summary.headline == "active in 1 of 5 blocks"
-    assert summary.details == (
-        "116 -> 83 keys and values",
-        "116 -> 83: 28% less work in attention; other layers as before",
-    )
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_leave_transformers_whole_where_they_keep_no_difference(preset):
-    policy, layout = joint(**PRESETS[preset]), Layout(10, Grid(1, 24, 16))
-    assert (policy.settings.ratio, policy.settings.residual) == (0.75, "auto")
-    kept = {keeps: policy.kept(KVDownsampling, layout, torch.device("cpu"), keeps) for keeps in (False, True)}
-    assert len(kept[True]) < layout.tokens / 2 and len(kept[False]) == layout.tokens
-    activity = Activity(model_calls=1)
-    assert counted("block", layout.tokens, kept[False], activity, policy.all_stay(False)) is None
-    assert "without it attention stays whole" in str(policy.summarize(activity).details)
-    own = joint(ratio=0.9, residual="off")  # what a user sets is done
-    assert len(own.kept(KVDownsampling, layout, torch.device("cpu"))) < layout.tokens / 2
+    assert policy.reduction(BLOCKS[0], torch.randn(2, 384, 4), LATENT, state) is not None
+    around(2, 384)
+    assert seen == [192] and not state.activity.fallbacks
+    for shape in ((3, 384), (1, 384), (2, 100)):
+        around(*shape)
+    assert seen[1:] == [384, 384, 100] and state.activity.fallbacks == {OTHER_LAYER: 3}
+    policy.reduction(BLOCKS[0], torch.randn(2, 380, 4), LATENT, state)  # what was merged is of tokens before these
+    around(2, 384)
+    assert seen[-1] == 384

@@ -105,3 +105,28 @@ def test_the_teacher_says_what_comfyui_samples_with(monkeypatch):
     share = (1 - level).view(-1, 1, 1, 1)  # core's latents have the picture whole and the noise on top
     denoised = patcher.model.apply_model(noisy / share, level / (1 - level), c_crossattn=text.expand(2, -1, -1))
     torch.testing.assert_close(noisy - (1 - share) * velocity, denoised, atol=1e-4, rtol=1e-4)
+
+
+def test_a_student_is_taught_the_way_from_each_level_of_the_schedule_to_the_next(tmp_path, monkeypatch):
+    import distil_icons
+    import icon_data
+    from safetensors.torch import save_file
+
+    in_process.bootstrap()
+    monkeypatch.syspath_prepend(str(ROOT / "demo" / "icon_nodes"))
+    import comfy.samplers
+    import model as loader
+
+    patcher, _ = loader.load(icon_data.WEIGHTS["icons32_lumina_distilled"])
+    levels = distil_icons.levels_of(8, 32)
+    sampled = comfy.samplers.calculate_sigmas(patcher.model.model_sampling, "simple", 8)
+    assert levels == pytest.approx(sampled.tolist(), abs=1e-6)
+    path = torch.randn(1, 9, 4, 2, 2).half()
+    for number in range(distil_icons.FIRST):
+        save_file({"path": path, "ids": torch.zeros(1, 4, dtype=torch.int64)}, tmp_path / f"{number}.safetensors")
+    place, state, level, _, velocity = distil_icons.Paths(tmp_path, levels).batch(16)
+    assert sorted(place.tolist()) == sorted(2 * list(range(8)))
+    ahead = torch.tensor(levels)[place + 1]
+    assert torch.allclose(state, path[0, place].float())
+    reached = state + velocity * (ahead - level).view(-1, 1, 1, 1)
+    assert torch.allclose(reached, path[0, place + 1].float(), atol=1e-5)

@@ -53,7 +53,7 @@ class Page:
         of_scripts |= {"scripts_txt2img": txt2img, "scripts_img2img": img2img}
         self._put(patch, "modules.scripts", **of_scripts)
         self._put(patch, "modules.script_callbacks", on_app_started=lambda callback: callback(None, self))
-        self._put(patch, "modules.shared", opts=SimpleNamespace(), device="cpu")
+        self._put(patch, "modules.shared", opts=SimpleNamespace(), cmd_opts=SimpleNamespace(), device="cpu")
         self._put(patch, "modules.ui_components", InputAccordion=self._make)
         self._put(patch, "modules.infotext_utils", quote=str)
         self._put(patch, "modules.images")
@@ -127,16 +127,41 @@ def test_the_report_is_that_of_the_tab_that_has_drawn_last(page: Page):
     answer = page.routes["/paceline/report"]
     first, second = page.tabs()
     assert answer() == []
-    p = SimpleNamespace(comment=lambda text: None)
+    p = SimpleNamespace(comment=lambda text: None, extra_generation_params={})
     for tab, title in ((second, "Reuse Steps"), (first, "Apply ToMe")):
-        tab.process_batch(p, True)
+        tab.process(p, True)
         tab._tell(p, [Said(title, Summary("active", "<b>", details=("line",)))], hires=True)
     assert [(one["title"], one["pass"]) for one in answer()] == [("Apply ToMe", "the hires pass")]
     assert "&lt;b&gt;" in first.report.as_html() and "<b>Apply" in first.report.as_html()
-    first.process_batch(p, False)
+    first.process(p, False)
     assert answer() != []  # without Paceline there is nothing to say
     page.tabs()
     assert answer() == []  # nothing is kept but by the scripts
+
+
+def test_the_report_tells_of_all_passes_of_a_click(page: Page, monkeypatch: pytest.MonkeyPatch):
+    """A first pass and a hires pass, then two faces that another extension draws before the caller is done."""
+    tab, _ = page.tabs()
+    monkeypatch.setattr(sys.modules[type(tab.report).__module__], "_job", lambda: "one click")
+    outer, face = (SimpleNamespace(comment=lambda text: None, extra_generation_params={}) for _ in range(2))
+    said = [Said("Reuse Steps", Summary("active", "9 of 20 evaluations computed"))]
+    nothing = [Said("Reuse Steps", Summary("inactive", "nothing was reused"))]
+    tab.process(outer, True)
+    tab._tell(outer, said, hires=False)
+    tab._tell(outer, nothing, hires=True)
+    for _ in range(2):
+        tab.process(face, True)
+        tab._tell(face, nothing, hires=False)
+        tab.postprocess(face, None)
+    told = [(one["pass"], one["headline"], one["times"]) for one in tab.report.entries]
+    assert told == [
+        ("the first pass", "9 of 20 evaluations computed", 1), ("the hires pass", "nothing was reused", 1),
+        ("a further picture", "nothing was reused", 2),
+    ]  # fmt: skip
+    assert "a further picture (2 times): nothing was reused" in tab.report.as_html()
+    tab.postprocess(outer, None)
+    tab.process(face, True)  # the next click
+    assert tab.report.entries == []
 
 
 def test_what_a_strangers_picture_says_is_checked_before_anything_is_drawn(page: Page):
@@ -145,6 +170,30 @@ def test_what_a_strangers_picture_says_is_checked_before_anything_is_drawn(page:
     for args in ((True, "<img src=x>"), (True, "Custom", AS_ABOVE, "merge", float("nan")), (True, ["Off"])):
         script.process_before_every_sampling(p, *args)
         assert said.pop().endswith("Nothing was changed.") and p.extra_generation_params == {}
+
+
+@pytest.mark.parametrize(
+    ("opts", "options", "why"),
+    [
+        ({}, {}, None),
+        ({"cross_attention_optimization": "Automatic"}, {"opt_split_attention": False}, None),
+        ({"cross_attention_optimization": "Doggettx"}, {}, "the setting Cross attention optimization is Doggettx"),
+        ({}, {"xformers": True}, "the host was started with --xformers"),
+        ({}, {"attention_split": True}, "the host was started with --attention-split"),
+    ],
+)
+def test_auto_leaves_the_attention_in_place_that_the_user_has_chosen(page: Page, monkeypatch, opts, options, why):
+    shared, script = sys.modules["modules.shared"], page.tabs()[0]
+    monkeypatch.setattr(shared, "opts", SimpleNamespace(**opts))
+    monkeypatch.setattr(shared, "cmd_opts", SimpleNamespace(**options))
+
+    def refusals(*args: object) -> dict[str, str]:
+        p = SimpleNamespace(comment=print, extra_generation_params={}, sampler=SimpleNamespace(func=print))
+        script.process_before_every_sampling(p, True, *args)
+        return p.sampler.func.refusals
+
+    assert refusals("Same picture") == ({} if why is None else {ATTENTION: f"{why}, which auto leaves in place"})
+    assert refusals("Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "vanilla", "off") == {}
 
 
 def test_controls_have_the_limits_and_choices_of_the_settings(page: Page, controls: list[Component]):

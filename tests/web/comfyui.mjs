@@ -25,6 +25,21 @@ export class Node {
     this.size = size;
   }
 
+  /** Lead an output of this node to an input of another, in the place of what led there. */
+  connect(slot, node, input) {
+    const { links } = this.graph;
+    const id = links.size + 1;
+    const [from, to] = [this.outputs[slot], node.inputs[input]];
+    for (const output of this.graph.nodes.flatMap(({ outputs }) => outputs)) output.links = (output.links ?? []).filter((one) => one !== to.link);
+    links.set(id, { id, origin_id: this.id, origin_slot: slot, target_id: node.id, target_slot: input });
+    from.links = [...(from.links ?? []), id];
+    to.link = id;
+  }
+
+  getInputLink(input) {
+    return this.graph.links.get(this.inputs[input].link) ?? null;
+  }
+
   addDOMWidget(name, _type, element) {
     const widget = { name, element };
     this.widgets.push(widget);
@@ -91,6 +106,13 @@ export const app = {
     getNodeById(id) {
       return this.nodes.find((node) => String(node.id) === String(id)) ?? null;
     },
+    add(node) {
+      node.id = Math.max(0, ...this.nodes.map(({ id }) => id)) + 1;
+      this.nodes.push(node);
+    },
+    remove(node) {
+      this.nodes = this.nodes.filter((one) => one !== node);
+    },
     serialize() {
       const values = (widgets) => widgets.filter(({ serialize }) => serialize !== false).map(({ value }) => value);
       const saved = ({ id, type, mode, widgets }) => ({ id, type, mode, widgets_values: values(widgets) });
@@ -99,6 +121,7 @@ export const app = {
   },
   canvas: { ds: { scale: 1 }, setDirty() {} },
   extensionManager: { setting: { get: (name) => app.settings[name] }, toast: { add() {} } },
+  async refreshComboInNodes() {},
   ui: { settings: new EventTarget() },
 };
 
@@ -107,6 +130,13 @@ export function open(id, ...nodes) {
   app.rootGraph.id = id;
   app.rootGraph.nodes = nodes.map(([number, type, values]) => new Node(number, type, values));
   return app.rootGraph.nodes;
+}
+
+/** A node with inputs and outputs: `{model: "MODEL"}`, `["MODEL"]`. */
+export function wired(node, inputs, outputs) {
+  node.inputs = Object.entries(inputs).map(([name, type]) => ({ name, type, link: null }));
+  node.outputs = outputs.map((type) => ({ type, links: [] }));
+  return node;
 }
 
 /** Let the page speak another language. */

@@ -14,13 +14,6 @@ const KNOWN = answer({ phase: "answer", run: "one", lines: [said("It took 3 s")]
 let asked, answers;
 
 beforeEach(async () => {
-  Object.assign(window.HTMLElement.prototype, {
-    showModal() {},
-    focus() {},
-    close() {
-      happens(this, "close");
-    },
-  });
   api.reload();
   open("a workflow", [4, "KSampler", {}]);
   app.graphToPrompt = async () => ({ output: {} });

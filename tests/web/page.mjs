@@ -16,6 +16,7 @@ Object.assign(globalThis, {
     return Object.assign(document.createElement("option"), { textContent, value });
   },
   navigator: {},
+  getComputedStyle: () => ({ getPropertyValue: () => "" }),
   MutationObserver: window.MutationObserver,
   ResizeObserver: class {
     observe() {}
@@ -23,5 +24,12 @@ Object.assign(globalThis, {
   },
   requestAnimationFrame: (draw) => setTimeout(draw),
   sessionStorage: { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value) },
+});
+Object.assign(window.HTMLElement.prototype, {
+  showModal() {},
+  focus() {},
+  close() {
+    this.dispatchEvent(new window.Event("close"));
+  },
 });
 Object.defineProperty(document, "baseURI", { value: "http://127.0.0.1/" });

@@ -2,14 +2,16 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { happens, Node } from "./comfyui.mjs";
+import { api, app, happens, Node, open, speak, until } from "./comfyui.mjs";
 import { comparisonParts } from "../../web/js/comparisons.js";
 import { differences } from "../../web/js/heat_map.js";
-import { textChunks, withChunks } from "../../web/js/png.js";
 import { createOffers } from "../../web/js/offers.js";
 import { profileParts } from "../../web/js/profiles.js";
-import { createPlot } from "../../web/js/sweep_plot.js";
+import { createResults, showsOwnPictures } from "../../web/js/results.js";
+import { createBar } from "../../web/js/speed_bars.js";
+import { ActivityStore } from "../../web/js/store.js";
 import { sweepParts } from "../../web/js/sweeps.js";
+import { loadWords } from "../../web/js/words.js";
 
 /** Put elements into a box, and find what a selector names in it. */
 function shown(parts) {
@@ -26,10 +28,10 @@ const COMPARISON = {
   verdict: "1.50x faster", found: "faster", state: "active", quality: "visible",
   speedup: 1.5, speedup_low: 1.4, speedup_high: 1.6, speedup_of: "step",
   seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, fewer_steps: null,
-  distances: { optimized: distance, fp32_reference: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
+  distances: { optimized: distance, another_seed: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
   pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) },
-  numbers: [3, 1, 2, 4], count: 4, frames: 1, shares: [0.4, 0.3, 0.2, null], first: 0,
-  motion: null, sounds: {}, sheet: file("sheet"), about: {},
+  numbers: [3, 1, 2, 4], count: 4, shares: [0.4, 0.3, 0.2, null], first: 0,
+  motion: null, sounds: {},
 }; // prettier-ignore
 
 test("all pictures of a comparison are turned over, the worst first, each with its number", () => {
@@ -43,12 +45,12 @@ test("all pictures of a comparison are turned over, the worst first, each with i
 });
 
 test("a video begins with its worst frame, moves, and can be heard", () => {
-  const frames = { numbers: [1, 25, 40], count: 40, frames: 40, first: 1, shares: [0, 0.25, 0], quality: "audible" };
+  const frames = { numbers: [1, 25, 40], count: 40, first: 1, shares: [0, 0.25, 0], quality: "visible" };
   const pictures = { baseline: ["a", "b", "c"].map(file), optimized: ["d", "e", "f"].map(file) };
   const sounds = { baseline: file("a.wav"), optimized: file("b.wav") };
   const { all, text } = shown(comparisonParts([{ ...COMPARISON, ...frames, pictures, sounds, motion: file("motion.webp") }]));
   assert.equal(text(".paceline-pager output"), "25 / 40: 0.25");
-  assert.equal(text(".paceline-quality"), "audible difference");
+  assert.equal(text(".paceline-quality"), "visible difference");
   assert.deepEqual(all(".paceline-sound").map(({ textContent }) => textContent), ["Baseline", "Optimized"]);
   assert.match(all(".paceline-motion")[0].src, /motion.webp/);
 });
@@ -56,7 +58,7 @@ test("a video begins with its worst frame, moves, and can be heard", () => {
 test("each line of the details begins with a capital, and a name stays what it is", () => {
   const { all } = shown(comparisonParts([COMPARISON]));
   const lines = all("li, tbody th").map(({ textContent }) => textContent);
-  assert.deepEqual(lines, ["Optimized", "fp32 reference", "One step: baseline 3 s", "int8: none", "fp32_x: 1"]);
+  assert.deepEqual(lines, ["Optimized", "Another seed", "One step: baseline 3 s", "int8: none", "fp32_x: 1"]);
   assert.deepEqual(all("tbody tr")[0].querySelectorAll("td").length, 3);
 });
 
@@ -79,47 +81,38 @@ test("the baseline can be held against itself with fewer steps", () => {
   assert.deepEqual([right().alt, /filename=i/.test(right().src)], ["2 steps", true]);
 });
 
-const cell = (label, speedup, difference, control, best) => ({
-  label, speedup, difference, control, best, state: "measured", low: speedup - 0.1, high: speedup + 0.1,
-  text: `of ${label}`, picture: null, steps: [],
+const cell = (label, speedup, more) => ({
+  label, speedup, state: "measured", low: 1.5, high: 1.7, difference: 0.2, text: `of ${label}`, steps: [{ node: "PacelineApplyToMe", inputs: {} }], ...more,
 }); // prettier-ignore
-const CELLS = [cell("fast", 1.6, 0.2, 0.5, true), cell("balanced", 1.3, 0.1, 0.05, true), cell("slow", 1.1, 0.3, 0.6, false)];
+const CELLS = [cell("slow", 1.1, { low: 0 }), cell("fast", 1.6), cell("huge", null, { state: "out of memory", difference: null, steps: [] })];
+const SWEEP = { study: "a study", dashboard: 'optuna-dashboard "sqlite:///sweeps.db"', total: 4, preset: null, cells: CELLS };
 
-test("a ring stands at the speed of its cell, right of it where fewer steps would differ more", () => {
-  const { all, text } = shown([createPlot({ cells: CELLS, limit: 0.25 }, () => {}, () => {})]);
-  const place = (shape) => ["cx", "cy"].map((name) => Number(shape.getAttribute(name)));
-  const shapes = all(".paceline-point").map((point) => [...point.querySelectorAll("circle")].reverse().map(place));
-  const [[one, ring], [near, nearer], other] = shapes; // the ring lies below
-  assert.ok(ring[1] === one[1] && ring[0] > one[0]);
-  assert.ok(nearer[1] === near[1] && nearer[0] < near[0]);
-  assert.equal(other.length, 1);
-  assert.match(text("svg"), /fewer steps, in the same time/);
-  assert.deepEqual(["one", "limit"].map((name) => all(`.paceline-plot-${name}`).length), [1, 1]);
+test("a sweep shows its cells, the fastest first, how many are left, and the command for plots", () => {
+  const { all, text } = shown(sweepParts(SWEEP));
+  const rows = all("tbody tr").map((row) => [...row.children].map(({ textContent }) => textContent));
+  assert.deepEqual(rows, [
+    ["fast", "1.60x (1.50 – 1.70)", "0.200", "Save as preset"],
+    ["slow", "1.10x", "0.200", "Save as preset"],
+    ["huge", "out of memory", "–", ""],
+  ]);
+  assert.equal(text("output"), "3 / 4 cells");
+  assert.equal(text("code"), SWEEP.dashboard);
 });
 
-const SWEEP = { study: "a study", total: 4, limit: 0.25, seconds_per_step: 10, running: false, preset: null, cells: CELLS };
-
-test("a sweep that was stopped says what is kept and offers to go on", () => {
-  const node = new Node(1, "PacelineBenchmarkSweep", { steps: 2, runs: 2, most_runs: 0, warmup_runs: 1 });
-  const status = (sweep) => {
-    const { all, text } = shown(sweepParts(sweep, node));
-    return [text("output"), all("button").map(({ textContent }) => textContent)];
-  };
-  assert.deepEqual(status(SWEEP), ["3 / 4 cells kept · about 60 s", ["Go on"]]);
-  assert.deepEqual(status({ ...SWEEP, running: true }), ["3 / 4 cells · about 60 s", []]);
-  assert.deepEqual(status({ ...SWEEP, total: 3 }), ["3 / 3 cells", []]);
-});
-
-test("the pointer shows a cell's picture and verdict, until one is chosen", () => {
-  const cells = CELLS.map((one) => ({ ...one, picture: file(one.label) }));
-  const { all, text } = shown(sweepParts({ ...SWEEP, cells }, new Node(1, "PacelineBenchmarkSweep")));
-  const looked = () => [text(".paceline-cell p"), all(".paceline-cell img")[0].alt];
-  const points = all(".paceline-point");
-  const seen = points.map((point) => (happens(point, "pointerenter"), looked()));
-  assert.deepEqual(seen, [["of fast", "fast"], ["of balanced", "balanced"], ["of slow", "slow"]]);
-  happens(points[0], "click");
-  happens(points[1], "pointerenter");
-  assert.deepEqual(looked(), ["of fast", "fast"]);
+test("a cell is saved as a preset that the menus then show, and a refusal is said", async (context) => {
+  const [sent, menus] = [[], context.mock.method(app, "refreshComboInNodes", async () => {})];
+  const told = context.mock.method(app.extensionManager.toast, "add");
+  const saidLast = () => told.mock.calls.at(-1)?.arguments[0];
+  const [save] = shown(sweepParts(SWEEP)).all("button");
+  api.answers["/paceline/presets"] = ({ body }) => (sent.push(JSON.parse(body)), {});
+  save.click();
+  await until(() => saidLast()?.severity === "success");
+  assert.deepEqual(sent, [{ name: "a study - fast", steps: CELLS[1].steps, description: "of fast" }]);
+  delete api.answers["/paceline/presets"];
+  save.click();
+  await until(() => saidLast().severity === "error");
+  assert.equal(saidLast().summary, "Not Found");
+  assert.equal(menus.mock.callCount(), 1);
 });
 
 test("what was measured does not look like what is expected", () => {
@@ -136,18 +129,50 @@ test("what was measured does not look like what is expected", () => {
   assert.equal(chosen, 1);
 });
 
-test("a profile shows the run, one step of it and what helps", () => {
+test("a profile shows the run, one step of it and what became of the weights", () => {
   const profile = {
-    loading: 1, steps: [1, 1], decoding: null, step: 1, slices: { attention: 0.25, linear: 0.75 }, about: {},
+    loading: 1, steps: [1, 1], decoding: null, slices: { attention: 0.25, linear: 0.75 }, about: {},
     weights: ["loading weights took 1 s"],
-    remedies: [{ part: "attention", title: "Apply ToMe", at_most: 0.2, steps: [] }],
   }; // prettier-ignore
-  const { all, text } = shown(profileParts(profile, new Node(1, "PacelineProfile")));
+  const { all, text } = shown(profileParts(profile));
   const kinds = all(".paceline-bar").map((bar) => [...bar.querySelectorAll("li")].map(({ dataset }) => dataset.kind));
   assert.deepEqual(kinds, [["loading", "samplingRun"], ["linear", "attention"]]);
   assert.equal(all("[data-kind=samplingRun] i").length, 1); // where the first step ended
-  assert.equal(text(".paceline-remedies li"), "loading weights took 1 s");
-  assert.equal(text(".paceline-remedies span"), "attention 25 %: Apply ToMe, saves at most 20 %");
+  assert.equal(text(".paceline-weights li"), "loading weights took 1 s");
+});
+
+test("a node shows its result for as long as it took part in the last run, in the language of the page", async () => {
+  await loadWords();
+  const [node] = open("results", [1, "PacelineOptimizationReport", {}], [2, "PacelineApplyToMe", {}]);
+  const store = new ActivityStore();
+  for (const kind of createResults(store)) kind.start();
+  const element = () => node.shows("$$paceline-report");
+  store.update("results", "1", { report: "The run" });
+  const first = element().firstChild;
+  assert.equal(first.textContent, "The run");
+  store.update("results", "1", { activity: undefined });
+  assert.equal(element().firstChild, first); // not drawn anew without news
+  speak("es");
+  assert.notEqual(element().firstChild, first);
+  speak("en");
+  node.widgets = []; // moved into a subgraph and back
+  store.update("results", "1", { report: "The next run" });
+  assert.equal(element().textContent, "The next run");
+  store.finish("results", new Set(["2"]));
+  assert.equal(element(), undefined);
+});
+
+test("only Compare Models has its output pictures in what it shows", () => {
+  const node = (type) => Object.assign(new Node(1, type), { constructor: { comfyClass: type } });
+  assert.deepEqual(["PacelineCompareModels", "PacelineBenchmarkSweep", "SaveImage"].map((type) => showsOwnPictures(node(type))), [true, false, false]);
+});
+
+test("a bar has no piece that nobody could see, and says what each took", () => {
+  const pieces = [{ kind: "loading", seconds: 0.5 }, { kind: "samplingRun", seconds: 99 }, { kind: "loading", seconds: 50 }, { kind: "saving", seconds: 0.1 }];
+  const { all, text } = shown([createBar("A run", pieces, ["a note"])]);
+  assert.deepEqual(all("li").map(({ textContent }) => textContent), ["loading 50.5 s (34 %)", "sampling 99.0 s (66 %)"]);
+  assert.deepEqual(all("span").map(({ title }) => title), ["loading 500 ms (0 %)", "sampling 99.0 s (66 %)", "loading 50.0 s (33 %)"]);
+  assert.deepEqual([text("figcaption"), text("p")], ["A run: 150 s", "a note"]);
 });
 
 test("differences are amplified as far as all but a few of them have room", () => {
@@ -159,17 +184,4 @@ test("differences are amplified as far as all but a few of them have room", () =
   assert.ok(brightness[3] > brightness[1] && brightness[1] > brightness[0] && brightness[2] === brightness[0]);
   assert.equal(differences(picture(1, 2), picture(1, 2)).gain, 0);
   assert.equal(differences(picture(0), picture(255)).gain, 1);
-});
-
-test("a card holds the texts of the sheet, where ComfyUI looks for the workflow", async () => {
-  const chunk = (type, body) => {
-    const bytes = new Uint8Array(12 + body.length);
-    new DataView(bytes.buffer).setUint32(0, body.length);
-    bytes.set(Buffer.from(type + body), 4);
-    return bytes;
-  };
-  const png = (...chunks) => Buffer.concat([Buffer.alloc(8), chunk("IHDR", ".".repeat(13)), ...chunks, chunk("IEND", "")]);
-  const text = chunk("tEXt", "workflow\0{}");
-  const made = await withChunks(png(chunk("IDAT", "x")), textChunks(png(chunk("IDAT", "y"), text))).arrayBuffer();
-  assert.deepEqual(Buffer.from(made), png(text, chunk("IDAT", "x")));
 });

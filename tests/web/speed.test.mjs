@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { api, app, open, until } from "./comfyui.mjs";
-import { startChips } from "../../web/js/chips.js";
+import { measureBaseline, STEPS } from "../../web/js/baseline.js";
+import { startChips, timeText } from "../../web/js/chips.js";
 import { renderOutcomes } from "../../web/js/outcomes.js";
 import { expectOf, testPromises } from "../../web/js/promises.js";
 import { runPrompt } from "../../web/js/run_prompt.js";
@@ -36,7 +37,7 @@ beforeEach(() => {
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
-    "/paceline/run": (_, route) => ({ prompt_id: "known", workflow: route.endsWith("=baseline") ? {} : { id: `speed ${number}` } }),
+    "/paceline/run": (_, route) => ({ outcome: "running", workflow: route.endsWith("=baseline") ? {} : { id: `speed ${number}` } }),
     "/queue": () => ({ queue_running: [[0, timeline.current.promptId, prompt]] }),
   };
 });
@@ -203,7 +204,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   for (let value = 1; value <= 3; value++) api.tell("progress", { node: "4", value, max: 5, prompt_id: "a" }, (now += 2000));
   await says(/ · 4 s left$/);
   now += 60_000;
-  api.answers["/paceline/run"] = { prompt_id: "a", workflow: { id: `speed ${number}` }, outcome: "running" };
+  api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, outcome: "running" };
   api.tell("reconnected");
   await until(() => true);
   assert.equal(timeline.current.over, false);
@@ -324,4 +325,19 @@ test("a measurement that is cancelled is taken out of the queue, and no other", 
   assert.equal(await answer, "AbortError");
   await until(() => asked.length === 2);
   assert.deepEqual(asked, [["/queue", { delete: ["mine"] }], ["/interrupt", { prompt_id: "mine" }]]);
+});
+
+test("times are said in the unit that fits", () => {
+  assert.deepEqual([0.2, 89, 100, 7200].map(timeText), ["about 1 s", "about 89 s", "about 2 min", "about 2 h"]);
+});
+
+test("a baseline is a few steps of the sampler, another seed, and nothing that it does not need", async () => {
+  const [{ 4: sampler }, sent] = [picture(64, 7, true), []];
+  prompt = { ...picture(64, 7, true), 6: { class_type: "VAEDecode", inputs: { samples: ["4", 0], vae: ["1", 2] } } };
+  api.answers["/prompt"] = ({ body }) => (sent.push(JSON.parse(body)), { prompt_id: "baseline" });
+  assert.equal(await measureBaseline("4"), "baseline");
+  const { paceline_baseline: shown, ...made } = sent[0].prompt;
+  assert.deepEqual([Object.keys(made), made[4].inputs.model, made[4].inputs.steps], [["1", "3", "4"], ["1", 0], STEPS]);
+  assert.ok(made[4].inputs.seed !== sampler.inputs.seed && shown.inputs.source[0] === "4");
+  assert.equal(sent[0].client_id, api.clientId);
 });

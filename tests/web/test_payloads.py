@@ -42,10 +42,9 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
     from paceline.optimizers.hosts.comfyui.weights import LOADING_EVENT
     from paceline.server import outcomes, routes
-    from paceline.server.faster.foreign import conversions_payload
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
-    from paceline.server.sweep_view import SWEEP_EVENT
+    from paceline.server.sweep_run import SWEEP_EVENT
     from paceline.workbench.measurement.quality import Distance
     from paceline.workbench.recipe import Step
 
@@ -74,14 +73,12 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
         "Sweep": set(sweep),
         "SweepCell": set(sweep["cells"][0]),
         "Profile": set(profile),
-        "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
-        "RunPayload": set(run_payload(finished_run(), prompt_id="a prompt")),
+        "RunPayload": set(run_payload(finished_run(), "a prompt")),
         "FasterState": set(state),
         "Told": set(state["why_not"]),
         "Offer": set(offer),
         "Insert": set(offer["inserts"][0]),
-        "Conversion": set(conversions_payload()["EasyCache"]),
         "Cache": set(routes.cache_payload()),
         "KeptRuns": set(outcomes.Outcomes().payload()),
         "EndedRun": set(outcomes.Outcomes().ended(ENDED, finished_run())),
@@ -142,25 +139,23 @@ def profiled() -> dict[str, Any]:
     """Return what the page is shown of a profile."""
     from paceline.nodes.profile import shown_profile
     from paceline.optimizers.hosts.comfyui.weights import WeightMoves
-    from paceline.server.remedies import Remedy
     from paceline.workbench.comfyui.profiling import Profile
-    from paceline.workbench.recipe import Step
 
-    remedy = Remedy("attention", Step("PacelineApplyToMe"), "Apply ToMe", 0.2)
     around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
-    return shown_profile(
-        Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}, WeightMoves(0.0, 0.0, 1, 1)), [remedy], around
-    )
+    return shown_profile(Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}, WeightMoves(0.0, 0.0, 1, 1)), around)
 
 
 def swept() -> dict[str, Any]:
     """Return what the page is shown of a sweep with one cell, which is sent as an event too."""
-    from paceline.server.sweep_view import SweepView
+    from paceline.optimizers.hosts.comfyui.reporting import send
+    from paceline.server.sweep_run import SWEEP_EVENT, sweep_payload
     from paceline.workbench.sweep.results import Result
+    from paceline.workbench.sweep.storage import Storage
+    from paceline.workbench.sweep.study import SweepPlan
 
-    view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
-    view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)
-    return view.payload()
+    shown = sweep_payload(SweepPlan("a study", Storage("", "")), [Result({"ApplyToMe": "on"}, "measured", 1.5)], 2)
+    send(SWEEP_EVENT, "7", {"sweep": shown})
+    return shown
 
 
 def finished_run() -> Any:
@@ -194,11 +189,10 @@ def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.server import routes, run_routes
-    from paceline.server.faster import foreign, state
-    from paceline.server.sweep_view import SWEEP_EVENT
+    from paceline.server.faster import state
+    from paceline.server.sweep_run import SWEEP_EVENT
 
     assert ours("faster.js") == {state.FASTER}
-    assert ours("convert.js") == {foreign.CONVERSIONS}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}

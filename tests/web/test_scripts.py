@@ -28,20 +28,6 @@ def test_the_types_are_right():
 
 
 @pytest.mark.usefixtures("comfy")
-def test_the_form_of_a_sweep_counts_cells_as_the_server_does():
-    from paceline.workbench.sweep.axes import parse_axes
-
-    grids = ["A.x: 1, 2\nB: on, off\nB.y: 3, 4, 5\nsize: 512, 768", "A: off\nA.x: 1, 2", "A.x: 1", "A.x: 0.2 .. 0.8"]
-    counted = f"""
-    const {{ countCells, readRows }} = await import({json.dumps((ROOT / "web/js/grid_text.js").as_uri())});
-    console.log(JSON.stringify({json.dumps(grids)}.map((text) => countCells(readRows(text)))));
-    """
-    answer = node(*PAGE, "--input-type=module", "--eval", counted, package="linkedom")
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout) == [*(len(parse_axes(grid, "").cells()) for grid in grids[:3]), None]
-
-
-@pytest.mark.usefixtures("comfy")
 def test_the_name_of_a_cells_preset_is_one_that_the_server_takes():
     from paceline.workbench.recipe import require_preset_name
 

@@ -6,7 +6,7 @@ import { afterEach, before, test } from "node:test";
 import { api, speak } from "./comfyui.mjs";
 import { badgeText, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/activity.js";
 import { againstText, wonBackText } from "../../web/js/against.js";
-import { finding } from "../../web/js/card.js";
+import { finding } from "../../web/js/comparisons.js";
 import { reportParts } from "../../web/js/report_text.js";
 import { number, said } from "../../web/js/said.js";
 import { direction, languageChanges, loadWords, words, wordsOf } from "../../web/js/words.js";
@@ -90,7 +90,7 @@ test("a chip says no more than the runs before it prove", () => {
   assert.equal(wonBackText(steady, 0.2, 35, 20), "compiling took 35 s once; runs until the nodes win that back: 18");
 });
 
-test("a headline stands on the card only where the rounds prove it", () => {
+test("a speed-up is the headline only where the rounds prove it", () => {
   const of = (found, quality, speedup) => Object.values(finding({ found, quality, speedup }));
   assert.deepEqual(of("faster", "visible", 1.623), ["1.62x faster", true]);
   assert.deepEqual(of("slower", "visible", 0.5), ["2.00x slower", true]);

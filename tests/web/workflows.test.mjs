@@ -1,92 +1,12 @@
-// Workflows as they are saved, and nodes of ours in the place of others.
+// Nodes that are made.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, app, Node, open } from "./comfyui.mjs";
-import { convertMenuItems, loadConversions, valuesOf } from "../../web/js/convert.js";
+import { app, Node, open } from "./comfyui.mjs";
 import { makeNode } from "../../web/js/insert.js";
 import { layInRow } from "../../web/js/place.js";
 import { switchIgnored } from "../../web/js/ignored.js";
 import { applyDefaultPreset } from "../../web/js/preset.js";
-import { openPrompt } from "../../web/js/prompt.js";
-import { rememberWidgetNames } from "../../web/js/versions.js";
-
-/** A class of nodes as LiteGraph has them, with three inputs; it remembers their names. */
-function nodeType(name) {
-  class Type {
-    widgets = [{ name: "preset", value: "custom" }, { name: "ratio", value: 0.5 }, { name: "shown", value: 1, serialize: false }, { name: "strict", value: false }];
-
-    configure({ widgets_values: values }) {
-      this.widgets.filter(({ serialize }) => serialize !== false).forEach((widget, at) => (widget.value = values[at] ?? widget.value));
-    }
-  }
-  rememberWidgetNames(Type, name);
-  return Type;
-}
-
-/** The values of a node that is loaded from a file. */
-function loaded(saved, name = "PacelineApplyToMe") {
-  const node = new (nodeType(name))();
-  node.configure(saved);
-  return Object.fromEntries(node.widgets.map(({ name: input, value }) => [input, value]));
-}
-
-test("values are found by name when a node has got other inputs since", () => {
-  const saved = { properties: { kept: 1 } };
-  new (nodeType("PacelineApplyToMe"))().onSerialize(saved);
-  assert.deepEqual(saved.properties, { kept: 1, paceline_widgets: ["preset", "ratio", "strict"] });
-  const older = { properties: { paceline_widgets: ["gone", "strict", "ratio"] }, widgets_values: ["nothing", true, 0.35] };
-  assert.deepEqual(loaded(older), { preset: "custom", ratio: 0.35, shown: 1, strict: true });
-});
-
-test("a workflow from before there was residual has it off, whether it names its values or not", () => {
-  class Today extends nodeType("PacelineApplyToMe") {
-    widgets = [{ name: "ratio", value: 0.5 }, { name: "strict", value: false }, { name: "residual", value: "auto" }];
-  }
-  const residual = (saved) => {
-    const node = new Today();
-    node.configure(saved);
-    return node.widgets.map(({ value }) => value);
-  };
-  assert.deepEqual(residual({ widgets_values: [0.75, true] }), [0.75, true, "off"]);
-  assert.deepEqual(residual({ widgets_values: [true, 0.75], properties: { paceline_widgets: ["strict", "ratio"] } }), [0.75, true, "off"]);
-  assert.deepEqual(residual({ widgets_values: [0.75, true, "auto"] }), [0.75, true, "auto"]);
-});
-
-test("a workflow that was saved without names loads by position", () => {
-  assert.deepEqual(loaded({ widgets_values: ["fast", 0.3] }), { preset: "fast", ratio: 0.3, shown: 1, strict: false });
-  assert.equal(nodeType("KSampler").prototype.onSerialize, undefined); // nodes of others are left alone
-});
-
-test("what a node of a pack that is not installed was set to is read from the file", async () => {
-  api.answers["/paceline/conversions"] = { ToDoPatchModel: { to: "PacelineApplyToMe", input: "model", our_input: "model", widgets: ["factor", "level"] } };
-  await loadConversions();
-  const [installed, missing] = open("foreign", [1, "ToDoPatchModel", { factor: 2, level: 1, other: 3 }], [2, "ToDoPatchModel", {}]);
-  missing.last_serialization = { widgets_values: [3, 2, 9] };
-  assert.deepEqual([valuesOf(installed), valuesOf(missing)], [{ factor: 2, level: 1 }, { factor: 3, level: 2 }]);
-  app.graphToPrompt = async () => ({ output: { 2: { class_type: "ToDoPatchModel", inputs: { model: ["1", 0] } } } });
-  assert.deepEqual((await openPrompt())["2"].inputs, { factor: 3, level: 2, model: ["1", 0] });
-});
-
-test("a node of a workflow that was closed meanwhile is not converted, and a refusal is told", async () => {
-  api.answers["/paceline/conversions"] = { Old: { to: "PacelineApplyToMe", input: "model", our_input: "model", widgets: [] } };
-  await loadConversions();
-  const [node] = open("to convert", [1, "Old", {}]);
-  const made = [];
-  app.rootGraph.add = (one) => made.push(one);
-  window.LiteGraph = { createNode: (type) => new Node(9, type) };
-  const convert = convertMenuItems(node)[0].callback;
-  api.answers["/paceline/conversions"] = () => (open("another", [1, "KSampler", {}]), {});
-  await convert();
-  assert.deepEqual(made, []);
-  const told = [];
-  app.extensionManager.toast.add = ({ detail, summary }) => told.push(detail ?? summary);
-  api.answers["/paceline/conversions"] = () => {
-    throw new Error("nobody answers");
-  };
-  await convert();
-  assert.deepEqual(told, ["nobody answers"]);
-});
 
 test("new nodes are laid in a row where they lie on nothing", () => {
   const [loader, ...made] = open("a row", [1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [3, "PacelineCompileUNet", {}]);

@@ -57,11 +57,7 @@ class Host:
         return self.client.run(self._watched(prompt, number))
 
     def faster(self, prompt: Prompt) -> Prompt:
-        """Return a prompt with all of *Make this workflow faster* that compiles nothing, whether it pays or not.
-
-        Tokens are left out as nobody should of a transformer: where the difference cannot be kept, as on so small a
-        picture, its attention stays whole otherwise.
-        """
+        """Return a prompt with all of *Make this workflow faster* that compiles nothing, whether it pays or not."""
         made = self.with_node(prompt, "PacelineApplyToMe", method="kv_downsample", ratio=0.9375, residual="off")
         made = self.with_node(made, "PacelineSetAttentionProcessor")
         looked = self.client.post("/paceline/faster", {"do": "look", "prompt": prompt, "choice": "fast"})

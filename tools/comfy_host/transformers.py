@@ -145,7 +145,7 @@ TRANSFORMERS: dict[str, Transformer] = {
     "mage_flow": Transformer("Mage-Flow", "MageFlow", MAGE_FLOW, channels=128, patch=1),
     "wan_animate": Transformer("Wan Animate", "WAN22_Animate", WAN_ANIMATE, frames=3),
     "wan_animate2": Transformer(
-        "Wan Animate 2",
+        "Wan",
         "WAN_Animate2",
         WAN | {"model_type": "animate2", "in_dim": 36},
         frames=3,
@@ -159,7 +159,7 @@ TRANSFORMERS: dict[str, Transformer] = {
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
-    "wan_humo": Transformer("Wan HuMo", "WAN21_HuMo", WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
+    "wan_humo": Transformer("Wan", "WAN21_HuMo", WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
     "wan_scail": Transformer("Wan", "WAN21_SCAIL2", WAN_SCAIL, frames=3),
     "ideogram4": Transformer("Ideogram 4", "Ideogram4", IDEOGRAM4, channels=128, patch=1),
     "hidream_o1": Transformer("HiDream O1", "HiDreamO1", HIDREAM_O1, channels=3, more=_token_ids, pixels=16),

@@ -77,7 +77,7 @@ def unet(make: Callable[[], Any], size: tuple[int, int] = (24, 16)) -> Subject:
 
 
 def transformer(name: str) -> Subject:
-    """Return a subject with one of ``transformers.ALL``, large enough for ``auto`` to reduce its tokens."""
+    """Return a subject with one of ``transformers.ALL``."""
     entry = transformers.ALL[name]
 
     def sample(model: Any, **options: Any) -> Any:
@@ -134,19 +134,10 @@ def cases() -> Iterator[tuple[str, Draw]]:
         for title, subject in (("sd15", sd15), ("flux", transformer("flux"))):
             step = (("PacelineOptimizePreset", {"preset": preset}),)
             yield from _of(title, subject, {f"optimize preset {preset}": step})
-    yield "comfyui sd15: int8 quality, observed", partial(_observed, sd15)
     yield "comfyui sd15: saved in int8", partial(_saved, sd15)
     yield from _vae_cases()
     for name, inputs in CONTROLNET.items():
         yield f"comfyui controlnet: {name}", partial(_controlled, sd15, inputs)
-
-
-def _observed(subject: Subject) -> dict[str, Any]:
-    """Quantise for what a run gives the layers: a text with an outlier channel, so that some inputs are rotated."""
-    text = in_process.random_conditioning(subject.model, seed=1)
-    text[0][0][..., 3] *= 20
-    inputs = {"preset": "quality", "conditioning": text, "latent": {"samples": torch.zeros(1, 4, 24, 16)}}
-    return subject.draw((("PacelineQuantizeInt8", inputs),), steps=2)
 
 
 def _saved(subject: Subject) -> dict[str, Any]:

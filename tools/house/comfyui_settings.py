@@ -15,7 +15,7 @@ def _tokens(**inputs: Any) -> tuple[Step, ...]:
 
 
 def _compiled(**inputs: Any) -> tuple[Step, ...]:
-    return (("PacelineCompileUNet", {"backend": "eager", "on_error": "raise", **inputs}),)
+    return (("PacelineCompileUNet", {"backend": "eager", "strict": True, **inputs}),)
 
 
 def _int8(**inputs: Any) -> tuple[Step, ...]:
@@ -55,8 +55,6 @@ INT8: Cases = {
     "int8 balanced": _int8(),
     "int8 quality": _int8(preset="quality"),
     "int8 speed": _int8(preset="speed"),
-    "int8 without rotation": _int8(rotation="off"),
-    "int8 quality without rotation": _int8(preset="quality", rotation="off"),
     "int8 without cross-attention": _int8(exclude="attn2"),
     "int8 all attention": _int8(include="attn"),
     "int8 weight_only": _int8(mode="weight_only"),
@@ -89,12 +87,7 @@ STACKS: Cases = {
 }
 
 _ANY: Cases = {
-    "tokens defaults": _tokens(),
-    "tokens preset fast": _tokens(preset="fast"),
-    "tokens kv": _tokens(method="kv_downsample", ratio=0.75),
-    "tokens merge": _tokens(method="merge"),
     "attention sdpa_math": (_ATTENTION,),
-    "attention sub_quadratic": (("PacelineSetAttentionProcessor", {"backend": "sub_quadratic"}),),
     "fuse": (_FUSE,),
     "int8 speed": _int8(preset="speed"),
     "int8 all": _int8(include="."),
@@ -103,7 +96,7 @@ _ANY: Cases = {
     "compile eager": _compiled(),
     "compile repeated blocks": _compiled(scope="repeated_blocks"),
 }
-_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION, *_tokens(method="kv_downsample"))
+_TOGETHER: tuple[Step, ...] = (*_int8(include="."), _ATTENTION)
 
 TRANSFORMERS: Cases = {
     **_ANY,
@@ -111,7 +104,7 @@ TRANSFORMERS: Cases = {
     "stack with fuse": (_FUSE, *_TOGETHER),
 }
 
-_COMPILED_VAE: Step = ("PacelineCompileVAE", {"backend": "eager", "on_error": "raise"})
+_COMPILED_VAE: Step = ("PacelineCompileVAE", {"backend": "eager", "strict": True})
 
 VAE: Cases = {
     "compile": (_COMPILED_VAE,),
@@ -122,7 +115,7 @@ VAE: Cases = {
 }
 
 CONTROLNET: dict[str, dict[str, Any]] = {
-    "compile": {"backend": "eager", "on_error": "raise"},
-    "compile aot_eager": {"backend": "aot_eager", "on_error": "raise"},
-    "compile channels_last": {"backend": "eager", "channels_last": True, "on_error": "raise"},
+    "compile": {"backend": "eager", "strict": True},
+    "compile aot_eager": {"backend": "aot_eager", "strict": True},
+    "compile channels_last": {"backend": "eager", "channels_last": True, "strict": True},
 }

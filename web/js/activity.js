@@ -72,7 +72,7 @@ export function notReached(activity) {
   return { ...NOTHING, title: activity.title, state: "inactive", before: ["notReached"] };
 }
 
-/** @param {Activity} activity in a run that the server does not know any more */
+/** @param {Activity} activity in a run whose end this page has not heard */
 export function lost(activity) {
   if (activity.state !== "working") return activity;
   return { ...NOTHING, title: activity.title, state: "failed", before: ["runLost"] };

@@ -1,8 +1,7 @@
 // Measures how fast a sampler is without our nodes, where this machine has too little history of that.
 
 import { api } from "./comfy.js";
-import { isOurType } from "./graph.js";
-import { openPrompt } from "./prompt.js";
+import { isOurType, openPrompt } from "./graph.js";
 import { ask } from "./server.js";
 import { isLink } from "./speed_history.js";
 

@@ -1,6 +1,6 @@
 // The setting that shows how large the cache of compiled code is, and clears it.
 
-import { tell } from "./comfy.js";
+import { attempt, tell } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { number } from "./said.js";
 import { ask } from "./server.js";
@@ -26,13 +26,11 @@ export function renderCache() {
   const folder = createElement("code");
   const clear = createButton(words("cacheClear"), async () => {
     clear.disabled = true;
-    try {
+    const cleared = await attempt(async () => {
       show(await ask(ROUTE, undefined, "DELETE"));
       tell("success", words("cacheCleared"));
-    } catch (error) {
-      tell("error", words("cacheFailed"), String(/** @type {Error} */ (error).message));
-      clear.disabled = false;
-    }
+    });
+    if (!cleared) clear.disabled = false;
   });
   clear.disabled = true;
 

@@ -3,13 +3,12 @@
 import { againstText, OF_ONE_RUN, wonBackText } from "./against.js";
 import { showsBadges } from "./badges.js";
 import { measureBaseline, STEPS } from "./baseline.js";
-import { addElement, app, drawOnTop, hasElement, removeElement, tell } from "./comfy.js";
+import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "./comfy.js";
 import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { createButton, createElement } from "./elements.js";
 import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
-import { timeText } from "./sweep_time.js";
 import { secondsPerStep, secondsPerStepOfHalves } from "./timeline.js";
 import { words } from "./words.js";
 
@@ -144,12 +143,7 @@ function measureButton(sampler, { seconds, once }) {
     button.disabled = true;
     const measurement = measureBaseline(sampler);
     measurements.add(measurement.catch(() => ""));
-    try {
-      await measurement;
-    } catch (error) {
-      tell("error", String(/** @type {Error} */ (error).message));
-      button.disabled = false;
-    }
+    button.disabled = await attempt(() => measurement);
   });
   button.title = words("measure") + time;
   if (!once) button.append(createElement("span", { textContent: time }));
@@ -197,4 +191,13 @@ function chipOf(node, chips) {
   }
   chips.set(node, element);
   return element;
+}
+
+/**
+ * @param {number} seconds
+ * @returns {string} e.g. "about 4 min"
+ */
+export function timeText(seconds) {
+  const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"];
+  return `${words("about")} ${number(Math.max(1, Math.round(seconds / size)))} ${unit}`;
 }

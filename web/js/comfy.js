@@ -21,10 +21,29 @@ export function onMessage(type, handler, options) {
  * Say something in a corner of the page, for a while.
  * @param {"success" | "info" | "warn" | "error"} severity
  * @param {string} summary
- * @param {string} [detail]
  */
-export function tell(severity, summary, detail) {
-  app.extensionManager.toast.add({ severity, summary, detail, life: 6000 });
+export function tell(severity, summary) {
+  app.extensionManager.toast.add({ severity, summary, life: 6000 });
+}
+
+/**
+ * Do what can fail, and say so where it does.
+ * @param {() => unknown} action
+ * @returns {Promise<boolean>} whether it was done
+ */
+export async function attempt(action) {
+  try {
+    await action();
+    return true;
+  } catch (error) {
+    tell("error", messageOf(error));
+    return false;
+  }
+}
+
+/** @param {unknown} error that was caught */
+export function messageOf(error) {
+  return String(/** @type {Error} */ (error).message);
 }
 
 /**

@@ -1,13 +1,12 @@
 // What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
-import { cardButtons, createCard, finding, qualityWords } from "./card.js";
 import { createBox, createButton, createChoice, createElement, createIconButton } from "./elements.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
 import { address } from "./server.js";
 import { number } from "./said.js";
 import { Viewer } from "./viewer.js";
-import { words } from "./words.js";
+import { words, wordsOf } from "./words.js";
 
 /** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
 
@@ -47,7 +46,6 @@ export function comparisonParts(comparisons) {
     modeButtons(viewer, ["slider", "heat", "blink"]),
     ...(places.length > 1 ? [createPager(places, first, show)] : []),
     whole,
-    ...cardButtons(() => cardOf(place.comparison, viewer.images)),
   );
   show(first);
   return [head, sides, viewer.element, bar, players, rest];
@@ -62,6 +60,22 @@ function pairOf({ comparison: { pictures, fewer_steps }, index }, side) {
   const [left, right] = ["baseline", side].map((name) => address(pictures[name][index]));
   const name = side === "optimized" ? words("optimized") : `${fewer_steps?.steps} ${words("steps")}`;
   return { left, right, labels: [words("baseline"), name] };
+}
+
+/**
+ * @param {Comparison} comparison
+ * @returns {{headline: string, proved: boolean}} e.g. "1.62x faster", only where the rounds prove it
+ */
+export function finding({ found, speedup, quality }) {
+  if (found === "faster") return { headline: `${number(speedup, ".2f")}x ${words("faster")}`, proved: true };
+  if (found === "slower") return { headline: `${number(1 / speedup, ".2f")}x ${words("slower")}`, proved: true };
+  if (/^(another|no) /.test(quality)) return { headline: qualityWords(quality), proved: false };
+  return { headline: words("notProved"), proved: false };
+}
+
+/** @param {string} quality */
+function qualityWords(quality) {
+  return wordsOf(`quality_${quality.replaceAll(" ", "_")}`);
 }
 
 /** @param {Comparison} comparison */
@@ -154,7 +168,7 @@ function createDetails({ distances, lines }) {
 
 /**
  * @param {string} text
- * @returns {string} it with a capital at its start; a name that a word begins with (fp32_reference) stays what it is
+ * @returns {string} it with a capital at its start; a name (fp32_x) stays what it is
  */
 function capitalised(text) {
   return /^\p{Ll}+[\s:,]/u.test(`${text} `) ? text[0].toUpperCase() + text.slice(1) : text;
@@ -166,23 +180,4 @@ function capitalised(text) {
  */
 function digits(value, places) {
   return value === null ? "–" : number(value, `.${places}f`);
-}
-
-/**
- * @param {Comparison} comparison
- * @param {HTMLImageElement[]} images
- */
-function cardOf(comparison, images) {
-  const { verdict, seconds, about, sheet, count, frames, motion } = comparison;
-  const { model, device, torch, comfyui, steps, sampler_name, scheduler, cfg, recipe } = about;
-  const size = [images[0].naturalWidth, images[0].naturalHeight, ...(motion ? [frames] : [])].join(" x ");
-  const rounds = seconds.baseline.length;
-  const lines = [
-    verdict,
-    recipe,
-    [model, device].join(" · "),
-    [size, ...(motion ? [] : [`batch ${count / rounds}`]), `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${rounds}`].join(" · "),
-    `torch ${torch} · ComfyUI ${comfyui}`,
-  ].filter(Boolean);
-  return createCard({ images, ...finding(comparison), lines, sheet: address(sheet) });
 }

@@ -1,8 +1,8 @@
 // ComfyUI's websocket messages, turned into entries of the store.
 
-import { cancelled, compileActivity, failure, notReached } from "./activity.js";
-import { onMessage as on } from "./comfy.js";
-import { findNode, isOurType, openWorkflow, savedWorkflow } from "./graph.js";
+import { cancelled, compileActivity, failure, lost, notReached } from "./activity.js";
+import { api, onMessage as on } from "./comfy.js";
+import { isOurType, openWorkflow, savedWorkflow } from "./graph.js";
 import { askForRun, failureOf } from "./server.js";
 import { settingsOf } from "./saved.js";
 
@@ -12,8 +12,6 @@ class Run {
   participants = new Set();
   /** @type {Set<string>} those that have handed over something to show */
   done = new Set();
-  /** @type {Set<string>} those whose result was there already, and which have said nothing */
-  silent = new Set();
   over = false;
 
   /**
@@ -23,7 +21,7 @@ class Run {
   constructor(promptId, store) {
     this.promptId = promptId;
     /** Resolves to the id of the workflow ("" if no page made it); the messages themselves do not name it. */
-    this.workflow = askForRun({ prompt_id: promptId }).then((found) => {
+    this.workflow = askForRun(promptId).then((found) => {
       const workflow = found?.workflow.id ?? "";
       if (found && workflow) store.begin(workflow, promptId, settingsOf(found.workflow));
       return workflow;
@@ -35,7 +33,7 @@ class Run {
  * @param {NodeOutput | null | undefined} output of a node
  * @returns {Omit<Entry, "node"> | null} what of it is shown; null if nothing is
  */
-export function newsOf(output) {
+function newsOf(output) {
   const { paceline_comparison: comparison, paceline_report, paceline_steps: steps, paceline_sweep, paceline_profile } = output ?? {};
   const [report, sweep, profile] = [paceline_report?.[0], paceline_sweep?.[0], paceline_profile?.[0]];
   const news = { comparison, report, steps, sweep, profile };
@@ -43,11 +41,19 @@ export function newsOf(output) {
 }
 
 /**
+ * Compare what our nodes are set to with what they were set to in their last run.
+ * @param {ActivityStore} store
+ * @param {SavedWorkflow} [workflow] the open one
+ */
+export function compareSettings(store, workflow = savedWorkflow()) {
+  store.compare(openWorkflow(), settingsOf(workflow));
+}
+
+/**
  * Start to listen. Messages are handled in the order in which they arrive.
  * @param {ActivityStore} store
- * @param {(promptId: string) => Promise<void>} look asks the server about a run
  */
-export function listen(store, look) {
+export function listen(store) {
   /** @type {Run | null} */
   let run = null;
   let queue = Promise.resolve();
@@ -71,7 +77,6 @@ export function listen(store, look) {
   const update = (promptId, node, news) => {
     later(promptId, (workflow, current) => {
       current.participants.add(node);
-      current.silent.delete(node);
       store.update(workflow, node, news);
     });
   };
@@ -82,7 +87,7 @@ export function listen(store, look) {
   const end = (promptId, action) => {
     later(promptId, (workflow, current) => {
       action(workflow, current);
-      if (workflow === openWorkflow()) store.compare(workflow, settingsOf(savedWorkflow()));
+      compareSettings(store);
     });
     if (run?.promptId === promptId) run.over = true;
   };
@@ -91,15 +96,14 @@ export function listen(store, look) {
     run = new Run(prompt_id, store);
   });
   on("execution_cached", ({ prompt_id, nodes }) => {
-    later(prompt_id, (_, { participants, silent }) => {
+    later(prompt_id, (_, { participants }) => {
       for (const node of nodes) participants.add(node);
-      for (const node of nodes) silent.add(node);
     });
   });
   on("executing", (node) => {
     if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
   });
-  // Of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of the view of a sweep.
+  // Of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of Benchmark Sweep.
   on("paceline.activity", (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
     update(prompt_id, node, { activity });
   });
@@ -116,11 +120,7 @@ export function listen(store, look) {
     update(message.prompt_id, message.node, news);
   });
   on("execution_success", ({ prompt_id }) => {
-    end(prompt_id, (workflow, { participants, silent }) => {
-      store.finish(workflow, participants);
-      // What they have shown so far can be of other settings: the server knows of which run their results are.
-      if (workflow === openWorkflow() && [...silent].some((node) => findNode(node))) void look(prompt_id);
-    });
+    end(prompt_id, (workflow, { participants }) => store.finish(workflow, participants));
   });
   on("execution_error", ({ prompt_id, node_id, node_type, ...failed }) => {
     end(prompt_id, (workflow, { done }) => {
@@ -131,4 +131,12 @@ export function listen(store, look) {
   on("execution_interrupted", ({ prompt_id }) => {
     end(prompt_id, (workflow, { done }) => store.stop(workflow, done, cancelled));
   });
+  api.addEventListener("reconnected", async () => {
+    const current = run; // the message of its end can have been lost with the connection
+    if (!current || current.over) return;
+    const found = await askForRun(current.promptId);
+    if (found === undefined || found?.outcome === "running") return;
+    end(current.promptId, (workflow, { done }) => store.stop(workflow, done, lost));
+  });
+  api.addEventListener("graphChanged", (event) => compareSettings(store, /** @type {CustomEvent} */ (event).detail));
 }

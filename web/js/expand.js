@@ -1,10 +1,9 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
-import { app, createNode, tell } from "./comfy.js";
-import { asOneStep, executionIdOf, isOpen, openWorkflow } from "./graph.js";
+import { app, attempt, createNode } from "./comfy.js";
+import { asOneStep, executionIdOf, isOpen, openPrompt, openWorkflow } from "./graph.js";
 import { lead, makeNode, outputOf } from "./insert.js";
 import { layInRow } from "./place.js";
-import { openPrompt } from "./prompt.js";
 import { NO_RUN, runPrompt } from "./run_prompt.js";
 import { isLink } from "./speed_history.js";
 import { connectSource, receiversOf, sourceOf } from "./wires.js";
@@ -77,13 +76,11 @@ function canExpand(node, store) {
  */
 async function expandAs(node, store) {
   if (!canExpand(node, store)) return;
-  try {
+  await attempt(async () => {
     const known = knownSteps(node, store);
     const steps = known.length ? known : await stepsOf(node);
     if (isOpen(node)) expand(node, steps); // another workflow can be open by now
-  } catch (error) {
-    tell("error", String(/** @type {Error} */ (error).message));
-  }
+  });
 }
 
 /**

@@ -1,14 +1,13 @@
 // "Make this workflow faster": the server says what to run and what is known (server/faster/state.py); this shows it.
 
-import { app, tell } from "./comfy.js";
+import { app, attempt, messageOf } from "./comfy.js";
 import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { asOneStep, openWorkflow, savedWorkflow } from "./graph.js";
+import { asOneStep, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
 import { createOffers } from "./offers.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
-import { openPrompt } from "./prompt.js";
 import { runPrompt } from "./run_prompt.js";
 import { number, said } from "./said.js";
 import { ask } from "./server.js";
@@ -36,13 +35,8 @@ let opened = false;
 export async function makeFaster(timeline) {
   if (opened) return;
   opened = true;
-  try {
-    await open(timeline);
-  } catch (error) {
-    tell("error", reason(error));
-  } finally {
-    opened = false;
-  }
+  await attempt(() => open(timeline));
+  opened = false;
 }
 
 /** @param {Timeline} timeline */
@@ -94,7 +88,7 @@ async function open(timeline) {
       state = looked;
       show();
     } catch (error) {
-      if (choice === name && !group.disabled) list.replaceChildren(createElement("li", {}, reason(error)));
+      if (choice === name && !group.disabled) list.replaceChildren(createElement("li", {}, messageOf(error)));
     }
   }
 
@@ -150,7 +144,7 @@ async function open(timeline) {
       state = before; // what could be kept without a proof can be kept after one that has failed
       show();
       text.hidden = false;
-      text.replaceChildren(...(state.offers.length ? [] : [words("fasterFailed")]), createElement("small", {}, reason(error)));
+      text.replaceChildren(...(state.offers.length ? [] : [words("fasterFailed")]), createElement("small", {}, messageOf(error)));
     } finally {
       asking = false;
     }
@@ -196,11 +190,6 @@ async function open(timeline) {
     if (watched) void expectOf(workflow, state.offers[picked].steps, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
-}
-
-/** @param {unknown} error */
-function reason(error) {
-  return String(/** @type {Error} */ (error).message);
 }
 
 /**

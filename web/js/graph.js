@@ -31,6 +31,11 @@ export function savedWorkflow() {
   return /** @type {any} */ (app.rootGraph?.serialize() ?? { nodes: [] }); // litegraph's type allows nodes without a type
 }
 
+/** @returns {Promise<Prompt>} the open workflow in the form in which ComfyUI runs it */
+export async function openPrompt() {
+  return /** @type {Prompt} */ (/** @type {unknown} */ ((await app.graphToPrompt()).output));
+}
+
 /**
  * @param {LGraphNode} node
  * @returns {LGraph | undefined} the graph inside of a subgraph node

@@ -10,8 +10,7 @@ export interface Comparison {
   found: string;
   /** As of an activity; `failed` if something is wrong with the picture. */
   state: string;
-  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`; or of the
-   * sound, if that is worse: `hardly audible`, `audible`, `another sound` or `no sound`. */
+  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
   quality: string;
   /** Median over the rounds. */
   speedup: number;
@@ -19,7 +18,7 @@ export interface Comparison {
   speedup_low: number | null;
   /** Upper end. */
   speedup_high: number | null;
-  /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
+  /** What the seconds are of: `step` or `sampling`. */
   speedup_of: string;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
@@ -35,8 +34,6 @@ export interface Comparison {
   numbers: number[];
   /** How many pictures there are in all, of all seeds and batches. */
   count: number;
-  /** How many of them follow each other in a video; 1 for pictures. */
-  frames: number;
   /** Differences of the pictures that are there, as shares of a seed change; null where that changes nothing. */
   shares: (number | null)[];
   /** Index of the picture to begin with, the worst: of a video that frame, else 0. */
@@ -45,10 +42,6 @@ export interface Comparison {
   motion: SavedImage | null;
   /** What can be heard, by side; empty without sound. */
   sounds: Record<string, SavedImage>;
-  /** A picture of all of it, which holds the workflow. */
-  sheet: SavedImage;
-  /** What it was measured on and with, by name. */
-  about: Record<string, string>;
 }
 
 /** The control of a comparison. */
@@ -80,29 +73,15 @@ export interface Profile {
   steps: number[];
   /** The VAE; null without one. */
   decoding: number | null;
-  /** The median step, which `slices` are parts of. */
-  step: number;
-  /** By what is done in them. */
+  /** Of the median step, by what is done in them. */
   slices: Record<string, number>;
   /** Sentences about weights that were moved, why, and what helps. */
   weights: string[];
-  remedies: Remedy[];
   /** What it was measured on, by name. */
   about: Record<string, string>;
 }
 
-/** A node that makes a part of a step shorter. */
-export interface Remedy {
-  /** One of the slices. */
-  part: string;
-  /** Of the node. */
-  title: string;
-  /** Share of the whole step that it saves at most. */
-  at_most: number;
-  steps: Step[];
-}
-
-/** Websocket event `paceline.sweep`, from `SweepView` in server/sweep_view.py. */
+/** Websocket event `paceline.sweep`, from nodes/benchmark_sweep.py. */
 export interface SweepPayload {
   /** Execution id. */
   node: string;
@@ -110,16 +89,13 @@ export interface SweepPayload {
   sweep: Sweep;
 }
 
-/** What is known of a sweep, from `SweepView.payload`. */
+/** What is known of a sweep, from `sweep_payload` in server/sweep_run.py. */
 export interface Sweep {
   study: string;
+  /** The command that shows plots of its study. */
+  dashboard: string;
   /** Cells in all. */
   total: number;
-  /** The largest difference of a preset, as a share of a seed change. */
-  limit: number;
-  /** Of both sides together, on average; null before the first cell. */
-  seconds_per_step: number | null;
-  running: boolean;
   /** Name of the preset that was saved; null if none was. */
   preset: string | null;
   /** Those that are measured. */
@@ -132,18 +108,12 @@ export interface SweepCell {
   /** `measured`, `out of memory`, `not possible` or `broken`. */
   state: string;
   speedup: number | null;
-  /** Ends of the speed-up's 95 % interval; null where there is none that says anything. */
+  /** Ends of the speed-up's 95 % interval; null without one, and 0 where it says nothing. */
   low: number | null;
   high: number | null;
   /** As a share of a seed change. */
   difference: number | null;
-  /** That of the plain model with as many steps as fit into the same time; null if it was not drawn. */
-  control: number | null;
-  /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
-  best: boolean;
   text: string;
-  /** Kept for as long as the server runs. */
-  picture: SavedImage | null;
   steps: Step[];
 }
 

@@ -1,6 +1,6 @@
 // "Slower than last week?": what each ordinary run took goes to the server, which keeps it and says whether it was quicker.
 
-import { app, onMessage, tell } from "./comfy.js";
+import { app, attempt, onMessage } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { ask } from "./server.js";
 import { secondsByKind } from "./timeline.js";
@@ -43,13 +43,7 @@ export function renderOutcomes() {
     createElement("a", { href, download: "paceline-runs.json" }).click();
     URL.revokeObjectURL(href);
   });
-  const clear = createButton(words("outcomesDelete"), async () => {
-    try {
-      show(await ask(ROUTE, undefined, "DELETE"));
-    } catch (error) {
-      tell("error", String(/** @type {Error} */ (error).message));
-    }
-  });
+  const clear = createButton(words("outcomesDelete"), () => void attempt(async () => show(await ask(ROUTE, undefined, "DELETE"))));
 
   /** @param {import("./payloads").KeptRuns} found */
   function show(found) {

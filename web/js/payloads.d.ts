@@ -51,23 +51,12 @@ export interface CompilePayload {
   graph: number;
 }
 
-/** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: a run that the page has not seen. */
+/** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: of which workflow a prompt is. */
 export interface RunPayload {
-  prompt_id: string;
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
   /** `running`, `success`, `failed` or `cancelled`. */
   outcome: string;
-  /** What each node said last. */
-  activities: ActivityPayload[];
-  /** What nodes have handed over. */
-  outputs: { node: string; output: NodeOutput }[];
-  /** Execution id of the node that has failed; null if none has. */
-  failed_node: string | null;
-  /** Its type. */
-  failed_type: string | null;
-  /** Of its error. */
-  message: string | null;
 }
 
 /** Answer of the route `/paceline/faster`, from `faster_payload` in server/faster/state.py. */
@@ -118,18 +107,6 @@ export interface Insert {
   receivers: { node: string; input: string }[];
   /** In order. */
   steps: Step[];
-}
-
-/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in server/faster/foreign.py. */
-export interface Conversion {
-  /** Type of ours. */
-  to: string;
-  /** What the old node changes, by its name there. */
-  input: string;
-  /** The same at ours; it is also our first output. */
-  our_input: string;
-  /** Of the old node, in the order of its saved values. */
-  widgets: string[];
 }
 
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */

@@ -1,8 +1,7 @@
 // What was expected of a workflow when nodes were kept, beside what its next run was: that run is the test.
 
-import { nodeAt, openWorkflow } from "./graph.js";
+import { nodeAt, openPrompt, openWorkflow } from "./graph.js";
 import { Kept } from "./kept.js";
-import { openPrompt } from "./prompt.js";
 import { number } from "./said.js";
 import { describe, jobOf } from "./speed_history.js";
 import { secondsPerStep } from "./timeline.js";

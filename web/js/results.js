@@ -5,18 +5,18 @@ import { makeRoom } from "./comfy.js";
 import { createBox } from "./elements.js";
 import { profileParts } from "./profiles.js";
 import { reportParts } from "./report_text.js";
-import { comfyClassOf, executionIdOf, openWorkflow } from "./graph.js";
+import { comfyClassOf } from "./graph.js";
 import { Shown } from "./shown.js";
 import { sweepParts } from "./sweeps.js";
 
 const MIN_WIDTH = 420;
 
-/** Nodes whose output pictures are in what they show. */
-const OWN_PICTURES = ["PacelineCompareModels", "PacelineBenchmarkSweep"];
-
-/** @param {LGraphNode} node */
+/**
+ * @param {LGraphNode} node
+ * @returns {boolean} whether its output pictures are in what it shows
+ */
 export function showsOwnPictures(node) {
-  return OWN_PICTURES.includes(comfyClassOf(node) ?? "");
+  return comfyClassOf(node) === "PacelineCompareModels";
 }
 
 /** @template Value */
@@ -72,17 +72,7 @@ export function createResults(store) {
   return [
     shownAs(store, "paceline-comparison", 450, (entry) => entry.comparison, comparisonParts),
     shownAs(store, "paceline-report", 90, (entry) => entry.report, reportParts),
-    shownAs(store, "paceline-sweep", 400, (entry) => entry.sweep, sweepParts),
+    shownAs(store, "paceline-sweep", 160, (entry) => entry.sweep, sweepParts),
     shownAs(store, "paceline-profile", 260, (entry) => entry.profile, profileParts),
   ];
-}
-
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- * @returns {Sweep | undefined} what it has measured last
- */
-export function sweepOf(node, store) {
-  const id = executionIdOf(node);
-  return store.entries(openWorkflow()).find((entry) => entry.node === id)?.sweep;
 }

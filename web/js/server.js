@@ -41,14 +41,14 @@ export function failureOf({ exception_message = "", exception_type = "" }) {
 }
 
 /**
- * Ask about a run that this page has not seen from the beginning: before a reload, or from another tab.
- * @param {{prompt_id: string} | {workflow: string}} which
+ * Ask about the run of a prompt.
+ * @param {string} promptId
  * @returns {Promise<RunPayload | null | undefined>} null if the server knows none, undefined if it does not answer
  */
-export async function askForRun(which) {
-  const route = `${RUN}?${new URLSearchParams(which)}`;
+export async function askForRun(promptId) {
+  const route = `${RUN}?${new URLSearchParams({ prompt_id: promptId })}`;
   const found = await ask(route).catch(() => undefined); // offline: messages stop as well
-  return found && !found.prompt_id ? null : found;
+  return found && !found.outcome ? null : found;
 }
 
 /**

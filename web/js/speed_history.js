@@ -114,15 +114,6 @@ export class SpeedHistory {
 
   /**
    * @param {string} key
-   * @returns {Promise<number | null>} median seconds of a step; null before the first run
-   */
-  async of(key) {
-    const times = [...(await this.times(key))].sort((a, b) => a - b);
-    return times[Math.floor(times.length / 2)] ?? null;
-  }
-
-  /**
-   * @param {string} key
    * @returns {Promise<number[]>} seconds of a step in each half of the last runs
    */
   async times(key) {

@@ -51,7 +51,7 @@ function content(timeline, store) {
   const node = profiled && findNode(profiled.node);
   if (!runs.length && !node) return [createElement("p", { textContent: words("speedEmpty") })];
   const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run), notesOf(run)));
-  return [...(profiled?.profile && node ? profileParts(profiled.profile, node) : []), ...bars];
+  return [...(profiled?.profile && node ? profileParts(profiled.profile) : []), ...bars];
 }
 
 /** @param {TimedRun} run */

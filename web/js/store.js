@@ -106,19 +106,6 @@ export class ActivityStore extends EventTarget {
 
   /**
    * @param {string} workflow
-   * @returns {string} of the last run that is known; "" if there is none
-   */
-  promptOf(workflow) {
-    return this.#runs.get(workflow)?.promptId ?? "";
-  }
-
-  /** @returns {string[]} of the last runs of all workflows */
-  prompts() {
-    return [...this.#runs.values()].map(({ promptId }) => promptId);
-  }
-
-  /**
-   * @param {string} workflow
    * @param {string} node execution id
    */
   entry(workflow, node) {

@@ -1,11 +1,9 @@
-// What Benchmark Sweep shows in the node: the plot as it grows, the cell that is looked at, and what to do with it.
+// What Benchmark Sweep shows in the node: its cells as they are measured, each of which can be saved as a preset.
 
-import { addSteps } from "./add_steps.js";
-import { app, tell } from "./comfy.js";
+import { app, attempt, tell } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { address, ask } from "./server.js";
-import { createPlot, describe } from "./sweep_plot.js";
-import { timeText, wholeTime } from "./sweep_time.js";
+import { number } from "./said.js";
+import { ask } from "./server.js";
 import { words } from "./words.js";
 
 /** Served by server/routes.py. */
@@ -16,57 +14,46 @@ let known = null;
 
 /**
  * @param {Sweep} sweep
- * @param {LGraphNode} node
  * @returns {HTMLElement[]} what the node shows
  */
-export function sweepParts(sweep, node) {
-  if (sweep.preset && sweep.preset !== known) void refreshMenus(sweep.preset);
-  const detail = createBox("paceline-cell");
-  /** @type {SweepCell | null} */
-  let chosen = null;
-  const show = (/** @type {SweepCell} */ cell) => detail.replaceChildren(...cellParts(cell, node, sweep.study));
-  const look = (/** @type {SweepCell} */ cell) => chosen ?? show(cell);
-  const plot = createPlot(sweep, look, (cell) => show((chosen = cell)));
-  const first = sweep.cells.filter((cell) => cell.best).at(-1) ?? sweep.cells.at(-1);
-  if (first) show(first);
-  return [statusOf(sweep, node), /** @type {any} */ (plot), detail]; // an element like the others, of another namespace
-}
-
-/**
- * @param {Sweep} sweep
- * @param {LGraphNode} node
- */
-function statusOf({ cells, total, running, seconds_per_step }, node) {
-  const left = total - cells.length;
-  const seconds = seconds_per_step === null ? null : wholeTime(node, left, seconds_per_step);
-  const time = left && seconds !== null ? ` · ${timeText(seconds)}` : "";
-  const text = `${cells.length} / ${total} ${words(running || !left ? "cells" : "cellsKept")}${time}`;
-  const resume = left && !running ? [createButton(words("resume"), () => void app.queuePrompt(0))] : [];
-  return createBox("paceline-toolbar", createElement("output", {}, text), ...resume);
+export function sweepParts({ study, dashboard, total, preset, cells }) {
+  if (preset && preset !== known) void refreshMenus(preset);
+  const heads = ["", words("speedup"), words("difference"), ""].map((name) => createElement("th", { scope: "col" }, name));
+  const fastest = [...cells].sort((one, other) => (other.speedup ?? 0) - (one.speedup ?? 0));
+  const rows = fastest.map((cell) => rowOf(cell, study));
+  const head = createElement("thead", {}, createElement("tr", {}, ...heads));
+  const table = createElement("table", {}, head, createElement("tbody", {}, ...rows));
+  const done = createElement("output", {}, `${cells.length} / ${total} ${words("cells")}`);
+  return [done, table, createBox("", `${words("plots")} `, createElement("code", {}, dashboard))];
 }
 
 /**
  * @param {SweepCell} cell
- * @param {LGraphNode} node
  * @param {string} study
  */
-function cellParts(cell, node, study) {
-  const { label, picture, steps, text } = cell;
-  const save = createButton(words("savePreset"), async () => {
-    const name = presetName(study, label);
-    try {
-      await ask(PRESETS, { name, steps, description: text });
-      await refreshMenus(name);
-      tell("success", `${words("presetSaved")} ${name}`);
-    } catch (error) {
-      tell("error", String(/** @type {Error} */ (error).message));
-    }
+function rowOf({ label, state, speedup, low, high, difference, text, steps }, study) {
+  const interval = low && high !== null ? ` (${number(low, ".2f")} – ${number(high, ".2f")})` : "";
+  const values = [
+    speedup === null ? state : `${number(speedup, ".2f")}x${interval}`,
+    difference === null ? "–" : number(difference, ".3f"),
+    ...(steps.length ? [createButton(words("savePreset"), () => void save(presetName(study, label), steps, text))] : [""]),
+  ];
+  const row = createElement("tr", { title: text }, createElement("th", { scope: "row" }, label));
+  row.append(...values.map((value) => createElement("td", {}, value)));
+  return row;
+}
+
+/**
+ * @param {string} name
+ * @param {Step[]} steps
+ * @param {string} description
+ */
+function save(name, steps, description) {
+  return attempt(async () => {
+    await ask(PRESETS, { name, steps, description });
+    await refreshMenus(name);
+    tell("success", `${words("presetSaved")} ${name}`);
   });
-  const buttons = steps.length ? [createButton(words("apply"), () => addSteps(node, steps)), save] : [];
-  const bar = createBox("paceline-toolbar", ...buttons);
-  const column = createElement("div", {}, createElement("strong", {}, describe(cell)), createElement("p", {}, text), bar);
-  if (!picture) return [column];
-  return [Object.assign(new Image(), { src: address(picture), alt: label, draggable: false }), column];
 }
 
 const MOST_LETTERS = 80;

@@ -41,7 +41,7 @@ export class Timeline extends EventTarget {
       const run = { promptId: prompt_id, workflow: "", when: Date.now(), parts: [], over: false };
       this.runs = [...this.runs, run].slice(-MOST);
       // Another workflow can be open by now than the one that was queued.
-      void askForRun({ prompt_id }).then((found) => {
+      void askForRun(prompt_id).then((found) => {
         run.workflow = found ? (found.workflow.id ?? "") : open; // "" for what a chip measures
         if (run.over) this.keep();
         this.changed();
@@ -153,7 +153,7 @@ export class Timeline extends EventTarget {
   async #ask() {
     const { current } = this;
     if (!current || current.over) return;
-    const found = await askForRun({ prompt_id: current.promptId });
+    const found = await askForRun(current.promptId);
     if (current === this.current && found !== undefined && found?.outcome !== "running") this.#close();
   }
 

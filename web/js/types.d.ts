@@ -55,22 +55,6 @@ declare global {
     addDOMWidget(name: string, type: string, element: HTMLElement, options: DomWidgetOptions): DomWidget;
   }
 
-  /** What a sweep can try. */
-  interface Setting {
-    /** As in the text: `ApplyToMe.ratio`, `CompileUNet`, `size`. */
-    name: string;
-    /** Of the node, or of what belongs to the picture. */
-    title: string;
-    /** "" where the whole node is switched. */
-    input: string;
-    /** Null for numbers and texts. */
-    options: string[] | null;
-    /** Whether only whole numbers are meant. */
-    whole: boolean;
-    low: number;
-    high: number;
-  }
-
   /** What is known of a node of ours. */
   interface Entry {
     /** Execution id. */

@@ -32,11 +32,6 @@ export class Viewer {
     this.share = 50;
   }
 
-  /** @returns {HTMLImageElement[]} left and right */
-  get images() {
-    return this.#images;
-  }
-
   /** @param {Pair} pair */
   show({ left, right, labels }) {
     [left, right].forEach((source, index) => {

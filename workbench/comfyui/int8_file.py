@@ -14,6 +14,7 @@ from ...optimizers.hosts.comfyui.model import describe_model, require_model, sta
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
+from ...optimizers.hosts.comfyui.weight_clone import require_plain_weights
 from ...optimizers.hosts.comfyui.weight_swap import ORIGIN
 from .machine import host_version
 
@@ -27,13 +28,14 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
     ``comfy_quant`` for each quantised layer, everything else as it was. Never pickle.
 
     Raises:
-        UnsupportedModel: if no layer of the MODEL is in int8.
+        UnsupportedModel: if no layer of the MODEL is in int8, or its weights are foreign.
         NotEnoughSpace: if it would not fit.
     """
     import comfy.model_management
     import comfy.sd
 
     require_model(patcher)
+    require_plain_weights("Save int8 Model", patcher.model, describe_model(patcher))
     if not int8_layers(patcher.model.diffusion_model):
         raise UnsupportedModel(
             f"This {describe_model(patcher)} has no layers in int8, so there is nothing to save.",

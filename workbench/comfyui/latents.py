@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...optimizers.hosts.comfyui.model import describe_model
-from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
+from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.quality import to_8_bit
 
 
@@ -100,45 +100,9 @@ def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
     return pixels.flatten(0, -4) if pixels.ndim > 4 else pixels
 
 
-def pixels_per_place(model: ModelPatcher) -> int:
-    """Return the pixels on a side for each place of a MODEL's latent."""
-    return model.get_model_object("latent_format").spacial_downscale_ratio
-
-
-def empty_latent(model: ModelPatcher, side: int) -> Latent:
-    """Return a LATENT of zeros for one square picture of ``side`` pixels."""
-    places = side // pixels_per_place(model)
-    return {"samples": torch.zeros(1, model.get_model_object("latent_format").latent_channels, places, places)}
-
-
 def streams_of(samples: Tensor) -> list[Tensor]:
     """Return the latents in the samples of a LATENT: one, or several in a NestedTensor, as a video and its sound."""
     return [*samples.unbind()] if samples.is_nested else [samples]
-
-
-def with_places(latent: Latent, width: int, height: int) -> Latent:
-    """Return a LATENT of another size, in places of the latent."""
-    import comfy.utils
-
-    given = latent["samples"]
-    streams = streams_of(given)  # the second is a sound, which has no size
-    method = "bilinear" if streams[0].count_nonzero() else "nearest-exact"
-    sized = comfy.utils.common_upscale(streams[0], width, height, method, "disabled")
-    samples = type(given)([sized, *streams[1:]]) if given.is_nested else sized
-    # Empty latents of other models' size (and channels) are put right by ComfyUI as they are sampled.
-    others = {name: value for name, value in latent.items() if name != "downscale_ratio_spacial"}
-    return {**others, "samples": samples}
-
-
-def with_batch(latent: Latent, batch: int) -> Latent:
-    """Return a LATENT of another batch."""
-    import comfy.utils
-
-    # Numbers of pictures belong to the other batch.
-    others = {name: value for name, value in latent.items() if name != "batch_index"}
-    given = latent["samples"]
-    made = [comfy.utils.repeat_to_batch_size(stream, batch) for stream in streams_of(given)]
-    return {**others, "samples": type(given)(made) if given.is_nested else made[0]}
 
 
 def distance(one: Tensor, two: Tensor) -> tuple[float, int]:

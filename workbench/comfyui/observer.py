@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
+from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
 from ...optimizers.hosts.comfyui.evaluations import taking_part
 from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
 from ...optimizers.hosts.comfyui.model import is_flow, stack_of
 from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
 from ...optimizers.hosts.comfyui.step_reuse import other_cache, refusals, sampler_name
+from ...optimizers.step_reuse.parts import Blend
+from ...optimizers.step_reuse.path import RESIZED
 from ..expectation.sampling import Sampling, Seen, Sketch
 
 _KEY = "paceline_observer"
@@ -100,10 +103,12 @@ class Observer:
 class _Run:
     """One run of a sampler, while it goes on: tensors are on its device.
 
-    ``done`` are its steps; ``asked`` says whether passes were asked for in this evaluation, ``positive`` is the first.
+    ``shape``: of its latents, None once there was another one, of which nothing is kept. ``done`` are its steps;
+    ``asked`` says whether passes were asked for in this evaluation, ``positive`` is the first.
     """
 
     sketch: Sketch
+    shape: torch.Size | None
     kept_steps: set[int]
     done: int = 0
     evaluations: int = 0
@@ -116,7 +121,7 @@ class _Run:
     points: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
-class _Watch:
+class _Watch(Shared):
     """The wrappers of one MODEL."""
 
     def __init__(self, observer: Observer, model: ModelPatcher, wire: str) -> None:
@@ -156,12 +161,13 @@ class _Watch:
         """Begin to watch evaluations, and read what they were when they are over (SAMPLER_SAMPLE wrapper)."""
         guider, sigmas, extra, callback, noise = args[:5]
         mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
+        kept = args[5] if len(args) > 5 else kwargs["latent_image"]
         options = extra["model_options"]
         shapes = shapes_in(guider.conds) or [noise.shape]
         sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
         levels = sigmas.tolist()  # nothing is at work yet
         kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(options) else set()
-        self._run = run = _Run(sketch, kept_steps)
+        self._run = run = _Run(sketch, noise.shape, kept_steps)
 
         def stepped(step: int, *rest: object) -> None:
             run.done = step + 1
@@ -176,6 +182,9 @@ class _Watch:
         ended, begun = time.perf_counter(), run.begun
         if begun is None:
             return result
+        if run.shape is None:
+            run.sigmas, run.seen, run.points = [], [], []
+        blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(kept).cpu())
         read = torch.stack(run.sigmas).tolist() if run.sigmas else []
         found = Sampling(
             wire=self._wire,
@@ -184,7 +193,8 @@ class _Watch:
             flow=is_flow(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
-            refusals=refusals(executor.class_obj, guider, options),
+            blend=blend,
+            refusals=refusals(executor.class_obj, guider, options) + ([RESIZED] if run.shape is None else []),
             loading=begun - self._started,
             steps=ended - begun,
             evaluations=run.evaluations,
@@ -223,14 +233,16 @@ class _Watch:
             return executor(x, timestep, *args, **kwargs)
         if run.begun is None:
             run.begun = time.perf_counter()
-        if keep:
+        if keep and x.shape == run.shape:
             run.sigmas.append(timestep.flatten()[0].clone())
-        if run.done in run.kept_steps:
+        if run.done in run.kept_steps and x.shape == run.shape:
             run.kept_steps.remove(run.done)
             run.points.append((run.evaluations, x.clone()))
         run.asked, run.positive = False, None
         guided = executor(x, timestep, *args, **kwargs)
-        if keep:
+        if keep and x.shape != run.shape:
+            run.shape = None
+        if keep and run.shape is not None:
             run.seen.append((run.sketch.of(x), run.sketch.of(guided), run.positive))
         run.evaluations += 1
         return guided
@@ -243,7 +255,7 @@ class _Watch:
         if run is not None:
             passes = [out for out, cond in zip(outputs, conds, strict=True) if cond is not None]
             run.computed += len(passes)
-            if self._observer.keep and not run.asked and 0 < len(passes) <= 2:
+            if self._observer.keep and x.shape == run.shape and not run.asked and 0 < len(passes) <= 2:
                 run.positive = run.sketch.of(passes[0])
             run.asked = True
         return outputs

@@ -29,7 +29,7 @@ from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.evaluations import WHOLE
 from ...optimizers.hosts.comfyui.model import stack_of
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.stack import RUN
+from ...optimizers.hosts.comfyui.stack import run_data
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
@@ -149,7 +149,7 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
     import comfy.utils
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
-        store = extra_args["model_options"]["transformer_options"].setdefault(RUN, {})
+        store = run_data(extra_args["model_options"])
         untimed = side.untimed
         for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
             comfy.model_management.throw_exception_if_processing_interrupted()

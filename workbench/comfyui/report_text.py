@@ -49,11 +49,13 @@ def _technique_lines(technique: AnyTechnique) -> list[str]:
         "",
         technique.title,
         f"  settings: {technique.policy.describe()}",
-        f"  last run: {summary.headline}",
+        f"  {'runs' if technique.runs.earlier else 'last run'}: {summary.headline}",
         *(f"    {detail}" for detail in summary.lines),
     ]
     run = technique.runs.latest
     if run is not None and run.seconds is not None:
-        calls, what = run.activity.model_calls, "network" if isinstance(technique, NetworkTechnique) else "model"
-        lines.append(f"  the run took {run.seconds:.2f} s for {calls} {what} call{'' if calls == 1 else 's'}")
+        earlier, what = technique.runs.earlier, "network" if isinstance(technique, NetworkTechnique) else "model"
+        calls, seconds = earlier.activity.model_calls + run.activity.model_calls, earlier.seconds + run.seconds
+        runs = f"{len(earlier) + 1} runs" if earlier else "the run"
+        lines.append(f"  {runs} took {seconds:.2f} s for {calls} {what} call{'' if calls == 1 else 's'}")
     return lines

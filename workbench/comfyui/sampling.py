@@ -12,7 +12,6 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
 from ...core.settings import LARGEST_SEED
-from ...optimizers.hosts.comfyui.controlnet import controlnets_in
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.speedup import MOST_ROUNDS
 from ..measurement.steps import Clock, StepTimes
@@ -116,10 +115,6 @@ class SamplingJob:
         shape = list(self.latent_image["samples"].shape)
         given = {name: getattr(self, name) for name in names} | {"other_seed": later_seed(self.seed, MOST_ROUNDS)}
         return {**given, "prompts": self.prompts, "latent_shape": shape}
-
-    def carriers(self) -> list[Any]:
-        """Return the ControlNets, which can carry techniques."""
-        return [*controlnets_in(self.positive), *controlnets_in(self.negative)]
 
 
 @dataclass(frozen=True)

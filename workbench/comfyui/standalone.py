@@ -1,18 +1,14 @@
-"""ComfyUI without its server: for commands that load a model and sample in this process."""
+"""ComfyUI without its server, for commands."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...core.calls import Function
-from ...core.devices import is_out_of_memory
-from ...core.errors import BackendUnavailable, InvalidSetting, PacelineError, error_line
-from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ...core.errors import BackendUnavailable, PacelineError
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:
@@ -82,43 +78,3 @@ def exit_status(run: Callable[[], object], stopped: str) -> int:
         print(stopped, file=sys.stderr)
         return 130
     return 0
-
-
-def say(text: str) -> None:
-    """Print a line with the time of day."""
-    print(time.strftime("%H:%M:%S"), text, flush=True)
-
-
-def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
-    """Return a checkpoint's MODEL, a function from a text to its CONDITIONING, and its VAE if it has one.
-
-    `InvalidSetting` if the file is no checkpoint, or there is no text encoder in it.
-    """
-    import comfy.sd
-    import folder_paths
-
-    embeddings = folder_paths.get_folder_paths("embeddings")
-    remedy = "Name a checkpoint that has all of its parts."
-    try:
-        model, clip, vae, *_ = comfy.sd.load_checkpoint_guess_config(path, embedding_directory=embeddings)
-    except Exception as error:  # ComfyUI and the readers of files raise errors of many kinds
-        if is_out_of_memory(error):
-            raise
-        raise InvalidSetting(f"{path} cannot be loaded: {error_line(error)}.", remedy) from error
-    if clip is None:
-        raise InvalidSetting(f"{path} has no text encoder inside.", remedy)
-    has_vae = vae is not None and vae.first_stage_model is not None
-    return model, lambda text: clip.encode_from_tokens_scheduled(clip.tokenize(text)), vae if has_vae else None
-
-
-def model_file(kind: str, name: str) -> str:
-    """Return a model file by its path, or its name in a folder like ``checkpoints``; `InvalidSetting` if none."""
-    import folder_paths
-
-    if os.path.isfile(name):
-        return os.path.abspath(name)
-    found = folder_paths.get_full_path(kind, name)
-    if found is None:
-        known = folder_paths.get_filename_list(kind)
-        raise InvalidSetting(f"There is no file {name!r} in {kind}.", f"There are: {', '.join(known[:20]) or 'none'}.")
-    return str(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ...optimizers.step_reuse.history import Place
+from ...optimizers.step_reuse.parts import Blend
 from ...optimizers.step_reuse.policy import StepReusePolicy
 from ...optimizers.step_reuse.rule import Action
 from ...optimizers.step_reuse.samplers import sampler_of
@@ -35,7 +36,7 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
     )
     if rule is None:
         return Replayed(count, count, policy.outcome.notes[0])
-    drawn = _Latent(sampler_of(sampling.solver).update)
+    drawn = _Latent(sampler_of(sampling.solver).update, sampling.blend)
     for seen in sampling.seen:
         place, latent = rule.place_of(seen.sigma), drawn.at(seen)
         if seen.anew:
@@ -44,29 +45,34 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
         guided = rule.forecast(latent) if action is Action.FORECAST else seen.guided
         if seen.positive is not None:
             rule.first_pass(seen.positive)
-        drawn.step(place, rule.end(latent, guided))
+        drawn.step(place, rule.end(latent, guided, sampling.blend) - seen.guided)
     rule.read()
     return Replayed(count - rule.outcome.forecast, count)
 
 
 class _Latent:
-    """The latent of a run that is drawn anew from its beginning; without the solver's weights it is that of the run."""
+    """The latent of a run with other predictions; without the solver's weights it is that of the run.
 
-    def __init__(self, update: Solver | None) -> None:
-        self._update = update
+    ``blend``: what becomes of a prediction before the solver reads it, and of its latent before the network does.
+    """
+
+    def __init__(self, update: Solver | None, blend: Blend | None) -> None:
+        self._update, self._blend = update, blend
         self._last: tuple[Place, Tensor] | None = None
-        self.latent: Tensor | None = None
+        self._off: Tensor | None = None
 
     def at(self, seen: Seen) -> Tensor:
-        if self.latent is None or self._update is None:
-            self.latent = seen.latent
-        return self.latent
+        return seen.latent if self._off is None else seen.latent + self._shared(self._off)
 
-    def step(self, place: Place, given: Tensor) -> None:
-        if self._update is None or self.latent is None:
+    def step(self, place: Place, change: Tensor) -> None:
+        """Take a step with a prediction that differs by ``change``."""
+        if self._update is None:
             return
-        last = self._last
+        last, change = self._last, self._shared(change)
         weights = self._update(place, None if last is None else last[0])
-        moved = self.latent * weights.keep + given * weights.now
-        self.latent = moved if last is None else moved + last[1] * weights.before
-        self._last = (place, given)
+        moved = change * weights.now if self._off is None else self._off * weights.keep + change * weights.now
+        self._off = moved if last is None else moved + last[1] * weights.before
+        self._last = (place, change)
+
+    def _shared(self, change: Tensor) -> Tensor:
+        return change if self._blend is None else change * self._blend.share

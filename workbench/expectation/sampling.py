@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...optimizers.step_reuse.budget import Budget, Calibration
-from ...optimizers.step_reuse.parts import Split, rms, stream_rms
+from ...optimizers.step_reuse.parts import Blend, Split, rms, stream_rms
 
 ENTRIES = 4096
 """For each item of a batch; root mean squares over them are those of the whole within two percent."""
@@ -96,6 +96,7 @@ class Sampling:
         flow: whether the network was trained by flow matching.
         shape: of the latent, ``[batch, channels, ...]``; packed if it has several streams.
         sketch: what makes its sketches, and splits them into the parts that are judged one by one.
+        blend: sketches of what a mask keeps; None without one.
         refusals: why Reuse Steps would leave the run alone.
         evaluations: how many guided predictions the sampler was given; ``computed``: passes that the network computed
             for them, two for each with guidance.
@@ -111,6 +112,7 @@ class Sampling:
     flow: bool
     shape: tuple[int, ...]
     sketch: Sketch
+    blend: Blend | None = None
     refusals: list[str] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     evaluations: int = 0
@@ -133,7 +135,10 @@ class Sampling:
         first, last = self.seen[0], self.seen[-1]
         mean = first.guided if first.positive is None else first.positive
         account = Budget(1.0, Calibration(1.0))
-        account.measure_seeds(stream_rms(self.sketch.split(last.guided - mean)).tolist(), last.sigma)
+        change = last.guided - mean
+        if self.blend is not None:
+            change, difference = change * self.blend.share, difference * self.blend.share
+        account.measure_seeds(stream_rms(self.sketch.split(change)).tolist(), last.sigma)
         return account.share(rms(self.sketch.split(difference)).tolist())
 
 

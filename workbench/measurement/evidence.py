@@ -33,13 +33,12 @@ class Evidence:
         same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
         seed: between the baseline's pictures from different seeds, over pairs of them.
         repeat: the largest between the baseline's own pictures from the same seed; None if none was drawn again.
-        precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
-        broken: what is wrong with a result that is no picture at all; ``broken_sound`` likewise.
+        broken: what is wrong with a result that is no picture, or no sound, at all.
         fewer_steps: the control; None if it was not drawn.
         farthest: the worst single picture, which is what is judged; None to judge ``difference``.
         count: how many pictures were compared, of all seeds and batches.
         frames: how many of them follow each other in each video; 1 for pictures.
-        sound: how far the sound is from the baseline's; None without sound.
+        sound: how far the sound is from the baseline's, which is not judged; None without sound.
     """
 
     speedup: Speedup
@@ -47,14 +46,12 @@ class Evidence:
     same_bits: bool
     seed: Distance
     repeat: Distance | None = None
-    precision: Distance | None = None
     broken: str = ""
     fewer_steps: FewerSteps | None = None
     farthest: Farthest | None = None
     count: int = 1
     frames: int = 1
     sound: SoundDistance | None = None
-    broken_sound: str = ""
 
     @property
     def judged(self) -> Distance:

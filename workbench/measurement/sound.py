@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,53 +18,30 @@ _QUIETEST = -80.0
 
 @dataclass(frozen=True)
 class SoundDistance:
-    """How far a sound is from the baseline's, and how far other sounds are.
+    """How far a sound is from the baseline's: the root mean square ``difference`` of its worst second, in dB.
 
-    Attributes:
-        difference: of the worst second of all sounds; of latents, of the worst of them.
-        seed: between the baseline's sounds and its own from other seeds, on average.
-        repeat: the largest between the baseline's own sounds from the same seed; None if none was drawn again.
-        second: that ``difference`` is of, from 1; None for latents, whose distances are root mean squares. Those of
-            sounds that can be heard are root mean squares in dB.
+    ``second`` counts from 1; it is None for latents, of which the difference is of the worst of them.
     """
 
     difference: float
-    seed: float
-    repeat: float | None = None
     second: int | None = None
-
-    @property
-    def share(self) -> float | None:
-        """The difference as a share of a seed change; None if a seed changes nothing."""
-        return self.difference / self.seed if self.seed else None
-
-    @property
-    def within_repeat(self) -> bool:
-        """Whether the difference is no larger than the baseline's own from run to run."""
-        return self.repeat is not None and self.difference <= self.repeat
 
     def __str__(self) -> str:
         if self.difference == 0:
             return "the same to the last bit"
-        unit = "" if self.second is None else " dB"
-        where = " of the latent" if self.second is None else f" in second {self.second}, the farthest"
-        repeat = "" if self.repeat is None else f"; baseline repeated: {self.repeat:.3g}{unit}"
-        return f"{self.difference:.3g}{unit}{where}; another seed: {self.seed:.3g}{unit}{repeat}"
+        if self.second is None:
+            return f"{self.difference:.3g} of the latent"
+        return f"{self.difference:.3g} dB in second {self.second}, the farthest"
 
 
-def sound_distance(
-    baseline: Tensor, optimized: Tensor, seeds: Sequence[Tensor], again: Tensor | None, rate: int | None
-) -> tuple[SoundDistance, int]:
-    """Return the distance, and the index of the sound that it is of.
+def sound_distance(baseline: Tensor, optimized: Tensor, rate: int | None) -> tuple[SoundDistance, int]:
+    """Return the distance of two sides, and the index of the sound that it is of.
 
-    Waves ``[sounds, channels, samples]`` at ``rate`` samples a second, or latents ``[sounds, ...]`` where that is None:
-    of both sides, twice of the baseline from different ``seeds``, and its first ones drawn ``again``.
+    Waves ``[sounds, channels, samples]`` at ``rate`` samples a second, or latents ``[sounds, ...]`` where that is None.
     """
     found = _distances(optimized, baseline, rate)
     worst, second = divmod(int(found.argmax()), found.shape[1])
-    seed = _distances(seeds[0], seeds[1], rate).square().mean().sqrt()
-    repeat = None if again is None else float(_distances(again, baseline[: len(again)], rate).max())
-    return SoundDistance(float(found.max()), float(seed), repeat, None if rate is None else second + 1), worst
+    return SoundDistance(float(found.max()), None if rate is None else second + 1), worst
 
 
 def spectrogram(wave: Tensor) -> Tensor:

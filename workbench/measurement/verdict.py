@@ -15,7 +15,7 @@ from ...core.choices import HARDLY_VISIBLE, VISIBLE
 from ...core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
 from .speedup import student
-from .verdict_text import all_text, control_text, more_text, picture_text, sound_text, speed_text
+from .verdict_text import all_text, control_text, more_text, picture_text, speed_text
 
 QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
@@ -23,9 +23,6 @@ unless fewer steps in the same time would be farther still."""
 
 LEAST_PICTURES = 5
 """The least number of pictures from which a difference can be called small with certainty."""
-
-SOUND_QUALITIES = ("identical", "hardly audible", "audible", "another sound", "no sound")
-"""The same of a sound."""
 
 
 @dataclass(frozen=True)
@@ -37,40 +34,32 @@ class Verdict:
             ``unknown`` (time: one run, too noisy, or not faster), ``suspicious`` (another picture altogether),
             ``broken`` (no picture).
         headline: one clause, which can be translated; ``text`` is all of it in one line.
-        seed_share: the worst difference as a share of a seed change, of picture or sound, whichever is larger; None if
-            the seed changes nothing. ``mean_share`` is that of all pictures together.
-        measure: what that share is of, ``RMSE`` or ``sound``.
-        quality: one of ``QUALITIES``, or of ``SOUND_QUALITIES`` if the sound is worse than the picture.
+        seed_share: the worst difference as a share of a seed change; None if the seed changes nothing. ``mean_share``
+            is that of all pictures together.
+        quality: one of ``QUALITIES``.
     """
 
     state: str
     headline: Phrase
     text: str
     seed_share: float | None
-    measure: str
     quality: str = "visible"
     mean_share: float | None = None
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Say what the evidence means; the worse of picture and sound decides."""
+    """Say what the evidence means."""
     share = share_of(evidence.judged, evidence.seed)
     mean = share_of(evidence.difference, evidence.seed)
-    heard = None if evidence.sound is None else evidence.sound.share
     own = share_of(evidence.repeat, evidence.seed) if evidence.repeat is not None else None
     speed, control = speed_text(evidence.speedup), control_text(evidence)
-    picture = picture_text(evidence, mean, share) + sound_text(evidence)
-    quality, of_sound = _quality(evidence, share), _sound_quality(evidence)
-    worst = (heard, "sound") if heard is not None and (share is None or heard > share) else (share, "RMSE")
-    if SOUND_QUALITIES.index(of_sound) > QUALITIES.index(quality):
-        quality = of_sound
+    picture, quality = picture_text(evidence, mean, share), _quality(evidence, share)
 
     def verdict(state: str, headline: Phrase, more: str = "") -> Verdict:
-        return Verdict(state, headline, f"{headline}{more}.", *worst, quality, mean)
+        return Verdict(state, headline, f"{headline}{more}.", share, quality, mean)
 
-    if evidence.broken or evidence.broken_sound:
-        broken = evidence.broken or evidence.broken_sound
-        return verdict("broken", phrase("{what}: something is wrong", what=broken))
+    if evidence.broken:
+        return verdict("broken", phrase("{what}: something is wrong", what=evidence.broken))
     if own is not None and own > VISIBLE:
         wrong = phrase(
             "The baseline's own images from the same seed differ by {share:.2f} of a seed change: something is wrong "
@@ -82,9 +71,6 @@ def judge(evidence: Evidence) -> Verdict:
         if _ruined(evidence, share):
             return verdict("suspicious", _ruin_text(evidence.place, share), f"{all_text(evidence, mean)}. {speed}")
         return verdict("suspicious", _other_text(evidence, share), f"{all_text(evidence, mean)}. {speed}{control}")
-    if heard is not None and of_sound in ("another sound", "no sound"):
-        another = phrase("Another sound: the difference is larger than half a seed change ({share:.2f})", share=heard)
-        return verdict("suspicious", _ruin_text(phrase("the sound"), heard) if heard > 1 else another, f". {speed}")
     if evidence.speedup.faster:
         return verdict("faster", speed, f"; {picture}{control}")
     if evidence.speedup.slower:
@@ -111,21 +97,6 @@ def _other_text(evidence: Evidence, share: float) -> Phrase:
     return phrase(
         "Another picture: {difference} is larger than {size} ({share:.2f})", difference=what, size=size, share=share
     )
-
-
-def _sound_quality(evidence: Evidence) -> str:
-    """Return what became of the sound; without one it is what it was."""
-    sound = evidence.sound
-    if evidence.broken_sound:
-        return "no sound"
-    if sound is None or sound.difference == 0:
-        return "identical"
-    share = sound.share
-    if sound.within_repeat or (share is not None and share <= HARDLY_VISIBLE):
-        return "hardly audible"
-    if share is None or share <= VISIBLE:
-        return "audible"
-    return "no sound" if share > 1 else "another sound"
 
 
 def _quality(evidence: Evidence, share: float | None) -> str:

@@ -71,8 +71,6 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
         text = f"difference is {of_a_seed_change(share)}"
     if evidence.one_region:
         text += ", but one region differs more than another seed's picture would"
-    if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
-        text += ", and smaller than what rounding does to the baseline"
     return text
 
 
@@ -81,20 +79,6 @@ def all_text(evidence: Evidence, mean: float | None) -> str:
     if mean is None or not evidence.place:
         return ""
     return f", and {of_a_seed_change(mean)} over all {evidence.pictures}"
-
-
-def sound_text(evidence: Evidence) -> str:
-    """Return what became of the sound, with ``;`` before it; empty without sound or if nothing changed at all."""
-    sound = evidence.sound
-    if sound is None or evidence.same_bits:
-        return ""
-    if sound.difference == 0:
-        return "; the sound is the same bit for bit"
-    if sound.share is None:
-        return f"; difference of the sound: {sound}"
-    if sound.within_repeat:
-        return "; difference of the sound is no larger than the baseline's own from run to run"
-    return f"; difference of the sound is {of_a_seed_change(sound.share)}"
 
 
 def control_text(evidence: Evidence) -> str:
@@ -147,7 +131,7 @@ def difference_lines(evidence: Evidence) -> list[str]:
 
 def noise_floor(evidence: Evidence) -> dict[str, Distance]:
     """Return the distances that a difference is compared with, those of them that were measured."""
-    floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
+    floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat}
     return {name: distance for name, distance in floor.items() if distance is not None}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from math import prod
 from typing import Any
 
@@ -13,21 +12,16 @@ from ....core.activity import Activity
 from ....core.devices import is_compiling
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
-from ....core.technique import COMPILATION, find
 from ...attention.backend import Inputs
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
-from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import Attend, Layer, add_layer
 from .attention_owner import SLOT, start_option
 from .model import describe_model, inference_dtype, is_unet
 from .newer import checkpoint_attention_overrides, layers_with_a_preference
-from .paths import user_folder
 from .protocols import ModelPatcher, Options
 from .stack import KEY, ComfyTechnique, LostInputs, ModelCall
 from .unet import attention_blocks
-
-SAME_AND_QUICKEST = phrase("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
@@ -57,14 +51,12 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             torch.device(patcher.load_device),
             inference_dtype(patcher),
             sorted({block.head_dim for block in blocks}) or [64, 128],
-            user_folder("attention_timings.json"),
             host_sdpa=_host_sdpa,
             always_raised=(InterruptProcessingException,),
             notes=(*_in_place_of(patcher.model.diffusion_model), NOT_REACHED) if name != AUTO else (NOT_REACHED,),
         )
         super().__init__(policy)
         self._chosen = _chosen_already(patcher.model.diffusion_model) if name == AUTO else ""
-        self._nothing_gained: set[Hashable] = set()
         self._worked: set[tuple[object, ...]] = set()
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
         self._boxed_layer: Attend = self._attend_boxed
@@ -74,22 +66,12 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         if self._chosen:
             activity.skip(HOST_DOES_IT, self._chosen)
             return
-        quickest, name = self.policy.quickest, self.policy.backend.name
-        if find(call.techniques, COMPILATION) is not None:
-            quickest = None  # nothing can be timed in compiled code
-        same = call.transformer_options.get(SLOT) is None and _host_computes(_function_of(name))
-        if same and (quickest is None or frozenset(call.shapes.items()) in self._nothing_gained):
-            same_by_itself = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name=name)
-            activity.skip(HOST_DOES_IT, same_by_itself if quickest is None else SAME_AND_QUICKEST)
+        name = self.policy.backend.name
+        if call.transformer_options.get(SLOT) is None and _host_computes(_function_of(name)):
+            same = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name=name)
+            activity.skip(HOST_DOES_IT, same)
             return
         add_layer(call.transformer_options, Layer(self._layer, self._boxed_layer, activity))
-        if quickest is not None:
-            call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
-
-    def _note(self, shapes: Hashable, activity: Activity) -> None:
-        """Remember a model call in which the host's own kernel was the quickest everywhere: later ones need no hook."""
-        if activity.used and set(activity.used) == {OWN}:
-            self._nothing_gained.add(shapes)
 
     def _attend(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""

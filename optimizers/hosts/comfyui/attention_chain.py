@@ -8,12 +8,13 @@ whichever node comes first; ours only change how it is computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ....core.activity import Activity
+from ....core.shared import Shared
 from .attention_owner import SLOT, SPARSE, owner_of
 from .protocols import Options
 
@@ -39,7 +40,7 @@ class Layer(NamedTuple):
     not_reached: Callable[[], None] | None = None
 
 
-class AttentionChain:
+class AttentionChain(Shared):
     """The layers of one model call, innermost first."""
 
     def __init__(self, foreign: Attend | None) -> None:
@@ -68,16 +69,6 @@ def add_layer(transformer_options: Options, layer: Layer, innermost: bool = Fals
         chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
         transformer_options[SLOT] = _run
     chain.layers.insert(0 if innermost else len(chain.layers), layer)
-
-
-@cache
-def calling(function: Attend) -> Attend:
-    """Return the layer that computes with another function of ComfyUI, which takes containers too."""
-
-    def layer(func: Attend, *args: object, **kwargs: object) -> Tensor:
-        return function(*args, **kwargs)
-
-    return layer
 
 
 def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:

@@ -40,12 +40,21 @@ def owner_of(override: object) -> str:
             function = getattr(inner, "__name__", "")
             return f"{_COMFYUI_NODE} ({_BACKENDS.get(function, function)})"
         return owner_of(inner)
-    pack = _PACK.search(module)
-    if pack is not None:  # ComfyUI puts _x_ where a folder's name has a dot
-        return f"the attention override of {pack[1].replace('_x_', '.')}"
+    if pack := pack_of(override):
+        return f"the attention override of {pack}"
     if module.partition(".")[0] in ("comfy", "comfy_extras"):
         return f"ComfyUI's {module}"
     return UNKNOWN
+
+
+def pack_of(thing: object) -> str:
+    """Return the folder of the other pack that has made a function or object; "" for ComfyUI's, torch's and ours."""
+    while isinstance(thing, partial):
+        thing = thing.func
+    module = _home(thing)[0]
+    ours = f"{module}.".startswith(f"{__name__.partition('.optimizers.')[0]}.")
+    pack = None if ours else _PACK.search(module)
+    return "" if pack is None else pack[1].replace("_x_", ".")  # as ComfyUI writes the dot of a folder's name
 
 
 def _home(function: object) -> tuple[str, str]:

@@ -8,15 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ....core.calls import Function
-from ....core.technique import COMPILATION, find
-from ...token_merging.policy import TokenMergingPolicy
-from ...token_merging.residual import COMPILED, WINDOWS, Evaluation, ResidualCall
-from .compilation.refusals import FOREIGN_COMPILE
-from .newer import kept_memory
+from ...token_merging.residual import Evaluation
 from .protocols import Executor, Options
-from .schedule import STEPS, SamplingSteps, Scheduled, SchedulePosition, noise_level
-from .stack import RUN, ModelCall
+from .schedule import STEPS, SamplingSteps, noise_level
+from .stack import RUN
 
 EVALUATIONS = "evaluations"
 """Key of the `Evaluations` in the store of a sampling run."""
@@ -51,7 +46,7 @@ class Evaluations:
         self.latest = Evaluation(self.steps.sigmas, next(_numbers), sigma, (self._first, active), whole=whole)
 
 
-def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
+def predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
     """Begin a prediction (ComfyUI's PREDICT_NOISE wrapper)."""
     options: Options = args[0] if args else kwargs.get("model_options", {})
     run = options.get("transformer_options", {}).get(RUN, {})
@@ -63,49 +58,6 @@ def _predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, 
         sigma, conds = noise_level(run, timestep), getattr(executor.class_obj, "conds", {})
         evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)), run.get(WHOLE))
     return executor(x, timestep, *args, **kwargs)
-
-
-class ComfyTokenMerging(Scheduled):
-    """Apply ToMe on one MODEL: when the differences that reducing makes are kept, and for which prediction."""
-
-    policy: TokenMergingPolicy
-
-    def __init__(self, policy: TokenMergingPolicy) -> None:
-        super().__init__(policy)
-        policy.allocating = kept_memory
-
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        from comfy.patcher_extension import WrappersMP
-
-        predictions = ((WrappersMP.PREDICT_NOISE, _predict_noise),) if self.policy.keeps else ()
-        return (*super().wrappers(), *predictions)
-
-    def residual_call(self, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
-        """Return what a model call does with the differences that reducing makes; None for nothing."""
-        if not self.policy.keeps:
-            return None
-        evaluations: Evaluations | None = call.run.get(EVALUATIONS)
-        latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
-        if evaluations is not None and evaluations.latest is not None and passes:
-            latest = evaluations.latest
-            # A wrapper of another node may cut the latent into tiles and hand over several at once.
-            tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
-            refusal = WINDOWS if evaluations.windows or tiles else ""
-        refusal, sizes = _compiled(self.policy, call) or refusal, frozenset(call.shapes.items())
-        residual = self.policy.residual_call(latest, (passes, sizes), position, refusal, call.again)
-        if residual is not None:
-            call.cleanup.callback(self.policy.residuals.settle)
-        return residual
-
-
-def _compiled(policy: TokenMergingPolicy, call: ModelCall) -> str:
-    """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
-    from comfy.patcher_extension import WrappersMP
-
-    technique: Any = find(call.techniques, COMPILATION)
-    if call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
-        return COMPILED
-    return policy.refused_by("" if technique is None else technique.policy.how.scope)
 
 
 def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:

@@ -19,6 +19,7 @@ from torch.nn import Module
 from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.phrases import phrase
+from ....core.shared import Shared
 from ....core.technique import COMPILATION
 from .protocols import NetworkPatcher
 from .stack import AnyTechnique, ComfyTechnique, Stack
@@ -35,7 +36,7 @@ Wrapper = Function
 """``wrapper(inner, *args, **kwargs)``: calls ``inner(*args, **kwargs)``, the method as it was, when it pleases."""
 
 
-class NetworkCall:
+class NetworkCall(Shared):
     """One call of a VAE's or ControlNet's network, as the techniques see it.
 
     Args:

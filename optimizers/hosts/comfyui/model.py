@@ -15,10 +15,11 @@ from ....core.errors import WrongObject, kind_of
 from ....core.guard import Guard, Spoiled
 from .newer import kept_memory
 from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
-from .stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, Stack
+from .stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, RunData, Stack, run_data
 from .weights import prepare_sampling
 
-_GUIDER = "paceline_guider"
+GUIDER = "guider"
+"""Name of the run's guider among its data."""
 
 
 class ModelTarget:
@@ -76,7 +77,7 @@ def guarded_sample(watched: Sequence[AnyTechnique], executor: Executor, *args: A
 
     ``watched``: the techniques that approximate; ``Stack.apply_model`` watches each evaluation.
     """
-    kept = args[2]["model_options"].setdefault("transformer_options", {}).setdefault(RUN, {})
+    kept = run_data(args[2]["model_options"])
     what = tuple(technique.policy.approximation for technique in watched)
     guard = kept[GUARD] = Guard(what, kept_memory, can_begin_again=True)
     try:
@@ -160,13 +161,11 @@ def require_model(patcher: object) -> None:
 
 
 def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
-    """Remember a guider that has a second model (ComfyUI's OUTER_SAMPLE wrapper)."""
+    """Begin a run of its own, also inside of another one, and remember its guider (ComfyUI's OUTER_SAMPLE wrapper)."""
     guider: Guider = executor.class_obj
-    if getattr(guider, "uncond_model_patcher", None) is None:
-        return executor(*args, **kwargs)
     options = guider.model_options
-    transformer_options = {**options.get("transformer_options", {}), _GUIDER: guider}
-    guider.model_options = {**options, "transformer_options": transformer_options}
+    data = RunData({GUIDER: guider})
+    guider.model_options = {**options, "transformer_options": {**options.get("transformer_options", {}), RUN: data}}
     try:
         return executor(*args, **kwargs)
     finally:
@@ -178,8 +177,9 @@ def calc_cond_batch(
 ) -> object:
     """Choose the second model's stack for the second model's conditioning (ComfyUI's CALC_COND_BATCH wrapper)."""
     options = model_options.get("transformer_options", {})
-    guider = options.get(_GUIDER)
-    if guider is not None and conds[0] is not None and conds[0] is getattr(guider, "_uncond_conds", None):
-        second = stack_of(guider.uncond_model_patcher)
+    guider = options.get(RUN, {}).get(GUIDER)
+    second_model = getattr(guider, "uncond_model_patcher", None)
+    if second_model is not None and conds[0] is not None and conds[0] is getattr(guider, "_uncond_conds", None):
+        second = stack_of(second_model)
         model_options = {**model_options, "transformer_options": {**options, ACTIVE_STACK: second}}
     return executor(model, conds, x, timestep, model_options)

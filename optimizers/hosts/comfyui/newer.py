@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch.nn import Module
 
-from ....core.calls import Function
-
 
 def kept_memory() -> AbstractContextManager[object]:
     """Return the context in which to allocate, inside of a network's block, what is kept after the block.
@@ -27,23 +25,11 @@ def kept_memory() -> AbstractContextManager[object]:
 def layers_with_a_preference(network: Module) -> int:
     """Return how many layers have an attention of their own that the checkpoint asks for (ComfyUI 0.34 and newer).
 
-    ComfyUI asks overrides first, so an override of ours takes the place of a layer's own attention.
+    None has for which this machine has no kernel. ComfyUI asks overrides first, so an override of ours takes the place
+    of a layer's own attention.
     """
-    return len(_preferred(network))
-
-
-def preferred_everywhere(network: Module) -> Function | None:
-    """Return ComfyUI's function that the checkpoint asks for in every layer that can have one of its own, or None."""
-    functions = _preferred(network)
-    every = sum(getattr(module, "comfy_attention", None) is not None for module in network.modules())
-    return functions[0] if len(functions) == every and len(set(functions)) == 1 else None
-
-
-def _preferred(network: Module) -> list[Function]:
-    """Return the attention of each layer that has its own; none for what this machine has no kernel for."""
     own = (getattr(module, "comfy_attention", None) for module in network.modules())
-    functions = (getattr(attention, "function", None) for attention in own)
-    return [function for function in functions if function is not None]
+    return sum(getattr(attention, "function", None) is not None for attention in own)
 
 
 def checkpoint_attention_overrides(network: Module) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from .model import describe_model, inference_dtype, is_unet, require_model
 from .protocols import VAE, BaseModel, ModelPatcher, NetworkPatcher
 from .stack import KEY, ModelCall
 from .vae import at_home, describe_vae, moved_to, require_vae
-from .weight_clone import WeightPlan, second_module, stage_in
+from .weight_clone import WeightPlan, require_plain_weights, second_module, stage_in
 from .weight_swap import WeightTechnique, original
 
 _NETWORK = "diffusion_model."
@@ -97,6 +97,7 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> Model
     """
     require_model(patcher)
     home = original(patcher)
+    require_plain_weights("Model Precision", home.model, describe_model(home))
     device, before, stored = torch.device(home.load_device), inference_dtype(home), home.model.get_dtype()
     supported = tuple(getattr(home.model.model_config, "supported_inference_dtypes", None) or ()) or None
     what = describe_model(patcher)
@@ -142,6 +143,7 @@ def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPreci
     """
     require_vae(vae)
     home: VAE = at_home(vae)
+    require_plain_weights("VAE Precision", home.patcher.model, describe_vae(vae))
     device, before = torch.device(home.device), home.vae_dtype
     supported, what = tuple(home.working_dtypes), describe_vae(vae)
     dtype = choose_dtype(settings, what, device, before, supported)

@@ -20,6 +20,7 @@ from .compilation.unet import CompileUNet
 from .model import describe_model
 from .protocols import BaseModel, ModelPatcher
 from .stack import ComfyTechnique, ModelCall
+from .weight_clone import require_plain_weights
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
@@ -48,6 +49,7 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         if not groups:
             remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
+        require_plain_weights("Fuse QKV", network, describe_model(patcher))
         notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()
         super().__init__(QKVFusion(groups, notes))
         self._used: weakref.WeakSet[ModelProjections] = weakref.WeakSet()

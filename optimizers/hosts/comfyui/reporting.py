@@ -1,4 +1,4 @@
-"""Send a node's report to the page, and keep it for a page that is opened later.
+"""Send a node's report to the page.
 
 ComfyUI's own progress text would repeat the badge in the node, and stay there after the run.
 """
@@ -6,7 +6,6 @@ ComfyUI's own progress text would repeat the badge in the node, and stay there a
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from typing import Any
 
 from ....core.activity import Summary
@@ -19,20 +18,15 @@ Payload = dict[str, Any]
 """Data for the page. ``web/js/payloads.d.ts`` has the same keys: tests/browser/test_payloads.py compares them."""
 
 
-_MOST_PROMPTS = 100
-_SAID: OrderedDict[str, dict[str, Payload]] = OrderedDict()
-"""The last report of each node, by prompt and node, of the last prompts: in memory, as ComfyUI's history."""
-
-
-def said_in(prompt_id: str) -> list[Payload]:
-    """Return the last reports of the nodes in a prompt, for a page that is loaded afterwards."""
-    return list(_SAID.get(prompt_id, {}).values())
-
-
 def running_server() -> Any | None:
     """Return ComfyUI's running server, or None (tests and scripts sample without one)."""
     # Looked up, never imported: outside of ComfyUI's main.py an import of `server` would start to build one.
     return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+
+
+def running_prompt() -> str | None:
+    """Return the id of the prompt that is executed; None without a server. ComfyUI runs one at a time."""
+    return getattr(running_server(), "last_prompt_id", None)
 
 
 def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> None:
@@ -53,14 +47,7 @@ def send(event: str, node_id: str | None, payload: Payload) -> None:
     server = running_server()
     if server is None or node_id is None:
         return
-    # ComfyUI runs one prompt at a time, and names it where it starts it.
-    prompt_id = getattr(server, "last_prompt_id", None)
-    payload = {"node": node_id, "prompt_id": prompt_id, **payload}
-    if event == ACTIVITY_EVENT and prompt_id is not None:
-        _SAID.setdefault(prompt_id, {})[node_id] = payload
-        _SAID.move_to_end(prompt_id)
-        while len(_SAID) > _MOST_PROMPTS:
-            _SAID.popitem(last=False)
     # A prompt that was sent without a client id has no page. ComfyUI would send the message to every page.
-    if server.client_id is not None:
-        server.send_sync(event, payload, server.client_id)
+    if server.client_id is None:
+        return
+    server.send_sync(event, {"node": node_id, "prompt_id": running_prompt(), **payload}, server.client_id)

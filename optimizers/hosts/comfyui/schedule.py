@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ....core.calls import Function
+from ....core.shared import Shared
 from ...step_reuse.samplers import sampler_of
 from .protocols import Executor, Options
-from .stack import KEY, RUN, ComfyTechnique, ModelCall
+from .stack import KEY, ComfyTechnique, ModelCall, run_data
 
 STEPS = "sampling_steps"
 """Key of the ``SamplingSteps`` in the store of a sampling run."""
@@ -60,7 +61,7 @@ class Scheduled(ComfyTechnique[ModelCall]):
 def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
     """Begin a run, and count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper)."""
     steps, options = SamplingSteps(args[1]), args[2]["model_options"]
-    options["transformer_options"].setdefault(RUN, {})[STEPS] = steps  # the run's own copy
+    run_data(options)[STEPS] = steps
     if len(args) < 4 or not _can_be_followed(executor.class_obj, options):  # a wrapper of others may name the callback
         return executor(*args, **kwargs)
     callback = args[3]
@@ -90,7 +91,7 @@ def _can_be_followed(sampler: Any, model_options: Options) -> bool:
     return ours and not foreign and not sampler.extra_options.get("s_churn")
 
 
-class SchedulePosition:
+class SchedulePosition(Shared):
     """Reads the schedule and the noise level of one model call when they are asked for: both can be on the GPU."""
 
     def __init__(self, call: ModelCall) -> None:

@@ -8,9 +8,9 @@ not matter: techniques install in their own canonical order, inside the hooks of
 
 from __future__ import annotations
 
-import copy
 import logging
 from abc import abstractmethod
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Function
 from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
+from ....core.shared import Shared
 from .protocols import BaseModel, Executor, ModelPatcher, Options
-from .reporting import announce
-from .runs import RunLog
+from .reporting import announce, running_prompt
+from .runs import Run, RunLog
 
 KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
@@ -37,7 +38,7 @@ PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 
 RUN = "paceline_run"
-"""Transformer option with the data that techniques keep for one sampling run, by their keys. No network sees it."""
+"""Transformer option with the :class:`RunData` of one sampling run. No network sees it."""
 
 GUARD = "guard"
 """Name of the run's guard among these data."""
@@ -46,11 +47,24 @@ Call = TypeVar("Call")
 """A call into which a technique installs itself: a :class:`ModelCall`, or one of a VAE's or ControlNet's network."""
 
 
+class RunData(Shared, UserDict[str, Any]):
+    """What techniques keep for one sampling run, by their keys.
+
+    No ``dict``: ComfyUI copies those wherever it finds them in its options.
+    """
+
+
+def run_data(model_options: Options) -> RunData:
+    """Return the data of the run that a guider's or sampler's ``model_options`` belong to."""
+    data: RunData = model_options.setdefault("transformer_options", {}).setdefault(RUN, RunData())
+    return data
+
+
 class LostInputs(Exception):
     """A kernel has failed after it took its inputs away to free memory: the evaluation has to be computed again."""
 
 
-class ModelCall:
+class ModelCall(Shared):
     """One call of the network, as the techniques see it.
 
     Attributes:
@@ -61,16 +75,12 @@ class ModelCall:
         cleanup: undone when the call is over.
         run: data that techniques keep for the sampling run, by their keys.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
-            latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on,
-            those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
+            latent, ``c_crossattn`` the text. Those of a list are ``name[0]`` and so on, those of a dict ``name.key``.
         techniques: all that take part in the call.
         foreign_patches: whether other nodes' Python runs inside of the network.
         again: whether the same call was made before, and came to nothing.
         evaluation: what its guard wants to know of it; None where nothing is approximate.
-        in_block: whether this is the part of a call in one block, whose compiled code others share.
     """
-
-    in_block = False
 
     def __init__(
         self,
@@ -96,14 +106,15 @@ class ModelCall:
 
     def part(self) -> ModelCall:
         """Return the call as one block sees it: with counts of its own, so that it looks alike in each block."""
-        part = copy.copy(self)
-        part.in_block, part.activities = True, {kind: Activity() for kind in self.activities}
+        part = ModelCall.__new__(ModelCall)
+        vars(part).update(vars(self))
+        part.activities = {kind: Activity() for kind in self.activities}
         return part
 
-    def add(self, part: ModelCall, block: str) -> None:
-        """Add the counts of the part in ``block``."""
+    def add(self, part: ModelCall) -> None:
+        """Add the counts of a part."""
         for kind, activity in part.activities.items():
-            self.activities[kind].add(activity, block)
+            self.activities[kind].add(activity)
 
     def forget(self) -> None:
         """Break the reference cycle between hooks, call and options, which would keep the model in memory."""
@@ -128,7 +139,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def __init__(self, policy: core.Policy) -> None:
         super().__init__(policy)
         self.node_id: str | None = None
-        self.runs = RunLog()
+        self.runs = RunLog(policy)
         self.report: Callable[[], None] = self._announce
 
     @abstractmethod
@@ -153,9 +164,17 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """
 
     def last_summary(self) -> Summary:
+        """Return what it did in the last prompt, in all of its runs."""
         run = self.runs.latest
         if run is None:
             return Summary("waiting", self.not_run)
+        found = self.summary_of(run)
+        if found.state == "working":
+            return found
+        return self.runs.earlier.ending_with(found, run.activity)
+
+    def summary_of(self, run: Run) -> Summary:
+        """Return what it did in its latest run."""
         if run.activity.model_calls:
             return with_faults(self.policy.summarize(run.activity), run.activity)
         if run.seconds is None:
@@ -175,7 +194,7 @@ AnyTechnique = ComfyTechnique[Any]
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(Shared):
     """The techniques attached to one object, in canonical order. Immutable, so clones can share it."""
 
     techniques: tuple[AnyTechnique, ...] = ()
@@ -224,6 +243,7 @@ class Stack:
                         technique.install_exactly(call, activity)
                     else:
                         technique.install(call, activity)
+                answered = _answered_by_others(call.transformer_options)
                 if len(arguments) > 5:
                     arguments[5] = call.transformer_options
                 else:
@@ -231,8 +251,9 @@ class Stack:
                 result = executor(*arguments, **kwargs)
         finally:
             call.forget()
-        for technique in techniques:
-            technique.runs.add(call.activities[technique.kind])
+        if not answered():
+            for technique in techniques:
+                technique.runs.add(call.activities[technique.kind])
         return result
 
     def begin(self, participant: object) -> None:
@@ -241,7 +262,7 @@ class Stack:
         for technique in self.techniques:
             if technique.runs.interrupted(id(participant)):
                 technique.ended()
-            if technique.runs.begin(id(participant)):
+            if technique.runs.begin(id(participant), running_prompt()):
                 technique.began()
                 begun.append(technique)
         _report(begun)
@@ -254,12 +275,39 @@ class Stack:
     def finish(self, participant: object) -> None:
         """Stop counting, and report to the log and the nodes (ComfyUI's ON_CLEANUP callback)."""
         finished = [item for item in self.techniques if item.runs.finish(id(participant))]
+        lines = []
         for technique in finished:
             technique.ended()
-        if finished:
-            lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
+            run = technique.runs.latest
+            assert run is not None, "a run has just ended"
+            run.summary = technique.summary_of(run)
+            lines.append(f"{technique.title}: {run.summary.text}")
+        if lines:
             logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
+
+
+def _answered_by_others(transformer_options: Options) -> Callable[[], bool]:
+    """Return what tells whether a wrapper of another node has answered in the place of the network: a step cache."""
+    from comfy.patcher_extension import WrappersMP
+
+    wrappers = transformer_options.get("wrappers", {})
+    around = wrappers.get(WrappersMP.DIFFUSION_MODEL, {})
+    if all(str(key).startswith(KEY) for key in around):
+        return lambda: False
+    reached = []
+
+    def outermost(executor: Function, *args: Any, **kwargs: Any) -> Any:
+        reached.append(False)
+        return executor(*args, **kwargs)
+
+    def innermost(executor: Function, *args: Any, **kwargs: Any) -> Any:
+        reached.append(True)
+        return executor(*args, **kwargs)
+
+    around = {f"{KEY}_outermost": [outermost], **around, f"{KEY}_innermost": [innermost]}
+    transformer_options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
+    return lambda: bool(reached) and not any(reached)
 
 
 def _report(techniques: list[AnyTechnique]) -> None:
@@ -270,12 +318,7 @@ def _report(techniques: list[AnyTechnique]) -> None:
 def _shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return sizes of the arguments of ``BaseModel.apply_model`` by name, see ``ModelCall.shapes``."""
     named = [*zip(("x", "t", "c_concat", "c_crossattn"), args, strict=False), *kwargs.items()]
-    shapes = {place: size for name, value in named for place, size in _sizes(name, value)}
-    streams = kwargs.get("latent_shapes") or ()
-    if len(streams) > 1:  # packed; the network gets them one by one
-        for index, stream in enumerate(streams):
-            shapes[f"x[{index}]" if index else "x"] = (args[0].shape[0], *stream[1:])
-    return shapes
+    return {place: size for name, value in named for place, size in _sizes(name, value)}
 
 
 def _sizes(name: str, value: object) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -16,15 +16,18 @@ from torch import Tensor
 from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
-from ....core.technique import STEP_REUSE
+from ....core.technique import COMPILATION, STEP_REUSE
+from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.history import Passes
-from ...step_reuse.parts import Split
+from ...step_reuse.parts import Blend, Split
+from ...step_reuse.path import RESIZED
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
+from .compilation.refusals import FOREIGN_COMPILE
 from .evaluations import taking_part
 from .latent_parts import shapes_in, split_for
-from .model import is_flow, require_model
+from .model import is_flow, require_model, stack_of
 from .protocols import Executor, ModelPatcher, Options
 from .schedule import Scheduled, noise_level
 from .stack import RUN, ModelCall
@@ -40,28 +43,38 @@ OTHER_CACHES = {
 
 
 class ReuseRun:
-    """Forecasts the passes of the network one by one, because guiders and other nodes read them."""
+    """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    ``shape``: of the sampler's latents. ``blocks``: of the network. ``blend``: see ``Rule.end``.
+    """
+
+    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks) -> None:
+        self.rule, self._shape, self._blocks = rule, shape, blocks
         self._passes = Passes()
         self._latent = torch.empty(0)
         self._active: Hashable = None
-        self._calls = 0
+        self._calls = self._given = 0
+        self.blend: Blend | None = None
 
     def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
         """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
         self._latent = x.float().clone()
-        self._calls = 0
+        self._calls = self._given = 0
         active = tuple(taking_part(conds, sigma))
         if active != self._active:
             self._forget()
             self._active = active
+        if x.shape != self._shape:
+            self.rule.step_aside(RESIZED)
         self.rule.begin(self.rule.place_of(sigma))
 
     def end(self, guided: Tensor) -> Tensor:
         """Note the guided prediction; return the prediction for the solver."""
-        return self.rule.end(self._latent, guided, held=self._passes.bytes())
+        if not self._given:
+            self.rule.compute()  # nobody asked for the passes
+            if self._blocks.were_left_out():
+                self.rule.step_aside(LEFT_OUT)
+        return self.rule.end(self._latent, guided, self.blend, self._passes.bytes())
 
     def _forget(self) -> None:
         self.rule.forget()
@@ -80,13 +93,17 @@ class ReuseRun:
         if rule.action is not Action.FORECAST:
             return None
         if self._passes.can(rule.method, call, present):
+            self._given += 1
             return self._passes.forecast(rule.method, call, rule.place, x)
         if call == 0:
             self._forget()
+        rule.compute(some=self._given > 0)
         return None
 
     def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
         """Keep the outputs of the passes of a call; None for those that are not there."""
+        if self.rule.aside:
+            return
         same = call == 0 and self._latent.shape == x.shape
         self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
         if outputs[0] is not None:
@@ -132,11 +149,15 @@ class ComfyStepReuse(Scheduled):
         if rule is None:
             return executor(*args, **kwargs)
         kept = options["transformer_options"].setdefault(RUN, {})
-        kept[STEP_REUSE] = ReuseRun(rule)
+        blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
+        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks)
+        if mask is not None:
+            _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
         try:
             return executor(*args, **kwargs)
         finally:
             del kept[STEP_REUSE]
+            blocks.leave()
             rule.read()
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
@@ -168,6 +189,31 @@ class ComfyStepReuse(Scheduled):
         outputs = executor(model, conds, x, timestep, model_options)
         run.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
         return outputs
+
+
+def _is_compiled(guider: Any, options: Options) -> bool:
+    """Return whether code of the network is compiled, ours or of other nodes: it would be again for a hook in it."""
+    from comfy.patcher_extension import WrappersMP
+
+    wrappers = options["transformer_options"].get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {})
+    return stack_of(guider.model_patcher).find(COMPILATION) is not None or bool(wrappers.get(FOREIGN_COMPILE))
+
+
+def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:
+    """Tell a run what of each prediction reaches the sampler; ``options`` are the run's own.
+
+    Beyond the guider ComfyUI blends the image that is kept into the sampler's latent and into each prediction.
+    """
+    run.blend, changes = Blend(mask, kept), options.get("denoise_mask_function")
+    if changes is None:
+        return
+
+    def noted(*args: Any, **kwargs: Any) -> Tensor:
+        found: Tensor = changes(*args, **kwargs)
+        run.blend = Blend(found, kept)
+        return found
+
+    options["denoise_mask_function"] = noted
 
 
 def refusals(sampler: object, guider: object, options: Options) -> list[str]:

@@ -14,7 +14,16 @@ from typing import Any, TypeVar, cast
 import torch
 from torch.nn import Module
 
+from ....core import weights
 from .protocols import ModelConfig, ModuleTree
+
+
+def require_plain_weights(title: str, network: Any, model: str) -> None:
+    """Raise `UnsupportedModel` if ``title`` would read weights that neither are plain nor in ComfyUI's own formats."""
+    from comfy.quant_ops import QuantizedTensor
+
+    remedy = "Load a safetensors file with one of ComfyUI's own loaders."
+    weights.require_plain_weights(title, network, model, remedy, (QuantizedTensor,))
 
 
 @dataclass

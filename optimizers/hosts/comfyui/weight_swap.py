@@ -16,11 +16,12 @@ from torch.nn import Module
 
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
+from ....core.shared import Shared
 from .compilation.refusals import FOREIGN_COMPILE
 from .model import describe_model, first_of
 from .protocols import BaseModel, Factory, ModelConfig, ModelPatcher, SharedBackups
 from .stack import ComfyTechnique, ModelCall
-from .weight_clone import WeightPlan, second_module
+from .weight_clone import WeightPlan, require_plain_weights, second_module
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""
@@ -56,7 +57,7 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
         return swap_weights(patcher, techniques)
 
 
-class Origin:
+class Origin(Shared):
     """The original of a re-based clone: enough to go back to it. Made of a clone on the original BaseModel."""
 
     def __init__(self, patcher: ModelPatcher) -> None:
@@ -118,10 +119,10 @@ def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) ->
     origin = patcher.get_attachment(ORIGIN)
     if wanted == (origin[1] if origin else ()):
         return patcher
-    return on_second_model(patcher, wanted) if wanted else original(patcher)
+    return _on_second_model(patcher, wanted) if wanted else original(patcher)
 
 
-def on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...]) -> ModelPatcher:
+def _on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...]) -> ModelPatcher:
     """Return a clone of ``patcher`` on a BaseModel that nobody else has, with the weights that ``wanted`` ask for."""
     origin, home = patcher.get_attachment(ORIGIN), original(patcher)
     found = origin[0] if origin else Origin(home)
@@ -182,11 +183,10 @@ def _copied_config(config: ModelConfig) -> ModelConfig:
 def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
     """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
 
-    The original must be unloaded (see :func:`unload`). Raises `UnsupportedModel` if its weights are of a class that
-    only its own loader understands (GGUF, ...).
+    The original must be unloaded (see :func:`unload`). Raises `UnsupportedModel` if its weights are foreign.
     """
     base = patcher.model
-    _require_plain_weights(patcher)
+    require_plain_weights(techniques[0].title, base, describe_model(patcher))
     config = _copied_config(base.model_config)
     plan = WeightPlan(config, base.get_dtype_inference())
     for technique in techniques:
@@ -209,19 +209,6 @@ def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechni
     for technique in techniques:
         technique.finish(model, plan)
     return model
-
-
-def _require_plain_weights(patcher: ModelPatcher) -> None:
-    from comfy.quant_ops import QuantizedTensor
-
-    for name, parameter in patcher.model.named_parameters():
-        kind = type(parameter)
-        if kind not in (torch.nn.Parameter, torch.Tensor) and not issubclass(kind, QuantizedTensor):
-            raise UnsupportedModel(
-                f"The weights of this {describe_model(patcher)} are of the class {kind.__name__} ({name}), which only "
-                "the loader that made them understands.",
-                "Load a safetensors file with one of ComfyUI's own loaders.",
-            )
 
 
 def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> ModelPatcher:

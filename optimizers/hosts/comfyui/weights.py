@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ....core.devices import synchronize
+from ....core.shared import Shared
 from ....core.technique import COMPILATION, find
 from .protocols import Executor, ModelPatcher
 from .reporting import send
@@ -105,7 +106,7 @@ def prepare_sampling(
     return result
 
 
-class WeightWatch:
+class WeightWatch(Shared):
     """Times what ComfyUI does before each of two runs of ``model``, a clone of the MODEL that it was given."""
 
     def __init__(self, patcher: ModelPatcher) -> None:

@@ -8,17 +8,17 @@ from typing import Any
 
 from ....core.activity import Summary
 from ....core.errors import InvalidSetting, UnsupportedModel
-from ....core.technique import attach, detach_all
 from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, ComponentAttention
+from .claims import Claim
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import Host, PipelineTechnique, host_of
+from .host import PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ComponentQKVFusion
-from .quantization.technique import ComponentQuantization
+from .quantization import ComponentQuantization
 from .schedule_on_cpu import PipelineScheduleOnCPU
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
 from .step_reuse import PipelineStepReuse
@@ -27,18 +27,18 @@ from .target import ComponentTarget
 from .token_merging import token_merging_for
 from .token_merging.denoiser import PipelineTokenMerging
 
-_Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], PipelineTechnique]]
-"""A class of settings, the class of its techniques, and what makes one of them for a component."""
+_Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], type[PipelineTechnique]]]
+"""A class of settings, the class of its techniques, and which of them is for a component."""
 
 _MAKERS: tuple[_Maker, ...] = (
-    (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
-    (FuseQKV, ComponentQKVFusion, lambda settings, _: ComponentQKVFusion(settings)),
-    (QuantizationSettings, ComponentQuantization, lambda settings, _: ComponentQuantization(settings)),
+    (Precision, ComponentPrecision, lambda *_: ComponentPrecision),
+    (FuseQKV, ComponentQKVFusion, lambda *_: ComponentQKVFusion),
+    (QuantizationSettings, ComponentQuantization, lambda *_: ComponentQuantization),
     (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
-    (Attention, ComponentAttention, lambda settings, _: ComponentAttention(settings)),
-    (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
+    (Attention, ComponentAttention, lambda *_: ComponentAttention),
+    (CompileSettings, ComponentCompilation, lambda *_: ComponentCompilation),
     (ReuseSteps, PipelineStepReuse, step_reuse_for),
-    (ScheduleOnCPU, PipelineScheduleOnCPU, lambda settings, _: PipelineScheduleOnCPU(settings)),
+    (ScheduleOnCPU, PipelineScheduleOnCPU, lambda *_: PipelineScheduleOnCPU),
 )
 
 
@@ -97,7 +97,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     """Put optimizations on a diffusers pipeline, or on one of its models; return a report of all that is on it now.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
-    fused projections, int8, token merging, attention, compilation, reuse of steps), and a second setting of a kind
+    int8, fused projections, token merging, attention, compilation, reuse of steps), and a second setting of a kind
     replaces the first. Raises `PacelineError` if a setting cannot help; then the pipeline is as it was before the call.
 
     Args:
@@ -105,27 +105,28 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         settings: ``TokenMerging``, ``Attention``, ``Compile``, ``QuantizeInt8``, ``FuseQKV``, ``Precision``,
             ``ReuseSteps``, ``ScheduleOnCPU``.
         components: names of the pipeline's parts that are meant, e.g. ``["unet"]``. By default each setting goes to the
-            parts it is for: token merging to the UNet or transformer, precision to everything, the rest to UNet or
-            transformer, ControlNet and VAE.
+            parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
+            ControlNet and VAE.
     """
     _check(settings)
     parts = components_of(pipe)
     chosen = choose(parts, components)
     plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for value in plan], chosen)
-    done: list[tuple[ComponentTarget, Host | None]] = []
+    done: list[tuple[ComponentTarget, tuple[Claim, ...]]] = []
     try:
         for part, plan in plans:
             if not plan:
                 continue
             optional = components is None and len(parts) > 1 and part.role != DENOISER
-            target, before = ComponentTarget(part, pipe, optional), host_of(part.part)
-            attach(target, *(_maker(value)[2](value, part) for value in plan))
+            target = ComponentTarget(part, pipe, optional)
+            before = target.claims
+            target.claim([(_maker(value)[2](value, part), value) for value in plan])
             done.append((target, before))
         _require_use(settings, [item.settings for target, _ in done for item in target.techniques], chosen)
     except BaseException:
         for target, before in reversed(done):
-            target.put_back(before)
+            target.put_on(before)
         raise
     return Report(pipe)
 
@@ -133,10 +134,11 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
 def restore(pipe: object) -> None:
     """Take everything off: the pipeline is, bit for bit, what it was.
 
-    Weights go back to the device they are on now; in the dtype they had, unless they were converted since.
+    Weights go back to the device they are on now; in the dtype they had, unless they were converted since. A part that
+    another pipeline has optimized too keeps what that one asked for, until it is restored, or is gone.
     """
     for part in components_of(pipe):
-        detach_all(ComponentTarget(part, pipe))
+        ComponentTarget(part, pipe).release()
 
 
 def report(pipe: object) -> Report:

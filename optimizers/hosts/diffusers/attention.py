@@ -11,35 +11,16 @@ from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.kernel_times import file_at_home
 from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.backend import Inputs
-from ...attention.policy import AUTO, AttentionPolicy, limit_of
+from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
 from ...attention.registry import names
+from .attention_theirs import Theirs, chosen_already, use_sdpa, use_theirs
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, PipelineTechnique
 from .intercept import intercepted
-from .patches import Patches, current
+from .patches import Patches
 from .protocols import AttentionModule
-
-# diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
-DISPATCHER_NAMES = {
-    "sdpa": "native",
-    "sdpa_flash": "_native_flash",
-    "sdpa_efficient": "_native_efficient",
-    "sdpa_cudnn": "_native_cudnn",
-    "sdpa_math": "_native_math",
-    "xformers": "xformers",
-    "sage": "sage",
-}
-
-# diffusers' processors of its older class Attention: (plain formula, torch's SDPA, xformers), by what the layer is.
-_PLAIN, _SDPA, _XFORMERS = "vanilla", "sdpa", "xformers"
-_FAMILIES: tuple[dict[str, str], ...] = (
-    {_PLAIN: "AttnProcessor", _SDPA: "AttnProcessor2_0", _XFORMERS: "XFormersAttnProcessor"},
-    {_PLAIN: "AttnAddedKVProcessor", _SDPA: "AttnAddedKVProcessor2_0", _XFORMERS: "XFormersAttnAddedKVProcessor"},
-    {_SDPA: "JointAttnProcessor2_0", _XFORMERS: "XFormersJointAttnProcessor"},
-)
 
 _NO_SDPA = "its processor does not use scaled_dot_product_attention"
 
@@ -70,7 +51,8 @@ class ComponentAttention(PipelineTechnique):
 
     def __init__(self, settings: Attention) -> None:
         super().__init__(settings)
-        self._unguarded: dict[str, int] = {}
+        self._unguarded: list[Theirs] = []
+        self._left = ""
 
     def attach(self, host: Host, patches: Patches) -> None:
         part = host.component.part
@@ -81,39 +63,44 @@ class ComponentAttention(PipelineTechnique):
                 "Leave it out for this component, with components=...",
             )
         sizes = sorted({head_size(layer) for _, layer in layers})
-        timings = file_at_home("attention_timings.json")
         dtype = getattr(part, "dtype", None) or next(part.parameters()).dtype
-        self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes, timings)
+        self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes)
         backend = policy.backend.name
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
         reduced = host.find(TOKEN_MERGING) is not None and backend != "sdpa"
         compiled = host.find(COMPILATION) is not None
-        # Kernels are timed, and approximate ones watched, in our own function only.
-        reduced = reduced or (bool(policy.quickest or policy.approximation) and not compiled)
+        # Approximate kernels are watched in our own function only.
+        reduced = reduced or (bool(policy.approximation) and not compiled)
         counts: dict[str, int] = {}
+        left: dict[str, int] = {}
         for name, layer in layers:
-            theirs = Patches()
+            chosen = chosen_already(layer) if self.settings.backend == AUTO else ""
+            if chosen:
+                left[chosen] = left.get(chosen, 0) + 1
+                continue
             ours = reduced or head_size(layer) in policy.failing
-            whose = None if ours else _use_theirs(layer, backend, theirs)
-            patches.on_undo(theirs.undo)
-            if whose is None:
-                _use_sdpa(layer, patches)
-                patches.shadow(layer, "forward", self._routed(host, name, current(layer, "forward")))
+            theirs = None if ours else use_theirs(layer, backend, patches)
+            if theirs is None:
+                use_sdpa(layer, patches)
+                patches.wrap(layer, "forward", functools.partial(self._routed, host, name))
             elif not compiled:
-                patches.shadow(layer, "forward", self._guarded(whose, layer, current(layer, "forward"), theirs))
+                patches.wrap(layer, "forward", functools.partial(self._guarded, theirs, head_size(layer)))
             else:  # compiled code catches no errors, and would be compiled anew for the function of each layer
-                self._unguarded[whose] = self._unguarded.get(whose, 0) + 1
-            counts[whose or "ours"] = counts.get(whose or "ours", 0) + 1
-        policy.notes = (", ".join(f"{whose} on {count} layers" for whose, count in counts.items()),)
+                self._unguarded.append(theirs)
+            whose = "ours" if theirs is None else theirs.name
+            counts[whose] = counts.get(whose, 0) + 1
+        self._left = ", ".join(
+            f"{whose} on {count} layer{'' if count == 1 else 's'} was chosen before, which auto leaves in place"
+            for whose, count in left.items()
+        )
+        used = ", ".join(f"{whose} on {count} layers" for whose, count in counts.items())
+        policy.notes = tuple(filter(None, (used, self._left)))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        for whose, count in self._unguarded.items():
-            self.activity.used[whose] = count
-
-    def end_call(self) -> None:
-        super().end_call()
-        if self.policy.quickest is not None:
-            self.policy.quickest.save()  # a run ends when the next begins, which may be never
+        if self._left:
+            self.activity.skip(HOST_DOES_IT, self._left)
+        for theirs in self._unguarded:
+            theirs.count(self.activity)
 
     def _routed(self, host: Host, name: str, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -126,29 +113,31 @@ class ComponentAttention(PipelineTechnique):
 
         return intercepted(forward, attend, lambda: self.activity.fall_back(_NO_SDPA))
 
-    def _guarded(self, whose: str, layer: AttentionModule, forward: Function, theirs: Patches) -> Function:
+    def _guarded(self, theirs: Theirs, size: int, forward: Function) -> Function:
         """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""
-        kind, broken = (head_size(layer),), self.policy.broken
+        kind, broken = (size,), self.policy.broken
 
         @functools.wraps(forward)
         def guarded(*args: object, **options: object) -> object:
-            if kind not in broken:
+            if kind not in broken or theirs.replacement:
                 try:
                     result = forward(*args, **options)
                 except Exception as error:
+                    if theirs.replacement:
+                        raise
                     reason = limit_of(error)
                 else:
-                    self.activity.use(whose)
+                    theirs.count(self.activity)
                     return result
-                theirs.undo()
+                theirs.switch(False)
                 try:
                     result = forward(*args, **options)
                 except BaseException:  # it is not for the backend that it fails
-                    _use_theirs(layer, self.policy.backend.name, theirs)
+                    theirs.switch(True)
                     raise
                 broken[kind] = reason
             else:
-                theirs.undo()
+                theirs.switch(False)
                 result = forward(*args, **options)
             self.activity.fall_back(broken[kind])
             return result
@@ -164,45 +153,3 @@ def head_size(layer: AttentionModule) -> int:
 
 def _is_attention(part: Any) -> bool:
     return hasattr(part, "get_processor") and hasattr(part, "heads") and hasattr(part, "to_q")
-
-
-def _use_theirs(layer: AttentionModule, name: str, patches: Patches) -> str | None:
-    """Let diffusers' own code for backend ``name`` run ``layer``; return what it is called, None if there is none."""
-    processor = layer.get_processor()
-    if hasattr(processor, "_attention_backend"):
-        theirs = DISPATCHER_NAMES.get(name)
-        if theirs is None:
-            return None
-        from diffusers.models.attention_dispatch import AttentionBackendName
-
-        # Not set_attention_backend(): that changes the backend of every other model in the process as well.
-        previous = processor._attention_backend
-        processor._attention_backend = AttentionBackendName(theirs)
-        patches.on_undo(lambda: setattr(processor, "_attention_backend", previous))
-        return f"diffusers' dispatcher ({theirs})"
-    return _swap_processor(layer, name, patches)
-
-
-def _use_sdpa(layer: AttentionModule, patches: Patches) -> None:
-    """Let ``layer`` use torch's SDPA, where only its processor decides otherwise."""
-    if not hasattr(layer.get_processor(), "_attention_backend"):
-        _swap_processor(layer, _SDPA, patches)
-
-
-def _swap_processor(layer: AttentionModule, name: str, patches: Patches) -> str | None:
-    from diffusers.models import attention_processor
-
-    found = type(layer.get_processor()).__name__
-    for family in _FAMILIES:
-        if found in family.values() and name in family:
-            if found != family[name]:
-                chosen, previous = getattr(attention_processor, family[name])(), layer.get_processor()
-                layer.set_processor(chosen)
-                patches.on_undo(functools.partial(_put_back, layer, chosen, previous))
-            return f"diffusers' {family[name]}"
-    return None
-
-
-def _put_back(layer: AttentionModule, ours: object, previous: object) -> None:
-    if layer.get_processor() is ours:  # else somebody has set another one since, which is theirs to undo
-        layer.set_processor(previous)

@@ -7,12 +7,13 @@ from functools import partial
 
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
+from ....core.technique import TOKEN_MERGING
 from ...compilation.compiled import CompiledFunction
 from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ...compilation.policy import CompilePolicy
 from ...compilation.settings import CompileSettings
 from ...compilation.sizes import Sizes
-from .components import CONTROLNET, DENOISER, VAE, Component
+from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, PipelineTechnique
 from .patches import Patches, to_channels_last
 
@@ -46,30 +47,32 @@ class ComponentCompilation(PipelineTechnique):
         if how.channels_last:
             to_channels_last(component.part, patches)
         if getattr(how, "regional", False) and component.role != VAE:
-            self.policy = CompilePolicy(self.title, how, self._blocks(component))
+            self.policy = CompilePolicy(self.title, how, self._blocks(host))
             blocks = CompiledBlocks(component.part, how, component.name, Compiler())
             self.policy.use(blocks)
             for block, function in blocks.places(component.part):
-                patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
+                patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
-            whole = CompiledNetwork(CompiledFunction(host.inner, how, name=self.policy.what, sizes=Sizes()))
+            inner = host.inner[component.entry]
+            whole = CompiledNetwork(CompiledFunction(inner, how, name=self.policy.what, sizes=Sizes()))
             self.policy.use(whole)
-            host.inner = partial(self._run, whole, whole)
+            host.inner[component.entry] = partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
         return self.policy.run(compiled, self.policy.what, self.activity, function, *args, **kwargs)
 
     @staticmethod
-    def _blocks(component: Component) -> str:
+    def _blocks(host: Host) -> str:
+        component, merging = host.component, host.find(TOKEN_MERGING)
         if not getattr(component.part, "_repeated_blocks", None):
             raise UnsupportedModel(
                 f"Compile: regional is on, but {component.class_name} does not name its repeated blocks.",
                 "Switch regional off for this component, or leave it out with components=...",
             )
-        if any(type(block).__name__ == "ToMeBlock" for block in component.part.modules()):
+        if merging is not None and getattr(merging.settings, "implementation", "") == "tomesd":
             raise UnsupportedModel(
-                "Compile: regional finds blocks by the name of their class, and tomesd has changed that.",
+                "Compile: regional compiles the blocks of each class, and tomesd changes their class in each call.",
                 "Use our implementation of TokenMerging, or switch regional off.",
             )
         return describe_blocks(component.part)

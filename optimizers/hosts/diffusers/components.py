@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ....core import weights
 from ....core.errors import InvalidSetting, UnsupportedModel
 from ...families import families
 
@@ -43,6 +44,12 @@ def components_of(target: object) -> tuple[Component, ...]:
             "Give a diffusers pipeline with a unet, transformer, controlnet or vae, or one of these models itself.",
         )
     return found
+
+
+def require_plain_weights(title: str, component: Component) -> None:
+    """Raise `UnsupportedModel` if ``title`` would read weights that another quantiser or loader has made."""
+    remedy = f"Load the model in floating point (from_pretrained without a quantization_config), or leave {title} out."
+    weights.require_plain_weights(title, component.part, component.class_name, remedy)
 
 
 def device_of(part: torch.nn.Module) -> torch.device:

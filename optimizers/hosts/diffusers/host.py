@@ -1,19 +1,22 @@
 """One part of a pipeline with everything this package has put on it.
 
-The part's entry (``forward``, or ``decode`` of a VAE) is shadowed by a function that tells the techniques about each
-call. That runs as plain Python, compiled or not: values that depend on the call (size, step) are prepared there for the
-hooks inside.
+All methods of the part that are called from outside (``forward``; ``encode``, ``decode`` and their like of a VAE) go
+through the host, which tells the techniques about each call. That runs as plain Python, compiled or not: values that
+depend on the call (size, step) are prepared there for the hooks inside.
 """
 
 from __future__ import annotations
 
-import functools
+import sys
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from threading import RLock, get_ident
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ....core import technique as core
@@ -21,24 +24,30 @@ from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
+from ....core.run_history import RunHistory
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
+from .caller import called_by, pipeline_on, schedule_of
+from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
-from .patches import Patches, current
+from .entries import Entries
+from .patches import Layers, Patches
 
 HOST = "_paceline_host"
 """Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
 
-
-ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
+ORDER = (PRECISION, INT8, QKV_FUSION, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
 """The canonical order, but for attention, which comes after token merging here: both are reached through torch function
-modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first."""
+modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first. And int8 is put on before
+projections are fused: torchao's weights cannot be joined, so their layers are left as they are."""
+
+CHECKPOINTS = "gradients are computed with checkpoints, which run layers again when the call is over"
+OTHER_THREAD = "another thread draws with it at the same time"
 
 
 class PipelineTechnique(core.Technique):
     """One optimization of one component, made from its settings alone.
 
-    Techniques are put on in canonical order, and undone backwards. ``roles``: which parts of a pipeline it is for, if
-    the user does not say.
+    ``roles``: which parts of a pipeline it is for, if the user does not say.
     """
 
     kind: ClassVar[str]
@@ -48,11 +57,12 @@ class PipelineTechnique(core.Technique):
     def __init__(self, settings: Any) -> None:
         self.settings = settings
         self.activity = Activity()
-        self.total = Activity()
+        self.run = Activity()
+        self._earlier: RunHistory | None = None
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
-        """Put the technique on ``host.component``, with its undo in ``patches``, and make its policy.
+        """Prepare it for ``host.component``, with what it changes in ``patches``, and make its policy.
 
         Raises `PacelineError` if it cannot help this component; nothing of it must stay behind then but in ``patches``.
         """
@@ -68,92 +78,106 @@ class PipelineTechnique(core.Technique):
         """Return the component's result; ``compute`` runs it with all techniques. Only the last technique is asked."""
         return compute(*args, **kwargs)
 
+    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the component's tensors whose values it has replaced, with what they get back when it is undone."""
+        yield from ()
+
     def begin_call(self) -> None:
         """Start counting one call anew: compiled code must find the same, empty counts in every call."""
         self.activity = Activity(model_calls=1)
 
     def end_call(self) -> None:
-        """Add the counts of the call to the total."""
-        self.total.add(self.activity)
+        """Add the counts of the call to those of the run."""
+        self.run.add(self.activity)
+
+    def began(self) -> None:
+        """Get ready for a run; the one before is over, and its counts are added to those before it."""
+        if self.run.model_calls:
+            self._earlier = self._earlier or RunHistory(self.policy)
+            self._earlier.add(self._summary_of_run(), self.run)
+            self.run = Activity()
+        super().began()
 
     def summary(self) -> Summary:
-        if not self.total.model_calls:
+        """Return what it has done since it was put on, in all runs."""
+        if self._earlier is None and not self.run.model_calls:
             return Summary("waiting", "not run yet")
-        return with_faults(self.policy.summarize(self.total), self.total)
+        latest = self._summary_of_run()
+        return latest if self._earlier is None else self._earlier.ending_with(latest, self.run)
+
+    def _summary_of_run(self) -> Summary:
+        return with_faults(self.policy.summarize(self.run), self.run)
 
 
 class Host:
     """The techniques on one component.
 
     Attributes:
-        pipeline: for its scheduler; None for a model on its own, or once it is gone.
+        claims: what was asked for, by whom; of one kind the last one is there.
         techniques: in canonical order.
-        optional: whether a technique that cannot help this component is left out; else that is an error.
-        left_out: techniques that were, with the reason, by kind.
-        inner: the function that the entry runs: the part's own method, or it compiled.
+        left_out: techniques that cannot help this component, with the reason, by kind.
+        inner: what each of the component's entries runs: its own method, or it compiled.
+        layers: what is on the layers while a call goes on.
         again: whether the same call was made before, and its numbers are wrong.
         evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
     """
 
-    def __init__(
-        self, component: Component, pipeline: object, techniques: Iterable[PipelineTechnique], optional: bool = False
-    ) -> None:
-        self.component = component
-        self.optional = optional
+    def __init__(self, component: Component, claims: Sequence[Claim] = ()) -> None:
+        self.component, self.claims = component, tuple(claims)
+        self._optional = {one.technique.kind: one.optional for one in claims}
         self.left_out: dict[str, tuple[PipelineTechnique, str]] = {}
-        self._pipeline = weakref.ref(pipeline) if pipeline is not component.part else None
-        self.techniques = core.in_order(techniques, ORDER)
-        self.inner: Function = current(component.part, component.entry)
-        self.running = False
+        self.techniques = core.in_order([one.technique(one.settings) for one in claims], ORDER)
+        self._entries = Entries(component)
+        self.inner = dict(self._entries.below)
         self.evaluation: Evaluation | None = None
         self.again = False
         self._guard: Guard | None = None
-        self._attached = False
-        self._patches = Patches()
-        self._in_run = False
+        self._patches: list[Patches] = []
+        self._methods: dict[str, Function] = {}
+        self.layers = Layers(())
+        self._lock, self._running = RLock(), False
+        self._in_run, self._thread = False, 0
         self._schedule: object = None
+        self._caller: weakref.ref[Any] | None = None
 
     @property
-    def pipeline(self) -> object:
-        return self._pipeline() if self._pipeline is not None else None
+    def pipeline(self) -> Any:
+        """The pipeline that runs the component; before its first run, or if it is gone, one that asked for something.
+
+        None for a model on its own.
+        """
+        caller = None if self._caller is None else self._caller()
+        return caller or next((one for claim in reversed(self.claims) if (one := claim.pipeline) is not None), None)
 
     def find(self, kind: str) -> PipelineTechnique | None:
         return core.find(self.techniques, kind)
 
+    def wrap_entries(self, make: Callable[[Function], Function]) -> None:
+        """Let every entry run ``make(what it ran)``."""
+        self.inner = {name: make(inner) for name, inner in self.inner.items()}
+
     def attach(self) -> None:
         """Put everything on; if one technique cannot, nothing stays on and its error is raised."""
-        self._refuse_copies()
-        part, entry = self.component.part, self.component.entry
-        plain = self.inner
         try:
             for technique in self.techniques:
                 self._attach(technique)
-            self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
-            self._patches.shadow(part, entry, self._entry(plain))
         except BaseException:
-            self._patches.undo()
+            self._undo()
             raise
-        self._attached = True
-        part.__dict__[HOST] = self
+        self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
+        self.layers = Layers(wrap for patches in self._patches for wrap in patches.wraps)
+        made = [(name, make) for patches in self._patches for name, make in patches.methods.items()]
+        self._entries.put_on(HOST, self, [name for name, _ in made])
+        self._methods = {name: make(self._entries.below[name]) for name, make in made}
 
     def detach(self) -> None:
         self.end_run()
-        self._patches.undo()
-        self._attached = False
-        self.component.part.__dict__.pop(HOST, None)
+        self._entries.take_off()
+        self._undo()
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Host:
-        """Return the host itself: a copy of the part is recognised by it, and has nothing that could be undone."""
-        return self
-
-    def _refuse_copies(self) -> None:
-        """Refuse a copy of a component that was optimized: its hooks belong to the original, and cannot be undone."""
-        component = self.component
-        if component.part.__dict__.get(HOST) is not None and host_of(component.part) is None:
-            raise UnsupportedModel(
-                f"{component.name} is a copy of a {component.class_name} that was optimized when it was copied.",
-                "Make the copy first, or restore the original before copying, then optimize both.",
-            )
+    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for technique in self.techniques:
+            yield from technique.replaced()
 
     def _attach(self, technique: PipelineTechnique) -> None:
         patches = Patches()
@@ -161,41 +185,61 @@ class Host:
             technique.attach(self, patches)
         except UnsupportedModel as error:
             patches.undo()
-            if not self.optional:
+            if not self._optional[technique.kind]:
                 raise
             self.left_out[technique.kind] = (technique, error.problem)
         except BaseException:
             patches.undo()
             raise
         else:
-            self._patches.on_undo(patches.undo)
+            self._patches.append(patches)
 
-    def _entry(self, plain: Function) -> Function:
-        @functools.wraps(plain)
-        def run(*args: object, **kwargs: object) -> object:
-            if not self._attached or self.running or not self.techniques:
-                return plain(*args, **kwargs)
-            self.running = True
+    def _undo(self) -> None:
+        while self._patches:
+            self._patches.pop().undo()
+
+    def enter(self, entry: str, args: Args, kwargs: Kwargs) -> object:
+        """Run a call of one of the component's methods, one at a time; those inside of it run as they are."""
+        if entry in self._methods:
+            return self._methods[entry](*args, **kwargs)
+        with self._lock:
+            if self._running or not self.techniques:
+                return self._entries.below[entry](*args, **kwargs)
+            self._running, aside = True, ""
             try:
-                self._bring_weights()
+                self._bring_weights(entry)
+                aside = self._stepped_aside()
+                if aside:
+                    return self._evaluate(entry, args, kwargs, aside)
                 self.begin_run()
-                result = self.techniques[-1].call(self, self._compute, args, kwargs)
+                result = self.techniques[-1].call(self, partial(self._compute, entry), args, kwargs)
             except BaseException:
-                self.end_run()
+                if not aside:  # else the run is another's
+                    self.end_run()
                 raise
             finally:
-                self.running = False
+                self._running = False
             if self._schedule is None:
                 self.end_run()
             return result
 
-        return run
-
-    def _bring_weights(self) -> None:
+    def _bring_weights(self, entry: str) -> None:
         """Let accelerate move the weights of a VAE now: around ``decode`` it does so inside of ours, not outside."""
         hook = getattr(self.component.part, "_hf_hook", None)
-        if self.component.role == VAE and hook is not None:
+        if self.component.role == VAE and entry != "forward" and hook is not None:
             hook.pre_forward(self.component.part)
+
+    def _stepped_aside(self) -> str:
+        """Return why this call is made without what is on the layers; "" if with it."""
+        part = self.component.part
+        if torch.is_grad_enabled() and getattr(part, "is_gradient_checkpointing", False):
+            return CHECKPOINTS
+        if self._in_run and self._schedule is not None and self._thread != get_ident():
+            # The run of a thread that is still inside of its pipeline must not be mixed with ours.
+            there = pipeline_on(sys._current_frames().get(self._thread))
+            if there is not None and there is self.pipeline and self._schedule is not schedule_of(called_by()):
+                return OTHER_THREAD
+        return ""
 
     def begin_run(self) -> None:
         """Begin a run, unless the schedule is that of the run that goes on.
@@ -203,12 +247,14 @@ class Host:
         A run has one schedule, and ends before the next begins, after an error, and when the techniques are taken off.
         A part that has no schedule, such as a VAE, has a run for each call.
         """
+        caller = called_by()
+        self._caller = None if caller is None else weakref.ref(caller)
         sampled = self.component.role in (DENOISER, CONTROLNET)
-        schedule = getattr(getattr(self.pipeline, "scheduler", None), "timesteps", None) if sampled else None
+        schedule = schedule_of(self.pipeline) if sampled else None
         if self._in_run and schedule is self._schedule:
             return
         self.end_run()
-        self._in_run, self._schedule = True, schedule
+        self._in_run, self._schedule, self._thread = True, schedule, get_ident()
         for technique in self.techniques:
             technique.began()
         attention = self.find(ATTENTION)
@@ -223,11 +269,11 @@ class Host:
             for technique in self.techniques:
                 technique.ended()
 
-    def _compute(self, *args: object, **kwargs: object) -> object:
+    def _compute(self, entry: str, *args: object, **kwargs: object) -> object:
         def evaluate(evaluation: Evaluation | None, again: bool) -> object:
             self.evaluation, self.again = evaluation, again
             try:
-                return self._evaluate(args, kwargs)
+                return self._evaluate(entry, args, kwargs)
             finally:
                 self.evaluation = None
 
@@ -237,28 +283,31 @@ class Host:
         size = next((value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         # A pipeline cannot begin again.
         result: object = guard.watch(self.component.part, size, evaluate, waiting=True)
-        attention.total.faults |= guard.faults
+        attention.run.faults |= guard.faults
         return result
 
-    def _evaluate(self, args: Args, kwargs: Kwargs) -> object:
+    def _evaluate(self, entry: str, args: Args, kwargs: Kwargs, aside: str = "") -> object:
+        """Make one call; with a reason to step aside, only what has changed the weights goes on."""
         for technique in self.techniques:
             technique.begin_call()
         for technique in self.techniques:
-            technique.before(self, args, kwargs)
+            if not aside:
+                technique.before(self, args, kwargs)
+            elif technique.kind not in (PRECISION, COMPILATION):
+                technique.activity.fall_back(aside)
         with ExitStack() as stack:
             for technique in self.techniques:
                 stack.enter_context(technique.around())
-            result = self.inner(*args, **kwargs)
+            if not aside:
+                stack.enter_context(self.layers.on())
+            result = self.inner[entry](*args, **kwargs)
         for technique in self.techniques:
             technique.end_call()
         return result
 
 
 def host_of(part: object) -> Host | None:
-    """Return the host of a part of a pipeline; None if it has none, or is a copy, from which nothing can be undone.
-
-    What torch.compile has wrapped since is looked through.
-    """
+    """Return the host of a part of a pipeline; None if there is none. What torch.compile wraps is looked through."""
     for one in (part, getattr(part, "_orig_mod", None)):
         host: Host | None = getattr(one, "__dict__", {}).get(HOST)
         if host is not None and host.component.part is one:

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
+from ....core.calls import Function
 from ....core.errors import BackendUnavailable, UnsupportedModel
 from ...precision.arithmetic import arithmetic
 from ...precision.policy import PrecisionPolicy, choose_dtype
-from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
+from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
 from .host import Host, PipelineTechnique
-from .patches import Patches, current, to_channels_last
+from .patches import Patches, to_channels_last
 from .settings import Precision
 
 _PLACES = ("img_ids", "txt_ids", "time_ids")
@@ -34,8 +35,10 @@ class ComponentPrecision(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         settings, component = self.settings, host.component
+        self._kept: list[tuple[torch.Tensor, torch.Tensor, torch.dtype]] = []
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
+        require_plain_weights(self.title, component)
         device = device_of(component.part)
         if any(_is_cast(module) for module in component.part.modules()):
             raise UnsupportedModel(
@@ -56,33 +59,32 @@ class ComponentPrecision(PipelineTechnique):
             original = tensor.data
             tensor.data = original.to(dtype)
             kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
+            self._kept.append((tensor, kept_on_cpu, dtype))
             patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
-        self._convert_calls(host, patches, next((tensor for tensor, stays in weights if not stays), None))
+        self._convert_calls(host, next((tensor for tensor, stays in weights if not stays), None))
         if settings.channels_last:
             to_channels_last(component.part, patches)
 
-    def _convert_calls(self, host: Host, patches: Patches, weight: torch.Tensor | None) -> None:
+    def _convert_calls(self, host: Host, weight: torch.Tensor | None) -> None:
         """Let the component take tensors of other dtypes: pipelines expect the same one of all their parts.
 
         The dtype is that of ``weight`` in each call: pipelines of SDXL convert their VAE to float32 and back.
         """
         if weight is None:
             return
-        part, inner = host.component.part, host.inner
 
-        @functools.wraps(inner)
-        def converted(*args: Any, **kwargs: Any) -> Any:
-            return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), _dtype_of(args, kwargs))
+        def converted(inner: Function) -> Function:
+            @functools.wraps(inner)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), _dtype_of(args, kwargs))
 
-        host.inner = converted
-        if host.component.role == VAE:  # it has a second entry
-            encode = current(part, "encode")
+            return run
 
-            @functools.wraps(encode)
-            def encoded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-                return encode(_as(x, weight.dtype), *args, **kwargs)
+        host.wrap_entries(converted)
 
-            patches.shadow(part, "encode", encoded)
+    def replaced(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for tensor, original, dtype in self._kept:
+            yield tensor, _before(tensor, original, dtype)
 
     def around(self) -> AbstractContextManager[None]:
         self.activity.use("call")
@@ -132,18 +134,25 @@ def _back(result: Any, dtype: torch.dtype | None) -> Any:
         return type(result)(**{name: _back(value, dtype) for name, value in result.items()})
     if type(result) in (list, tuple):
         return type(result)(_back(item, dtype) for item in result)
+    parameters = getattr(result, "parameters", None)
+    if isinstance(parameters, torch.Tensor):  # what a VAE encodes to, a distribution
+        return type(result)(parameters.to(dtype), getattr(result, "deterministic", False))
     return result
 
 
-def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:
-    """Give ``tensor`` its values back, where it is now; in a dtype that somebody chose since, if so.
+def _before(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the values of ``tensor`` before, where it is now; in a dtype that somebody chose since, if so.
 
     Values that were changed since, as by a LoRA that was merged, stay what they are.
     """
     wanted = original.dtype if tensor.dtype == dtype else tensor.dtype
     rounded = original.to(dtype).to(device=tensor.device, dtype=tensor.dtype)
     is_same = tensor.device.type == "meta" or torch.equal(rounded, tensor.data)
-    tensor.data = (original if is_same else tensor.data).to(device=tensor.device, dtype=wanted)
+    return (original if is_same else tensor.data).to(device=tensor.device, dtype=wanted)
+
+
+def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:
+    tensor.data = _before(tensor, original, dtype)
 
 
 def _weights(module: Any) -> Iterator[tuple[torch.Tensor, bool]]:

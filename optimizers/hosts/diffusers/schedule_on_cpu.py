@@ -8,13 +8,12 @@ each step.
 
 from __future__ import annotations
 
-import functools
-
 from ....core.activity import Activity, Summary
+from ....core.calls import Function
 from ....core.technique import Policy
 from .components import SCHEDULER
 from .host import Host, PipelineTechnique
-from .patches import Patches, current
+from .patches import Patches
 from .protocols import DiffusersScheduler
 
 
@@ -41,12 +40,12 @@ class PipelineScheduleOnCPU(PipelineTechnique):
     def attach(self, host: Host, patches: Patches) -> None:
         self.policy = ScheduleOnCPUPolicy()
         scheduler: DiffusersScheduler = host.component.part
-        made = current(scheduler, "set_timesteps")
 
-        @functools.wraps(made)
-        def set_timesteps(*args: object, **kwargs: object) -> None:
-            made(*args, **kwargs)
-            scheduler.timesteps = scheduler.timesteps.to("cpu")
+        def on_cpu(made: Function) -> Function:
+            def set_timesteps(*args: object, **kwargs: object) -> None:
+                made(*args, **kwargs)
+                scheduler.timesteps = scheduler.timesteps.to("cpu")
 
-        patches.shadow(scheduler, "set_timesteps", set_timesteps)
-        host.inner = set_timesteps
+            return set_timesteps
+
+        host.wrap_entries(on_cpu)

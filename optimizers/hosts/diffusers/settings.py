@@ -39,12 +39,7 @@ class ReuseSteps(StepReuseSettings):
 
 @dataclass(frozen=True)
 class QuantizeInt8(QuantizationSettings):
-    """Which layers compute in int8: the settings of the node Quantize int8, and one more.
-
-    ``implementation``: ``auto`` takes the kernel that is fastest on the device; ``torchao`` torchao's ``quantize_``.
-    """
-
-    implementation: str = choice("auto", ("auto", "torchao"))
+    """Which layers are in torchao's int8: the settings of the node Quantize int8. Needs torchao."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ class Listener(Protocol):
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
         """Look at the arguments of a step by their names, and change them."""
 
-    def after_step(self, scheduler: Any, latent: Any) -> None:
-        """Look at the latent that a step has led to."""
+    def after_step(self, scheduler: Any) -> None:
+        """Note that a step is over."""
 
 
 class StepHook:
@@ -39,7 +39,7 @@ class StepHook:
             listener.before_step(self._scheduler, bound.arguments)
         result = self._step(*bound.args, **bound.kwargs)
         for listener in tuple(self._listeners):
-            listener.after_step(self._scheduler, result[0])
+            listener.after_step(self._scheduler)
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

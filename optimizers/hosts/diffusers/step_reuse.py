@@ -7,6 +7,7 @@ do not matter. As in ComfyUI forecasts are of the picture without noise.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
+from ....core.technique import COMPILATION
+from ...step_reuse.blocks import Blocks
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
@@ -41,7 +44,7 @@ class PipelineStepReuse(PipelineTechnique):
         super().__init__(settings)
         self._position = PipelinePosition()
         self._timesteps: Tensor | None = None
-        self._index, self._frames = -1, 0
+        self._index, self._frames, self._thread = -1, 0, 0
         self._run: PipelineRun | None = None
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -83,6 +86,7 @@ class PipelineStepReuse(PipelineTechnique):
             answer = run.calls.again(call)
             if answer is not None:
                 return answer
+            run.rule.compute(some=run.calls.given)
         result = compute(*args, **kwargs)
         if not run.calls.keep(call, result):
             self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
@@ -95,6 +99,9 @@ class PipelineStepReuse(PipelineTechnique):
         """
         pipeline: Any = host.pipeline
         if pipeline is None:
+            return None
+        if self._run is not None and self._thread != threading.get_ident():
+            self.policy.outcome.note("another thread uses the model at the same time: all of its steps are computed")
             return None
         if torch.is_grad_enabled():
             if self._run is not None:
@@ -122,11 +129,9 @@ class PipelineStepReuse(PipelineTechnique):
         reason = run.before_step(scheduler, arguments)
         return None if reason is None else self._step_aside(reason)
 
-    def after_step(self, scheduler: Any, latent: Tensor) -> None:
+    def after_step(self, scheduler: Any) -> None:
         if self._run is not None and self._index >= self._run.last:
             self._end_run()
-        elif self._run is not None:
-            self._run.after_step(latent)
 
     def _begin_run(self, host: Host, pipeline: Any, index: int) -> None:
         self._end_run()
@@ -146,7 +151,11 @@ class PipelineStepReuse(PipelineTechnique):
             split=lambda latent: frames_of(latent, host.component.part.config.get("out_channels"), self._frames),
         )
         if rule is not None:
-            self._run = PipelineRun(rule, levels, index, end - 1, step_hook_of(scheduler))
+            part = host.component.part
+            compiled = host.find(COMPILATION) is not None or getattr(part, "_compiled_call_impl", None) is not None
+            blocks = Blocks(part, compiled)
+            self._thread = threading.get_ident()
+            self._run = PipelineRun(rule, levels, index, end - 1, step_hook_of(scheduler), blocks)
             self._run.hook.tell(self)
 
     def _step_aside(self, reason: str) -> None:
@@ -157,6 +166,7 @@ class PipelineStepReuse(PipelineTechnique):
         if self._run is not None:
             self._run.rule.read()
             self._run.hook.leave(self)
+            self._run.blocks.leave()
             self._run = None
 
 

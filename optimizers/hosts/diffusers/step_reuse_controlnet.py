@@ -87,9 +87,9 @@ class ControlNetReuse(PipelineTechnique):
         return result
 
 
-def step_reuse_for(settings: ReuseSteps, component: Component) -> PipelineTechnique:
-    """Return Reuse Steps for a denoiser or a ControlNet."""
-    return (ControlNetReuse if component.role == CONTROLNET else PipelineStepReuse)(settings)
+def step_reuse_for(settings: ReuseSteps, component: Component) -> type[PipelineTechnique]:
+    """Return the class of Reuse Steps for a denoiser or a ControlNet."""
+    return ControlNetReuse if component.role == CONTROLNET else PipelineStepReuse
 
 
 def _denoiser(pipeline: Any) -> Any:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.parts import undivided
+from ...step_reuse.path import RESIZED
 from ...step_reuse.rule import Action, Rule
-from .network_calls import LastCalls, Text, version_of
+from .network_calls import LastCalls, Text
 from .prediction import NoiseLevels
 from .solvers import is_changed
 from .step_hook import StepHook
@@ -21,17 +24,18 @@ class PipelineRun:
     Attributes:
         last: number of the last step.
         calls: of the networks in the evaluation before.
+        blocks: of the denoiser.
         open: whether a network was asked, and the scheduler not yet.
         index, at: the step, and the network's kind of prediction there.
     """
 
-    def __init__(self, rule: Rule, levels: NoiseLevels, first: int, last: int, hook: StepHook) -> None:
-        self.rule, self.levels, self.last, self.hook = rule, levels, last, hook
+    def __init__(self, rule: Rule, levels: NoiseLevels, first: int, last: int, hook: StepHook, blocks: Blocks) -> None:
+        self.rule, self.levels, self.last, self.hook, self.blocks = rule, levels, last, hook, blocks
         self.calls = LastCalls()
         self.open = False
         self.index, self.at = first, levels.at(first)
         self._changed = self._guided = False
-        self._left: tuple[Tensor, int | None, Tensor] | None = None
+        self._shape: torch.Size | None = None
 
     def ask(self, index: int, key: tuple[Hashable, Hashable, Text], guided: bool) -> None:
         """Decide about step ``index`` when the first network is asked in it, and anew where it is another evaluation.
@@ -56,10 +60,14 @@ class PipelineRun:
         rule, output, sample = self.rule, arguments.get("model_output"), arguments.get("sample")
         if not isinstance(output, Tensor) or not isinstance(sample, Tensor) or output.shape != sample.shape:
             return "the scheduler is given something else than one prediction for one latent"
+        if self._shape not in (None, sample.shape):
+            return RESIZED
+        self._shape = sample.shape
         if is_changed(arguments):
             rule.solver_unknown()
+        if rule.action is Action.COMPUTE and self.blocks.were_left_out():
+            return LEFT_OUT
         latent = self._latent_of(scheduler, sample)
-        moved, self._left = self._moved(scheduler, sample), None
         if rule.action is Action.FORECAST:
             guided = rule.forecast(latent)
         else:
@@ -67,31 +75,17 @@ class PipelineRun:
             positive = self.calls.positive(self.at, latent) if self._guided else None
             if positive is not None:
                 rule.first_pass(positive)
-        given = rule.end(latent, guided, moved, self.calls.bytes)
+        given = rule.end(latent, guided, held=self.calls.bytes)
         if rule.action is Action.FORECAST or given is not guided:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
         self.calls.end()
         return None
-
-    def after_step(self, latent: Tensor) -> None:
-        if self.rule.takes_back:
-            self._left = (latent, version_of(latent), latent.clone())
 
     def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:
         """Return a latent of the scheduler with the picture at its own size."""
         scaled = getattr(scheduler, "scale_model_input", None)
         wide = sample.float()
         return self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
-
-    def _moved(self, scheduler: Any, sample: Tensor) -> Tensor | None:
-        """Return the change of the latent by a callback or the pipeline since the last step; None if there is none."""
-        if self._left is None:
-            return None
-        left, version, kept = self._left
-        unchanged = left is sample and version is not None and version == version_of(sample)
-        if unchanged or kept.shape != sample.shape:
-            return None
-        return self._latent_of(scheduler, sample.float() - kept.float())
 
 
 def frames_of(latent: Tensor, channels: int | None, frames: int = 0) -> Sequence[Tensor]:

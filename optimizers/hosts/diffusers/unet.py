@@ -8,7 +8,7 @@ from typing import cast
 
 from torch.nn import Module
 
-from ...token_merging.unet_policy import Block
+from ...token_merging.blocks import Block
 from .protocols import DiffusersUNet
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
-from ....core.kernel_times import file_at_home
 from ....core.shadow import Shadows
 from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
@@ -39,9 +38,8 @@ class WebUIAttention(WebUITechnique):
         if not layers:
             problem = f"{name} has no attention layers of a UNet."
             raise UnsupportedModel(problem, "Leave Set Attention Processor out for this model.")
-        timings = file_at_home("attention_timings.json")
         sizes = sorted({_head_size(layer) for _, layer in layers})
-        super().__init__(AttentionPolicy(backend, sampling.device, sampling.model.dtype, sizes, timings))
+        super().__init__(AttentionPolicy(backend, sampling.device, sampling.model.dtype, sizes))
         self._layers, self._dtype = layers, sampling.model.dtype
 
     def attach(self, shadows: Shadows) -> None:

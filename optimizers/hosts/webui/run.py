@@ -17,6 +17,7 @@ from ....core.calls import Function
 from ....core.errors import CannotHelp, UnsupportedModel
 from ....core.phrases import phrase
 from ....core.shadow import Shadows
+from ....core.shared import Shared
 from ....core.technique import ATTENTION, KINDS, STEP_REUSE, TOKEN_MERGING, find
 from ...attention.policy import AttentionPolicy
 from ...step_reuse.policy import StepReusePolicy
@@ -55,7 +56,7 @@ def accelerate(
     sampler.func = Accelerated(inner, p, settings, finished, refusals or {})
 
 
-class Accelerated:
+class Accelerated(Shared):
     """A sampler's function, with techniques on while it runs. The host reads its signature through ``__wrapped__``."""
 
     def __init__(

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ....core.calls import Args, Kwargs
 from ....core.shadow import Shadows
+from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.history import Passes
+from ...step_reuse.path import RESIZED
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
@@ -51,15 +53,17 @@ class WebUIReuseRun:
     """Forecasts passes by ``rule``, with ``model``; ``timesteps``: where the sampler counts in them."""
 
     def __init__(self, rule: Rule, model: WebUIModel, timesteps: Timesteps | None) -> None:
-        self.rule, self.model = rule, model
+        self.rule, self.model, self.blocks = rule, model, Blocks(model.network)
         self._guided_units = timesteps or Units()
         self._pass_units = Units() if timesteps is None or not model.gives_noise else timesteps
         self._now, self._passes = DenoiserCall(), Passes()
         self._active: Hashable = None
+        self._shape: torch.Size | None = None
 
     def move_to(self, model: WebUIModel) -> None:
         """Go on with another network."""
-        self.model = model
+        self.blocks.leave()
+        self.model, self.blocks = model, Blocks(model.network)
         self._forget()
 
     def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
@@ -72,9 +76,16 @@ class WebUIReuseRun:
         if active != self._active:
             self._forget()
             self._active = active
+        if self._shape not in (None, x.shape):
+            rule.step_aside(RESIZED)
+        self._shape = x.shape
         rule.begin(rule.place_of(level))
         latent = units.latent(x, value)  # before: solvers may change theirs in place
         output = compute()
+        if not now.shapes:
+            rule.compute()  # nobody asked for the passes
+        if rule.action is Action.COMPUTE and self.blocks.were_left_out():
+            rule.step_aside(LEFT_OUT)
         if now.before and now.before != now.shapes and rule.action is not Action.FORECAST:
             rule.forget()  # the host began or ceased to leave out the negative pass, for example
         if output.shape != x.shape:
@@ -94,6 +105,7 @@ class WebUIReuseRun:
                 return units.output(x, denoised, now.value).to(x.dtype)
             if slot == 0:
                 self._forget()
+            rule.compute(some=slot > 0)
         output = compute(x, *args, **options)
         denoised = units.denoised(x, output, now.value)
         self._passes.keep(slot, rule.place, latent, [denoised])
@@ -148,6 +160,7 @@ class WebUIStepReuse(WebUITechnique):
     def ended(self) -> None:
         if self._run is not None:
             self._run.rule.read()
+            self._run.blocks.leave()
         self._run = None
         super().ended()
 

@@ -10,8 +10,9 @@ from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ...token_merging import TokenMergingSettings
+from ...token_merging.blocks import CallState
+from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ...token_merging.residual import UNTOLD, WINDOWS, Evaluation, ResidualCall
-from ...token_merging.unet_policy import OTHER_TOKENS, CallState, UNetMergingPolicy
 from .samplers import CHOOSES, OWN_LOOPS
 from .technique import Sampling, WebUITechnique
 from .unet import WebUIBlock, image_attention, is_unet
@@ -22,14 +23,13 @@ HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its
 class WebUITokenMerging(WebUITechnique):
     """Apply ToMe on one UNet; `UnsupportedModel` for another network, or if the settings would reach no block."""
 
-    policy: UNetMergingPolicy[WebUIBlock]
+    policy: TokenMergingPolicy[WebUIBlock]
 
     def __init__(self, settings: TokenMergingSettings, sampling: Sampling) -> None:
         network, name = sampling.model.network, type(sampling.model.network).__name__
         if not is_unet(network):
-            problem = f"{name} is no UNet of SD 1.x, SD 2.x or SDXL."
-            raise UnsupportedModel(problem, "Leave Apply ToMe out for this model.")
-        super().__init__(UNetMergingPolicy(name, image_attention(network), settings))
+            raise no_unet(name, "Reuse Steps and Set Attention Processor")
+        super().__init__(TokenMergingPolicy(name, image_attention(network), settings))
         if any(_is_tiled(block) for block in self.policy.blocks):
             raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
         self._sampling, self._position = sampling, sampling.position

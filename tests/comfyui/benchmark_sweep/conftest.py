@@ -17,7 +17,7 @@ class Sweeping:
         self.emoji, self.studio, self.model = emoji, emoji.studio, emoji.model
 
     def inputs(self, grid: str, **changes: Any) -> dict[str, Any]:
-        solver = {"steps": 2, "sampler_name": "dpmpp_2m", "scheduler": "karras", "runs": 1, "warmup_runs": 0}
+        solver = {"steps": 2, "sampler_name": "dpmpp_2m", "scheduler": "karras", "runs": 1}
         sampling = self.emoji.sampling(latent_image=self.emoji.whole, **solver)
         return {"model": self.model, "grid": grid, "study": "a study", "largest_difference": 1.0, **sampling, **changes}
 

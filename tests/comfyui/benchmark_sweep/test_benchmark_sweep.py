@@ -1,19 +1,21 @@
-"""Benchmark Sweep in a real ComfyUI: what a cell can come to, the files, the preset, and going on after a stop."""
+"""Benchmark Sweep in a real ComfyUI: what a cell can come to, the study, the preset, and going on after a stop."""
 
 from __future__ import annotations
 
-import csv
 import json
+import shlex
+import socket
+import subprocess
+import sys
+import urllib.request
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from comfy_host import vaes
-from paceline.core.errors import InvalidSetting
-from PIL import Image
-from sweep_files import saved
-from writing import comfyui_writes_to
+from needs import package
+from sweep_files import kept
+from waiting import until
 
 
 def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> Any:
@@ -29,99 +31,77 @@ def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> An
     return clone
 
 
-def test_every_cell_is_measured_and_saved_in_all_its_forms(sweeping, folders):
-    grid = "ApplyToMe.preset: fast\nsize: 128, 256x128\nbatch: 1, 2"
-    result = sweeping.run(grid)
-    content = saved(folders)
-    assert [entry["state"] for entry in content["results"]] == ["measured"] * 4
-    assert content["measured_now"] == 4
-    for entry in content["results"]:
+def test_every_cell_is_measured_and_kept(sweeping, folders):
+    result = sweeping.run("Apply ToMe = off, on\nApply ToMe.preset = quality, fast", runs=2)
+    results = kept(folders / "user")
+    assert [(entry["state"], len(entry["cell"])) for entry in results] == [("measured", n) for n in (1, 2, 2)]
+    for entry in results:
         assert entry["speedup"] > 0 and entry["seconds"] > 0 and entry["memory_bytes"] > 50e6
-        assert 0 <= entry["difference"] < 1
-        assert entry["numbers"]["psnr"] > 10
-    rows = list(csv.DictReader((folders / "output" / "paceline" / "sweep_00001_.csv").open()))
-    assert [float(row["speedup"]) for row in rows] == [entry["speedup"] for entry in content["results"]]
-    assert [(row["size"], row["batch"]) for row in rows] == [
-        ("128", "1"), ("128", "2"), ("256x128", "1"), ("256x128", "2")]  # fmt: skip
-    plot = Image.open(folders / "output" / "paceline" / "sweep_00001_.png")
-    image, table, summary = result.result
-    assert np.array_equal((image[0] * 255).round().numpy(), np.asarray(plot))
-    assert table in (folders / "output" / "paceline" / "sweep_00001_.md").read_text()
-    assert len(table.splitlines()) == 2 + 4
-    assert summary.startswith("4 of 4 cells: 4 measured.")
-    assert result.ui["images"] == [{"filename": "sweep_00001_.png", "subfolder": "paceline", "type": "output"}]
+        assert entry["low"] is not None and 0 <= entry["difference"] < 1
+    table, summary = result.result
+    assert len(table.splitlines()) == 2 + 3
+    assert summary.startswith("3 cells: 3 measured.")
+    database = folders / "user" / "__paceline" / "sweeps" / "sweeps.db"
+    assert summary.endswith(f'Plots, and other studies beside this one: optuna-dashboard "sqlite:///{database}"')
+    (shown,) = result.ui["paceline_sweep"]
+    assert [len(shown["cells"]), shown["total"], shown["cells"][2]["steps"][0]["node"]] == [3, 3, "PacelineApplyToMe"]
 
 
-def test_cells_name_nodes_with_their_prefix_or_without(comfy):
-    from paceline.server.sweeps import steps_of
+def test_optuna_dashboard_shows_a_study_with_the_command_that_the_node_names(sweeping):
+    package("optuna_dashboard")
+    line = sweeping.run("Apply ToMe.preset = quality, fast").result[1].splitlines()[-1]
+    program, *arguments = shlex.split(line.partition("this one: ")[2])
+    assert program == "optuna-dashboard"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    start = f"import sys; sys.argv[0] = {program!r}; from optuna_dashboard._cli import main; main()"
+    command = [sys.executable, "-c", start, *arguments, "--port", str(port)]
+
+    def ask(path: str) -> str | None:
+        try:
+            return urllib.request.urlopen(f"http://127.0.0.1:{port}{path}").read().decode()
+        except OSError:
+            return None
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as dashboard:
+        try:
+            assert until(lambda: ask("/api/studies") or dashboard.poll() is not None)
+            (study,) = json.loads(ask("/api/studies"))["study_summaries"]
+            page = ask("/dashboard/")
+            trials = json.loads(ask(f"/api/studies/{study['study_id']}"))["trials"]
+        finally:
+            dashboard.kill()
+    assert study["study_name"] == "a study" and "Optuna Dashboard" in page
+    (preset,) = {trial["params"][0]["name"] for trial in trials}
+    assert preset == "ApplyToMe.preset" and len(trials) == 2
+
+
+def test_cells_name_nodes_by_title_or_id(comfy):
+    from paceline.nodes import NODES
+    from paceline.server.sweeps import read_axes, steps_of
     from paceline.workbench.recipe import Step
 
-    cell = {"ApplyToMe.ratio": 0.5, "PacelineApplyToMe.sx": 2, "CompileUNet": "on", "FuseQKV": "off", "size": 512}
+    axes = read_axes("Apply ToMe.ratio = 0.5\nPacelineApplyToMe.sx = 2\ncompile unet = on\nFuseQKV=off", NODES)
+    cell = {"ApplyToMe.ratio": 0.5, "ApplyToMe.sx": 2, "CompileUNet": "on", "FuseQKV": "off"}
+    assert axes == {name: (value,) for name, value in cell.items()}
     assert steps_of(cell) == (Step("PacelineApplyToMe", {"ratio": 0.5, "sx": 2}), Step("PacelineCompileUNet", {}))
-    assert steps_of({"ApplyToMe": "on", "ApplyToMe.ratio": 0.5, "batch": 2}) == (
-        Step("PacelineApplyToMe", {"ratio": 0.5}),
-    )
-
-
-def test_a_grid_can_be_written_with_the_titles_of_nodes(comfy):
-    from paceline.nodes import NODES
-    from paceline.server.sweeps import read_axes
-
-    assert read_axes("Apply ToMe.ratio: 0.5\napply tome.sx: 2, 4\nCompile UNet: on, off\nsize: 512", NODES).values == {
-        "ApplyToMe.ratio": (0.5,), "ApplyToMe.sx": (2, 4), "CompileUNet": ("on", "off"), "size": (512,)}  # fmt: skip
-    with pytest.raises(InvalidSetting, match="Apply ToMe.ratio is there twice, also as ApplyToMe.ratio"):
-        read_axes("ApplyToMe.ratio: 0.5\nApply ToMe.ratio: 0.6", NODES)
-    with pytest.raises(InvalidSetting, match="There is no node Apply Tomato"):
-        read_axes("Apply Tomato.ratio: 0.5", NODES)
-
-
-def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
-    from paceline.nodes import NODES
-    from paceline.server.sweeps import bench_for
-    from paceline.workbench.comfyui.comparison import ComparisonSettings
-    from paceline.workbench.comfyui.sampling import SamplingJob
-
-    image = torch.arange(2 * 4 * 32 * 32, dtype=torch.float32).view(2, 4, 32, 32)
-    latent = {"samples": image, "batch_index": [4, 5], "noise_mask": torch.ones(1, 1, 32, 32)}
-    job = SamplingJob([], [], latent, 0, 2, 2.0, "euler", "normal")
-    bench = bench_for(NODES, sweeping.model, None, job, ComparisonSettings())
-    assert bench.latent({"ApplyToMe.ratio": 0.5}) is latent
-    resized = bench.latent({"size": "256x128", "batch": 3})
-    assert resized["samples"].shape == (3, 4, 16, 32)
-    assert torch.equal(resized["samples"][2], resized["samples"][0])
-    assert "batch_index" not in resized and "noise_mask" in resized
-    assert latent["samples"].shape == (2, 4, 32, 32) and "batch_index" in latent
-    with pytest.raises(InvalidSetting, match="Use multiples of 8"):
-        bench.latent({"size": 100})
 
 
 def test_what_does_not_fit_or_cannot_be_done_is_a_result(sweeping, folders):
-    model = slower_where_tokens_are_many(sweeping.model, 16 * 32, torch.OutOfMemoryError("no room"))
-    grid = "SetAttentionProcessor.backend: sdpa_math, sage\nsize: 128, 512"
-    sweeping.run(grid, model=model, runs=2)
-    states = {(e["cell"]["SetAttentionProcessor.backend"], e["cell"]["size"]): e for e in saved(folders)["results"]}
-    assert {key: entry["state"] for key, entry in states.items()} == {
-        ("sdpa_math", 128): "measured", ("sdpa_math", 512): "out of memory",
-        ("sage", 128): "not possible", ("sage", 512): "not possible",
-    }  # fmt: skip
-    assert states["sdpa_math", 512]["text"] == "during another seed: no room"
-    assert "sage" in states["sage", 128]["text"].lower()
-    assert sweeping.run(grid, model=model, runs=2).result[2].startswith("4 of 4 cells: 1 measured, 1 out of memory, 2")
-    assert saved(folders)["measured_now"] == 0
-
-
-def test_a_cell_counts_where_its_picture_cannot_be_kept(sweeping, folders, caplog):
-    (folders / "temp").mkdir()
-    (folders / "temp" / "paceline_cells").write_text("in the way of the folder")
-    with comfyui_writes_to(temp=folders / "temp"):
-        sweeping.run("SetAttentionProcessor.backend: sdpa_math")
-    assert [entry["state"] for entry in saved(folders)["results"]] == ["measured"]
-    assert "the picture of a cell is not shown" in caplog.text
+    grid = "SetAttentionProcessor.backend = sdpa, sage"
+    full = slower_where_tokens_are_many(sweeping.model, 1, torch.OutOfMemoryError("no room"))
+    for _ in range(2):  # the second time nothing is measured
+        _, summary = sweeping.run(grid, model=full).result
+        assert summary.startswith("2 cells: 1 out of memory, 1 not possible.")
+        states = {entry["cell"]["SetAttentionProcessor.backend"]: entry for entry in kept(folders / "user")}
+        assert len(kept(folders / "user")) == 2
+    assert states["sdpa"]["text"] == "no room" and "sage" in states["sage"]["text"].lower()
 
 
 def test_an_error_that_is_none_of_these_stops_the_sweep(sweeping):
     with pytest.raises(ZeroDivisionError):
-        sweeping.run("size: 128", model=slower_where_tokens_are_many(sweeping.model, 1, ZeroDivisionError("a bug")))
+        broken = slower_where_tokens_are_many(sweeping.model, 1, ZeroDivisionError("a bug"))
+        sweeping.run("Apply ToMe.preset = fast", model=broken)
 
 
 def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweeping, folders):
@@ -140,14 +120,13 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
 
     model = sweeping.model.clone()
     model.set_model_unet_function_wrapper(wrapper)
-    result = sweeping.run("ApplyToMe: off, on\nApplyToMe.preset: quality, fast\nsize: 128", model=model)
-    content = saved(folders)
-    assert content["preset"]["name"] == "a study"
-    assert content["preset"]["cell"]["ApplyToMe"] == "on"
-    assert "Saved as the preset 'a study'" in result.result[2]
+    result = sweeping.run("Apply ToMe = off, on\nApply ToMe.preset = quality, fast", model=model)
+    assert "Saved as the preset 'a study'" in result.result[1] and result.ui["paceline_sweep"][0]["preset"] == "a study"
     assert "a study" in options()
     recipe = json.loads((folders / "user" / "__paceline" / "presets" / "a study.json").read_text())
-    expected = {"preset": content["preset"]["cell"]["ApplyToMe.preset"]}
+    fastest = max(kept(folders / "user"), key=lambda entry: entry["speedup"])["cell"]
+    assert fastest["ApplyToMe"] == "on"
+    expected = {"preset": fastest["ApplyToMe.preset"]}
     assert recipe["steps"] == [{"node": "PacelineApplyToMe", "inputs": expected}]
     with torch.inference_mode():
         optimized, _, report = node.execute(model=sweeping.model, preset="a study").result
@@ -155,15 +134,13 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
     assert optimized.get_attachment("paceline").find("token_merging") is not None
 
 
-def test_a_search_goes_through_a_range(sweeping, folders):
-    grid = "ApplyToMe.preset: custom\nApplyToMe.ratio: 0.1 .. 0.9\nsize: 128"
-    sweeping.run(grid, search="optuna", trials=3)
-    ratios = [entry["cell"]["ApplyToMe.ratio"] for entry in saved(folders)["results"]]
-    assert len(set(ratios)) == 3 and all(0.1 <= ratio <= 0.9 for ratio in ratios)
+def test_optuna_chooses_as_many_cells_as_there_are_trials(sweeping, folders):
+    sweeping.run("ApplyToMe.preset = custom\nApplyToMe.ratio = 0.1, 0.3, 0.5, 0.7", trials=2)
+    assert 1 <= len(kept(folders / "user")) <= 2
 
 
 def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
-    from paceline.workbench.comfyui.sweeping.run import upstream
+    from paceline.server.sweep_run import upstream
 
     def prompt(loader: str, text: str, words: str) -> dict[str, Any]:
         return {
@@ -179,17 +156,15 @@ def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
 
 
 def test_a_vae_is_part_of_the_cells(sweeping, folders):
-    sweeping.run("ApplyToMe.preset: quality\nsize: 128", vae=vaes.taesd())
-    entry = saved(folders)["results"][0]
-    assert entry["state"] == "measured"
-    assert entry["numbers"]["ssim"] <= 1
+    sweeping.run("ApplyToMe.preset = quality", vae=vaes.taesd())
+    assert [entry["state"] for entry in kept(folders / "user")] == ["measured"]
 
 
 def test_the_plain_model_is_what_cells_are_held_against(sweeping, folders):
     """Also where a user has hung the sweep behind a node of ours: else that very node would change nothing."""
     tome = sweeping.studio.tome(sweeping.model, preset="fast")
-    result = sweeping.run("ApplyToMe.preset: fast", model=tome)
-    (entry,) = saved(folders)["results"]
+    result = sweeping.run("ApplyToMe.preset = fast", model=tome)
+    (entry,) = kept(folders / "user")
     assert entry["difference"] > 0
     said = "taken off for this measurement, because each setting is held against the plain model: Apply ToMe"
     assert said in result.ui["text"][0]

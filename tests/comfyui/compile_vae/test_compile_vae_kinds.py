@@ -44,7 +44,7 @@ def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(stu
         return graph
 
     wan = vaes.wan()
-    ours = compiled(wan, backend="paceline_second_fails")
+    ours = compiled(wan, backend="paceline_second_fails", strict=False)
     for _ in range(2):
         samples = latent(2, 3, channels=16, frames=2)  # each in a chunk of its own
         assert torch.equal(decode(ours, samples), decode(wan, samples))

@@ -48,7 +48,9 @@ def test_what_is_for_unets_leaves_the_picture_alone_and_says_so(forge):
     plain = forge.draw(steps=3)
     assert torch.equal(forge.draw(MERGE | {ATTENTION: "vanilla"}, steps=3), plain)
     assert [said.summary.state for said in forge.said] == ["inactive"] * 2
-    assert "Flux is no UNet of SD 1.x, SD 2.x or SDXL" in str(forge.said[1].summary.details)
+    assert "Apply ToMe is for UNets (SD 1.x, SD 2.x, SDXL, SVD), and Flux has none" in str(
+        forge.said[1].summary.details
+    )
 
 
 def test_another_step_cache_for_flux_goes_first(forge, flux):

@@ -1,4 +1,4 @@
-"""Compare an optimized MODEL or VAE with its baseline: check, run, make pictures, judge."""
+"""Compare an optimized MODEL with its baseline: check, run, make pictures, judge."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-import torch
-
-from ....core.errors import InvalidSetting
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import require_model
-from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.fewer_steps import Control, draw_control
 from ...measurement.steps import Clock
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
@@ -39,21 +35,16 @@ def compare(
     ``say`` is told what is going on, ``show`` which share of the work is done (default: the node's progress bar).
 
     Raises:
-        InvalidSetting: if their pictures differ in size, or a VAE has none to be compared with.
+        InvalidSetting: if their pictures differ in size.
         UnsupportedModel: if there is neither a VAE nor a preview for the model's latents.
     """
     for side in (baseline, optimized):
         require_model(side.model)
     compares_decoding = optimized.vae is not baseline.vae
-    samples_alike = optimized.model is baseline.model and optimized.own is baseline.own
-    compares_sampling = not samples_alike or not compares_decoding
-    if compares_decoding and baseline.vae is None:
-        raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
-    in_fp32, why_not = _in_fp32(baseline.model) if settings.fp32_reference and compares_sampling else (None, "")
+    compares_sampling = optimized.model is not baseline.model or not compares_decoding
     controls = settings.fewer_steps and compares_sampling and job.steps > 1
     least, most = settings.rounds(job.prompts)
-    further = (in_fp32 is not None) + controls * most
-    total, done = _steps(job, settings, compares_sampling, compares_decoding, further), 0
+    total, done = _steps(job, settings, compares_sampling, compares_decoding, controls * most), 0
     show = show or progress_bar()
 
     def advance(steps: int = 1) -> None:
@@ -74,33 +65,19 @@ def compare(
 
         rounds.measure(runs, least, most, clear)
         again = rounds.repeat(before) if most > 1 and not pairs.same_bits else []
-        fp32 = None
-        if in_fp32 is not None:
-            say(phrase("baseline in fp32"))
-            fp32 = rounds.draw(in_fp32)
         say(phrase("comparing the pictures"))
         pairs.update()
-        sounds = make_sounds(before, after, warmed, again, job.prompts)
-        notes, control = [why_not] if why_not else [], None
+        sounds = make_sounds(before, after)
+        notes, control = list[str](), None
         faster = speedup_of(before.runs, after.runs)[1].faster
         if controls and faster and not pairs.same_bits and not pairs.broken:
             say(phrase("baseline with fewer steps"))
             control, why_none = draw_fewer_steps(rounds, job.steps, before, after)
             notes += [why_none] if why_none else []
         show(1.0)
-        return evaluate(job, settings, pairs, again, fp32, sounds, notes, control)
+        return evaluate(job, settings, pairs, again, sounds, notes, control)
     finally:
         empty_cache()
-
-
-def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
-    # Looked up with the clone's own changes: a node can have chosen another dtype for it.
-    dtype = model.get_model_object("manual_cast_dtype") or model.model.get_dtype()
-    if dtype == torch.float32:
-        return None, "fp32_reference: the baseline computes in fp32 already"
-    clone = model.clone()
-    clone.set_model_compute_dtype(torch.float32)
-    return clone, ""
 
 
 def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:

@@ -76,15 +76,13 @@ def evaluate(
     settings: ComparisonSettings,
     pairs: Pairs,
     again: Sequence[Sampled],
-    fp32: Sampled | None,
     sounds: Sounds | None,
     notes: list[str],
     control: Control[list[Sampled]] | None = None,
 ) -> Comparison:
     """Turn what the runs gave into distances and a verdict.
 
-    The baseline has drawn its first seeds ``again``, and the first in ``fp32``. ``notes`` tell what could not be
-    measured so far.
+    The baseline has drawn its first seeds ``again``. ``notes`` tell what could not be measured so far.
     """
     baseline, optimized = pairs.baseline, pairs.optimized
 
@@ -93,34 +91,28 @@ def evaluate(
 
     unit, speedup = speedup_of(baseline.runs, optimized.runs)
     pictures = pairs.pictures(None if control is None else drawn(control.output))
-    fewer_steps = repeat = precision = None
+    fewer_steps = repeat = None
     if control is not None and pictures.fewer_steps is not None:
         difference = compare_pictures(pictures.fewer_steps, pictures.baseline)
         fewer_steps = FewerSteps(control.steps, job.steps, control.seconds, difference)
     if again:
         images = drawn(again)
         repeat = max(distances(images, pictures.baseline[: len(images)]), key=lambda one: one.rmse)
-    if fp32 is not None:
-        images = drawn([fp32])
-        precision = compare_pictures(images, pictures.baseline[: len(images)])
     evidence = Evidence(
         speedup=speedup,
         difference=average(pairs.distances),
         same_bits=pairs.same_bits,
         seed=pairs.seed_change(),
         repeat=repeat,
-        precision=precision,
-        broken=pairs.broken,
+        broken=pairs.broken or ("" if sounds is None else sounds.broken),
         fewer_steps=fewer_steps,
         farthest=farthest(pictures.optimized, pictures.baseline, pairs.distances),
         count=len(pictures.baseline),
         frames=pairs.frames,
         sound=None if sounds is None else sounds.distance,
-        broken_sound="" if sounds is None else sounds.broken,
     )
     side = optimized.side
-    objects = (side.vae, *(side.own.carriers() if side.own else ()))
-    techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
+    techniques = [*stack_of(side.model).techniques, *stack_on(side.vae).techniques]
     sound_only = sounds is not None and baseline.outputs[0].sound is None
     from_preview = baseline.side.vae is None and not sound_only
     if from_preview:

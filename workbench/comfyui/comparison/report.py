@@ -83,7 +83,6 @@ def record(found: Comparison) -> dict[str, Any]:
         "fewer_steps": _control(found),
         "seed_share": found.verdict.seed_share,
         "seed_share_mean": found.verdict.mean_share,
-        "seed_share_measure": found.verdict.measure,
         "same_bits": found.evidence.same_bits,
         "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
         "pictures": "rough previews of the latent" if found.from_preview else "decoded by the VAE",
@@ -184,7 +183,7 @@ def _farthest(found: Comparison) -> dict[str, Any] | None:
 
 
 def _control(found: Comparison) -> dict[str, Any] | None:
-    """Return the baseline with fewer steps, for JSON; ``ratio`` is in the measure of ``seed_share_measure``."""
+    """Return the baseline with fewer steps, for JSON."""
     control, ratio = found.evidence.fewer_steps, found.evidence.control_ratio
     if control is None:
         return None

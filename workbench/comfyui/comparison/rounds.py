@@ -30,7 +30,6 @@ class ComparisonSettings:
     Attributes:
         runs: timed runs of each side, each from another seed. From two on there is a confidence interval.
         warmup_runs: runs of each side before, which are not timed: loading, compiling, first allocations.
-        fp32_reference: also draw the baseline in fp32 once, to see what rounding alone does.
         fewer_steps: where the optimized side is faster and draws another picture, also draw the baseline with as many
             steps as fit into the same time.
         most_runs: where speed or picture are not clear after ``runs``, up to so many are made; 0 for no more.
@@ -38,7 +37,6 @@ class ComparisonSettings:
 
     runs: int = 3
     warmup_runs: int = 1
-    fp32_reference: bool = False
     fewer_steps: bool = True
     most_runs: int = 0
 
@@ -57,13 +55,12 @@ class Side:
     """One side of the comparison, with what it is called in the texts.
 
     Without a ``vae`` it shows ComfyUI's rough preview, or spectrograms if there is an ``audio_vae``, which decodes the
-    sound. ``own`` is what it samples where that is another job.
+    sound.
     """
 
     title: str
     model: ModelPatcher
     vae: VAE | None = None
-    own: SamplingJob | None = None
     audio_vae: VAE | None = None
 
 
@@ -159,7 +156,7 @@ class Rounds:
         sampling = step = decoding = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if output is None:
-                output = (side.own or self.job).sample(side.model, seed, self.clock, self.on_step)
+                output = self.job.sample(side.model, seed, self.clock, self.on_step)
                 sampling = output.seconds
                 uneven = any(technique.policy.uneven for technique in stack_of(side.model).techniques)
                 step = None if uneven else output.seconds_per_step

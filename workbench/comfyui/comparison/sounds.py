@@ -1,8 +1,7 @@
-"""Outputs of runs become sounds that can be compared: waves with a VAE for them, else latents."""
+"""The sounds of a comparison: waves with a VAE for them, else latents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,7 @@ from ....optimizers.hosts.comfyui.protocols import VAE
 from ...measurement.sound import SoundDistance, sound_distance
 from ..latents import decode_sound, sample_rate
 from ..sampling import Sampled
-from .rounds import SideRuns, by_prompt
+from .rounds import SideRuns
 
 
 @dataclass(frozen=True)
@@ -31,30 +30,18 @@ class Sounds:
     broken: str = ""
 
 
-def make_sounds(
-    baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Sampled], again: Sequence[Sampled], prompts: int
-) -> Sounds | None:
-    """Return the sounds of all rounds and how far they are apart; None if there are none.
-
-    The baseline has ``warmed`` up with other seeds, and drawn the first rounds ``again``.
-    """
+def make_sounds(baseline: SideRuns, optimized: SideRuns) -> Sounds | None:
+    """Return the sounds of all rounds and how far they are apart; None if there are none."""
     vae = baseline.side.audio_vae
-    if vae is None and warmed[0].sound is None:
+    if vae is None and baseline.outputs[0].sound is None:
         return None
     rate = None if vae is None else sample_rate(vae)
-    before, after = (_sounds(vae, side.outputs) for side in (baseline, optimized))
+    before, after = (torch.cat([_sound(vae, output) for output in side.outputs]) for side in (baseline, optimized))
     for whose, sounds in (("The baseline's sound", before), ("The optimized sound", after)):
         if not sounds.isfinite().all():
             return Sounds(None, {}, rate, f"{whose} has values that are not numbers (NaN or infinite)")
-    groups = by_prompt(baseline.outputs, warmed, prompts)
-    seeds = [_sounds(vae, [one for draws in groups for one in draws[some]]) for some in (slice(-1), slice(1, None))]
-    distance, worst = sound_distance(before, after, seeds, _sounds(vae, again) if again else None, rate)
-    waves = {} if vae is None else {"baseline": before[worst], "optimized": after[worst]}
-    return Sounds(distance, waves, rate)
-
-
-def _sounds(vae: VAE | None, outputs: Sequence[Sampled]) -> Tensor:
-    return torch.cat([_sound(vae, output) for output in outputs])
+    distance, worst = sound_distance(before, after, rate)
+    return Sounds(distance, {} if vae is None else {"baseline": before[worst], "optimized": after[worst]}, rate)
 
 
 def _sound(vae: VAE | None, output: Sampled) -> Tensor:

@@ -9,6 +9,7 @@ from .....core.phrases import data
 from ....compilation.cache_folder import CacheFolder
 from ....compilation.compiler import Compiler
 from ....compilation.progress import Progress
+from ..attention_owner import pack_of
 from ..paths import user_folder
 from ..reporting import send
 
@@ -41,7 +42,7 @@ class NodeObserver:
 @cache
 def node_compiler() -> Compiler:
     """Return what compiles for all nodes, so that clones share what is compiled."""
-    return Compiler(cache_folder, NodeObserver)
+    return Compiler(cache_folder, NodeObserver, pack_of)
 
 
 def cache_folder() -> CacheFolder | None:

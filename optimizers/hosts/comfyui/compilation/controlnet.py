@@ -8,7 +8,7 @@ from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
 from ..controlnet import moved_to, require_controlnet
 from ..protocols import ControlNet, ModelPatcher
-from ..weight_clone import second_module
+from ..weight_clone import require_plain_weights, second_module
 from ..weight_swap import unload
 from ..weights import SECOND_COPY
 from .methods import CompileMethods
@@ -29,6 +29,7 @@ def compile_controlnet(
         import comfy.model_patcher
 
         unload(cast(ModelPatcher, patcher))
+        require_plain_weights("Compile ControlNet", patcher.model, type(control_net).__name__)
         network = second_module(patcher.model, lambda name, tensor: tensor.clone())
         devices = {"load_device": patcher.load_device, "offload_device": patcher.offload_device}
         control_net = moved_to(control_net, comfy.model_patcher.ModelPatcher(network, **devices))

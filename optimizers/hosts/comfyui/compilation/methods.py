@@ -92,7 +92,9 @@ class CompileMethods(NetworkTechnique):
 
         def make() -> CompiledNetwork:
             function, cache = getattr(type(network), method), self._compiler.cache()  # not bound to the network
-            return CompiledNetwork(CompiledFunction(function, how, name=self.title, cache=cache, sizes=Sizes()))
+            owner = self._compiler.owner
+            compiled = CompiledFunction(function, how, name=self.title, cache=cache, sizes=Sizes(), owner=owner)
+            return CompiledNetwork(compiled)
 
         compiled = self._compiler.once(network, (method, how), make)
         self.policy.use(compiled, self._compiler.observer(self.node_id))

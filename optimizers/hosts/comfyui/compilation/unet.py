@@ -161,8 +161,9 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = _with_parts_as_numbers(getattr(network, _forward(network)))
         cache, weights = self._compiler.cache(), WeightGuards(network)
+        sizes, owner = Sizes(text=2), self._compiler.owner
         return CompiledNetwork(
-            CompiledFunction(forward, how, name=self.title, cache=cache, weights=weights, sizes=Sizes(text=2))
+            CompiledFunction(forward, how, name=self.title, cache=cache, weights=weights, sizes=sizes, owner=owner)
         )
 
     def _places(
@@ -239,7 +240,7 @@ def _with_parts_as_numbers(function: Function) -> Function:
 
 
 @contextmanager
-def _alike(kwargs: Kwargs, block: str) -> Iterator[Kwargs]:
+def _alike(kwargs: Kwargs) -> Iterator[Kwargs]:
     options = kwargs.get("transformer_options")
     call = options.get(KEY) if isinstance(options, dict) else None
     if not isinstance(options, dict) or not isinstance(call, ModelCall):
@@ -249,6 +250,6 @@ def _alike(kwargs: Kwargs, block: str) -> Iterator[Kwargs]:
     shared = {name: value for name, value in options.items() if name not in _PLACE}
     try:
         yield {**kwargs, "transformer_options": {**shared, KEY: part}}
-        call.add(part, block)
+        call.add(part)
     finally:
         part.forget()  # what torch keeps of its tracing holds the part

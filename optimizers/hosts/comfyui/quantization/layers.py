@@ -1,30 +1,25 @@
 """Read from a MODEL which linear layers could be in int8, and how many tokens each is given.
 
-The latter by running a second model that nobody else has (see ``weight_clone``), so that hooks on its layers disturb
-nobody. Without a prompt it is made of ``meta`` tensors, in no time and without memory.
+The latter by running a second network that nobody else has (see ``weight_clone``), so that hooks on its layers disturb
+nobody. It is made of ``meta`` tensors, in no time and without memory.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.calls import Function
-from .....core.errors import InvalidSetting, UnsupportedModel
+from .....core.errors import UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
-from ..model import ModelTarget, describe_model, is_unet
-from ..protocols import Conditioning, ModelPatcher
+from ..model import describe_model, is_unet
+from ..protocols import ModelPatcher
 from ..weight_clone import second_module
-from ..weight_swap import on_second_model
-
-KEPT_TOKENS = 128
-"""Tokens of each layer that are kept for measuring its error."""
 
 
 def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:
@@ -55,67 +50,27 @@ def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tupl
     return found
 
 
-@dataclass
-class Observations:
-    """What was seen: rows per call by layer name, and some of the rows themselves after a real pass."""
+def observe(patcher: ModelPatcher) -> tuple[dict[str, int], str]:
+    """Return how many tokens each layer of a UNet is given by name, and of which picture: the size it was trained for.
 
-    tokens: dict[str, int] = field(default_factory=dict)
-    samples: dict[str, Tensor] = field(default_factory=dict)
-    source: str = "an image of 1024 x 1024, estimated"
-
-
-def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Tensor | None) -> Observations:
-    """Return the tokens that the layers of a MODEL, with its LoRAs, are given.
-
-    ``conditioning``: for one real sampling step; None to look at shapes only. ``latent``: ``[batch, channels, height,
-    width]``, for its size; None for the size that a UNet was trained for. Raises `InvalidSetting` for a conditioning
-    without a latent.
+    With guidance, which is a batch of two. For other families, and where shapes alone cannot run through the network,
+    nothing is seen.
     """
-    if conditioning is None:
-        typical = (128, 128) if getattr(patcher.model, "adm_channels", 0) else (64, 64)
-        return _observe_shapes(patcher, typical if latent is None else (latent.shape[-2], latent.shape[-1]))
-    if latent is None:
-        raise InvalidSetting(
-            "A conditioning is connected without a latent, so the size to calibrate for is not known.",
-            "Connect the latent that will be sampled too, or neither.",
-        )
-    return _observe_run(patcher, conditioning, latent)
-
-
-def _watch(network: Module, seen: Observations, samples: bool) -> None:
-    def watch(name: str, module: Module) -> None:
-        def hook(_: Module, args: tuple[Tensor, ...]) -> None:
-            rows = args[0].reshape(-1, args[0].shape[-1])
-            seen.tokens[name] = max(len(rows), seen.tokens.get(name, 0))
-            if samples and name not in seen.samples:
-                seen.samples[name] = rows[:: max(1, len(rows) // KEPT_TOKENS)][:KEPT_TOKENS].to("cpu", torch.float32)
-
-        module.register_forward_pre_hook(hook)
-
-    for name, module in network.named_modules():
-        if isinstance(module, Linear):
-            watch(name, module)
-
-
-def _observe_shapes(patcher: ModelPatcher, size: tuple[int, int]) -> Observations:
-    """Return how many tokens each layer of a UNet is given for a latent of ``size``, with guidance (batch of two).
-
-    For other families, and where shapes alone cannot run through the network, nothing is seen.
-    """
+    nothing: tuple[dict[str, int], str] = {}, "an image of 1024 x 1024, estimated"
     if not is_unet(patcher):
-        return Observations()
-    seen = Observations(source=f"a latent of {size[1]} x {size[0]}")
+        return nothing
     base = patcher.model
+    config, dtype = base.model_config.unet_config, base.get_dtype_inference()
+    side = 128 if base.adm_channels else 64
     network = second_module(base.diffusion_model, lambda name, tensor: tensor.to("meta"))
-    _watch(network, seen, samples=False)
-    config = base.model_config.unet_config
-    dtype = base.get_dtype_inference()
+    tokens: dict[str, int] = {}
+    _watch(network, tokens)
 
     def shape(*sizes: int) -> Tensor:
         return torch.empty(*sizes, device="meta", dtype=dtype)
 
     inputs = {
-        "x": shape(2, config["in_channels"], *size),
+        "x": shape(2, config["in_channels"], side, side),
         "timesteps": torch.empty(2, device="meta"),
         "context": shape(2, 77, config["context_dim"]),
         "y": shape(2, base.adm_channels) if base.adm_channels else None,
@@ -126,26 +81,23 @@ def _observe_shapes(patcher: ModelPatcher, size: tuple[int, int]) -> Observation
             network(**inputs)
     except (RuntimeError, NotImplementedError, TypeError, KeyError, ValueError) as error:
         logging.info("Paceline: token counts are estimated, shapes alone do not run through this UNet: %s", error)
-        return Observations()
-    return seen
+        return nothing
+    return tokens, f"a latent of {side} x {side}"
+
+
+def _watch(network: Module, tokens: dict[str, int]) -> None:
+    def watch(name: str, module: Module) -> None:
+        def hook(_: Module, args: tuple[Tensor, ...]) -> None:
+            tokens[name] = max(args[0].numel() // args[0].shape[-1], tokens.get(name, 0))
+
+        module.register_forward_pre_hook(hook)
+
+    for name, module in network.named_modules():
+        if isinstance(module, Linear):
+            watch(name, module)
 
 
 def _shape_of_attention(
     func: Function, q: Tensor, *args: object, skip_reshape: bool = False, **kwargs: object
 ) -> Tensor:
     return q.transpose(1, 2).flatten(2) if skip_reshape else q
-
-
-def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tensor) -> Observations:
-    import comfy.sample
-
-    seen = Observations(source="one sampling step with the connected conditioning")
-    # Without our techniques, which change what layers are given: the order of nodes must not matter.
-    clone = ModelTarget(on_second_model(patcher, ())).with_techniques(())
-    _watch(clone.model.diffusion_model, seen, samples=True)
-    noise = comfy.sample.prepare_noise(latent, 0)
-    with torch.inference_mode():
-        comfy.sample.sample(
-            clone, noise, 1, 2.0, "euler", "simple", conditioning, conditioning, latent, disable_pbar=True, seed=0
-        )
-    return seen

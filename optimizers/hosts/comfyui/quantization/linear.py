@@ -7,6 +7,7 @@ is patched.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeGuard
 
@@ -22,6 +23,8 @@ from ....quantization.rounding import Int8Weight, with_row_scales
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
+MODEL_PREFIX = "diffusion_model."
+"""Of the network in the names of a whole model."""
 
 
 class QuantizedLayer(Protocol):
@@ -37,6 +40,13 @@ class QuantizedLayer(Protocol):
     bias: Tensor | None
     weight_function: list[object]
     _full_precision_mm_config: bool
+
+
+@dataclass
+class Reading:
+    """Whether a model is sampled with at the moment; all its int8 layers have the same object."""
+
+    in_run: bool = False
 
 
 def is_int8(module: object) -> TypeGuard[QuantizedLayer]:
@@ -83,16 +93,22 @@ def linear_class(compute_dtype: torch.dtype) -> type:
         """A quantised linear layer. ``kernel`` is None for weight only."""
 
         kernel: SafeKernel | None = None
+        reading: Reading
 
-        # ComfyUI looks up each name of the state dict as an attribute when models are merged and when hooks begin.
-        @property
-        def weight_scale(self) -> Tensor:
-            scale: Tensor = self.weight._params.scale
-            return scale
+        def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> Any:
+            """Give the weight as one tensor, which is floating point for whoever computes with it.
 
-        @property
-        def comfy_quant(self) -> Tensor:
-            return torch.empty(0, dtype=torch.uint8)
+            Its numbers and scales apart, as ComfyUI's own layers give them, are for files, which are written from the
+            network's dictionary when nothing is sampled. Whoever reads these numbers as a weight gets noise:
+            Control-LoRA while a run begins, merging and extracting LoRAs through the model's dictionary.
+            """
+            found = super().state_dict(*args, prefix=prefix, **kwargs)
+            is_read = self.reading.in_run or prefix.startswith(MODEL_PREFIX)
+            if is_read and isinstance(self.weight, QuantizedTensor):
+                for name in (f"{prefix}comfy_quant", *self.weight.state_dict(f"{prefix}weight")):
+                    found.pop(name, None)
+                found[f"{prefix}weight"] = self.weight
+            return found
 
         def set_weight(self, weight: Tensor, inplace_update: bool = False, **options: Any) -> Any:
             if inplace_update:  # from a hook; afterwards ComfyUI would put the int8 values back, but not their scales
@@ -138,12 +154,16 @@ def linear_class(compute_dtype: torch.dtype) -> type:
 
 @torch.inference_mode()
 def quantized_linear(
-    weight: Int8Weight, bias: Tensor | None, compute_dtype: torch.dtype, kernel: SafeKernel | None
+    weight: Int8Weight,
+    bias: Tensor | None,
+    compute_dtype: torch.dtype,
+    kernel: SafeKernel | None,
+    reading: Reading | None = None,
 ) -> Module:
     """Return a new layer, with what ComfyUI's files carry for each quantised layer.
 
     ``weight``: int8 ``[out, in]``, on the device the layer rests on. ``bias``: ``[out]``; copied. ``compute_dtype``: of
-    its inputs and outputs. ``kernel``: None to compute the product in floating point.
+    its inputs and outputs. ``kernel``: None to compute the product in floating point. ``reading``: that of its model.
     """
     import comfy.model_management
 
@@ -164,7 +184,7 @@ def quantized_linear(
         inputs, outputs, bias=bias is not None, device=weight.values.device, dtype=compute_dtype
     )
     layer.load_state_dict(state, strict=False)
-    layer.kernel = kernel
+    layer.kernel, layer.reading = kernel, reading or Reading()
     layer.requires_grad_(False).train(False)
     comfy.model_management.archive_model_dtypes(layer)
     result: Module = layer

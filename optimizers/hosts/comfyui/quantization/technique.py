@@ -6,29 +6,43 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.activity import Activity
-from .....core.errors import BackendUnavailable, UnsupportedModel
+from .....core.errors import UnsupportedModel
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
 from ....quantization.kernels import SafeKernel
 from ....quantization.layer_times import Timings
-from ....quantization.layers import LayerChoice, LayerChoices
-from ....quantization.policy import QuantizationPolicy, choose_kernel, choose_layers, largest_shape
+from ....quantization.layers import (
+    LayerChoice,
+    LayerChoices,
+    choose_kernel,
+    choose_layers,
+    largest_shape,
+    quantizing_device,
+)
+from ....quantization.policy import QuantizationPolicy
 from ....quantization.settings import QuantizationSettings
 from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
-from ..protocols import Conditioning, ModelPatcher
+from ..protocols import ModelPatcher
 from ..stack import ModelCall
-from ..weight_clone import WeightPlan
+from ..weight_clone import WeightPlan, require_plain_weights
 from ..weight_swap import WeightTechnique, original, unload
 from .input_act import Together, modules_together
 from .layers import linear_layers, observe
-from .linear import QuantizedLayer, both_layers, existing_weight, int8_layers, is_int8, quantized_linear
+from .linear import (
+    MODEL_PREFIX,
+    QuantizedLayer,
+    Reading,
+    both_layers,
+    existing_weight,
+    int8_layers,
+    is_int8,
+    quantized_linear,
+)
 
-_PREFIX = "diffusion_model."
 _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 
 
@@ -39,6 +53,7 @@ class Int8Quantization(WeightTechnique):
 
     def __init__(self, policy: QuantizationPolicy) -> None:
         super().__init__(policy)
+        self._reading = Reading()
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
         self._together: WeakKeyDictionary[Module, tuple[Together, ...]] = WeakKeyDictionary()
 
@@ -49,11 +64,16 @@ class Int8Quantization(WeightTechnique):
         kernel = self.policy.kernel
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)
-            return quantized_linear(weight, module.bias, plan.compute_dtype, None if weight_only else kernel)
-        choice = self.policy.choices.quantized.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+            kernel = None if weight_only else kernel
+            return quantized_linear(weight, module.bias, plan.compute_dtype, kernel, self._reading)
+        choice = (
+            self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX))
+            if name.startswith(MODEL_PREFIX)
+            else None
+        )
         if choice is None or choice.weight is None or not isinstance(module, Linear):
             return None
-        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel)
+        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel, self._reading)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
@@ -78,26 +98,26 @@ class Int8Quantization(WeightTechnique):
         """Look for the layers anew: another node may have exchanged modules."""
         super().began()
         self._layers.clear()
+        self._reading.in_run = True
+
+    def ended(self) -> None:
+        super().ended()
+        self._reading.in_run = False
 
 
 def _count_failed(kernel: SafeKernel, activity: Activity) -> None:
     activity.used["layers"] -= activity.fallbacks.get(kernel.failure, 0)
 
 
-def quantize(
-    patcher: ModelPatcher,
-    settings: QuantizationSettings,
-    conditioning: Conditioning | None = None,
-    latent: Tensor | None = None,
-) -> Int8Quantization:
+def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quantization:
     """Return the technique for a MODEL (with LoRAs or not, quantised by us before or not), its int8 weights made.
 
-    ``conditioning``: for one sampling step, to measure the layers' errors on what they are really given. ``latent``:
-    ``[batch, channels, height, width]``, the size that will be sampled. Raises `UnsupportedModel` if nothing can be in
-    int8 or would gain, `BackendUnavailable` if the device that was asked for is not there.
+    Raises `UnsupportedModel` if nothing can be in int8 or would gain, `BackendUnavailable` if the device that was asked
+    for is not there.
     """
     require_model(patcher)
     home = original(patcher)
+    require_plain_weights("Quantize int8", home.model, describe_model(home))
     unload(home)
     timings = _timings(home)
     if found := int8_layers(home.model.diffusion_model):
@@ -106,13 +126,12 @@ def quantize(
         kernel, notes = choose_kernel((), timings)
         timings.save()
         return Int8Quantization(QuantizationPolicy(settings, LayerChoices((), kernel, notes)))
-    seen = observe(home, conditioning, latent)
-    unload(home)
-    layers = linear_layers(home, seen.tokens)
-    note, device = f"token counts of {seen.source}", _device(settings.device, timings.device)
+    tokens, source = observe(home)
+    layers = linear_layers(home, tokens)
+    note, device = f"token counts of {source}", quantizing_device(settings.device, timings.device)
     each = _each_layer(len(layers), home.offload_device)
     read = [(layer, module.weight.detach) for layer, module in layers]
-    policy = QuantizationPolicy(settings, choose_layers(read, settings, timings, seen.samples, device, note, each))
+    policy = QuantizationPolicy(settings, choose_layers(read, settings, device, timings, note, each))
     policy.require_gain(describe_model(home))
     return Int8Quantization(policy)
 
@@ -121,6 +140,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
     """Return whether Quantize int8 would find at least the MODEL's largest layer quicker in int8, measured."""
     home = original(patcher)
     try:
+        require_plain_weights("Quantize int8", home.model, describe_model(home))
         layers = [layer for layer, _ in linear_layers(home, {})]
     except UnsupportedModel:
         return False  # no linear layers, or quantised already
@@ -133,15 +153,6 @@ def int8_gains(patcher: ModelPatcher) -> bool:
 def _timings(patcher: ModelPatcher) -> Timings:
     device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
     return Timings(device, dtype, user_folder("int8_timings.json"), both_layers)
-
-
-def _device(name: str, load_device: torch.device) -> torch.device:
-    if name == "gpu" and load_device.type == "cpu":
-        raise BackendUnavailable(
-            "device is gpu, but ComfyUI has no GPU for this model.",
-            "Choose auto or cpu: both quantise on the CPU here.",
-        )
-    return torch.device("cpu") if name == "cpu" else load_device
 
 
 def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:

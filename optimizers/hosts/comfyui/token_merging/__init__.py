@@ -1,28 +1,25 @@
-"""Token merging in ComfyUI: which way a MODEL gets it."""
+"""Token merging in ComfyUI."""
 
 from __future__ import annotations
 
 from .....core.errors import UnsupportedModel
-from ....families import families, find_family, not_reduced
+from ....families import find_family
 from ....token_merging import TokenMergingSettings
-from ..evaluations import ComfyTokenMerging
+from ....token_merging.policy import no_unet
 from ..model import describe_model, is_unet, require_model
 from ..protocols import ModelPatcher
-from .joint import ComfyJointTokenMerging
-from .unet import ComfyUNetTokenMerging
+from .unet import ComfyTokenMerging
 
 
 def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
-    """Return Apply ToMe for a MODEL; `UnsupportedModel` if nothing can be merged in it, or not with these settings."""
+    """Return Apply ToMe for a MODEL; `UnsupportedModel` if it has no UNet, or no block would be reached."""
     require_model(patcher)
-    if is_unet(patcher):
-        return ComfyUNetTokenMerging(patcher, settings)
-    network = patcher.model.diffusion_model
-    family = find_family(network)
-    if family is not None and family.tokens is not None:
-        return ComfyJointTokenMerging(patcher, family.tokens, settings)
-    served = ", ".join(one.tokens.models or one.name for one in families() if one.tokens is not None)
-    raise UnsupportedModel(
-        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {not_reduced(network)}.",
-        f"Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
-    )
+    if not is_unet(patcher):
+        raise _refusal(patcher)
+    return ComfyTokenMerging(patcher, settings)
+
+
+def _refusal(patcher: ModelPatcher) -> UnsupportedModel:
+    family = find_family(patcher.model.diffusion_model)
+    attention = "" if family is not None and not family.override_hook else ", Set Attention Processor"
+    return no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,31 +13,36 @@ from torch.nn import Module
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.shadow import Shadows
+from .....core.shared import Shared
+from .....core.technique import COMPILATION, find
 from ....token_merging import Reduction, TokenMergingSettings
-from ....token_merging.residual import where_kept
-from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
+from ....token_merging.blocks import CallState, restored_output
+from ....token_merging.policy import TokenMergingPolicy
+from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
 from ..attention_chain import Attend, Layer, add_layer
-from ..evaluations import ComfyTokenMerging
+from ..compilation.refusals import FOREIGN_COMPILE
+from ..evaluations import EVALUATIONS, Evaluations, predict_noise
 from ..model import describe_model
 from ..newer import kept_memory
 from ..protocols import ModelPatcher, Options
-from ..schedule import SchedulePosition
+from ..schedule import Scheduled, SchedulePosition
 from ..stack import ModelCall
-from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
+from ..unet import AttentionBlock, BlockKey, attention_blocks
+from .feed_forwards import FeedForwards
 
 STATE = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
 
 _OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
 _REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
+_PARTS = "another node computes attention in parts or in another layout, so no difference was kept or added"
 
-Forward = Callable[[Tensor], Tensor]
 Patched = tuple[Tensor, Tensor, Tensor]
 """What a patch in front of attention is given and returns: tokens for queries, keys and values."""
 
 
 @dataclass
-class ModelCallState(CallState):
+class ModelCallState(Shared, CallState):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
     ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block;
@@ -56,30 +61,63 @@ class ModelCallState(CallState):
 
 @dataclass
 class _Next:
-    """One self-attention: where it is, how it is reduced, and whether its queries, keys and values are so already."""
+    """One self-attention: where it is, how it is reduced, and whether its queries, keys and values are so already.
+
+    ``batch``: of its tokens.
+    """
 
     place: str
     reduction: Reduction
     is_reduced: bool
+    batch: int
+
+    def is_of(self, q: Tensor) -> bool:
+        """Return whether a call with queries ``q`` is this attention, whole, and not a part of it."""
+        fewer = self.is_reduced and self.reduction.shrinks_queries
+        return q.shape[:-1] == (self.batch, self.reduction.kept if fewer else self.reduction.tokens)
 
 
-class ComfyUNetTokenMerging(ComfyTokenMerging):
+class ComfyTokenMerging(Scheduled):
     """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
 
-    policy: UNetMergingPolicy[AttentionBlock]
+    policy: TokenMergingPolicy[AttentionBlock]
 
     def __init__(self, patcher: ModelPatcher, settings: TokenMergingSettings) -> None:
         blocks = [block for block in attention_blocks(patcher) if block.self_attention]
-        policy = UNetMergingPolicy(describe_model(patcher), blocks, settings)
+        policy = TokenMergingPolicy(describe_model(patcher), blocks, settings)
         super().__init__(policy)
+        policy.allocating = kept_memory
         self._by_key = {block.key: block for block in policy.blocks}
-        self._feed_forwards: WeakKeyDictionary[Module, _FeedForwards] = WeakKeyDictionary()
+        self._feed_forwards: WeakKeyDictionary[Module, FeedForwards] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
         # Each patch costs time in every block: where queries all stay, nothing is to be done behind attention.
         after = self._after_attention if policy.shrinks_queries else None
         self._self_attention_pair = (self._before_self_attention, after)
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
         self._layer: Attend = self._attend
+
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        from comfy.patcher_extension import WrappersMP
+
+        predictions = ((WrappersMP.PREDICT_NOISE, predict_noise),) if self.policy.keeps else ()
+        return (*super().wrappers(), *predictions)
+
+    def _residual_call(self, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
+        """Return what a model call does with the differences that reducing makes; None for nothing."""
+        if not self.policy.keeps:
+            return None
+        evaluations: Evaluations | None = call.run.get(EVALUATIONS)
+        latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
+        if evaluations is not None and evaluations.latest is not None and passes:
+            latest = evaluations.latest
+            # A wrapper of another node may cut the latent into tiles and hand over several at once.
+            tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
+            refusal = WINDOWS if evaluations.windows or tiles else ""
+        refusal, sizes = _compiled(self.policy, call) or refusal, frozenset(call.shapes.items())
+        residual = self.policy.residual_call(latest, (passes, sizes), position, refusal, call.again)
+        if residual is not None:
+            call.cleanup.callback(self.policy.residuals.settle)
+        return residual
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         policy, position, options = self.policy, SchedulePosition(call), call.transformer_options
@@ -88,7 +126,7 @@ class ComfyUNetTokenMerging(ComfyTokenMerging):
         step = position.index() if policy.draws else 0
         state = ModelCallState(activity, step, replaced=options.get("patches_replace", {}))
         options[STATE] = state
-        state.residual = self.residual_call(call, position)
+        state.residual = self._residual_call(call, position)
         if state.residual is not None:
             add_layer(options, Layer(self._layer, not_reached=state.forget_next))
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
@@ -97,7 +135,7 @@ class ComfyUNetTokenMerging(ComfyTokenMerging):
             _add_innermost(options["patches"], "attn2", *self._cross_attention_pair)
         if policy.settings.merge_mlp:
             network = call.model.diffusion_model
-            layers = self._feed_forwards.setdefault(network, _FeedForwards())
+            layers = self._feed_forwards.setdefault(network, FeedForwards())
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
@@ -128,7 +166,7 @@ class ComfyUNetTokenMerging(ComfyTokenMerging):
         residual = where_kept(state.residual, block.name, reduction.tokens, query.device)
         if residual is not None:
             is_reduced = not residual.full
-            state.next = _Next(block.name, reduction, is_reduced)
+            state.next = _Next(block.name, reduction, is_reduced, query.shape[0])
             if not is_reduced:
                 return tokens
         # Keys and values are the same tokens unless another patch changed them. Where it changed their number
@@ -150,6 +188,9 @@ class ComfyUNetTokenMerging(ComfyTokenMerging):
         if found is None or residual is None:
             return func(q, k, v, *args, **kwargs)
         state.next = None
+        if not found.is_of(q):
+            state.activity.fall_back(_PARTS)
+            return func(q, k, v, *args, **kwargs)
         reduction = found.reduction
 
         def reduced() -> Tensor:
@@ -166,10 +207,10 @@ class ComfyUNetTokenMerging(ComfyTokenMerging):
         """ComfyUI's ``attn2_patch``: only the queries are image tokens."""
         state: ModelCallState = extra_options[STATE]
         block = self._by_key.get(_block_key(extra_options))
-        reduction = None if block is None else state.reductions.get(block.number)
-        if block is None or reduction is None or not reduction.shrinks_queries or _is_over_time(block, state):
+        if block is None or block.number not in state.reductions or _is_over_time(block, state):
             return query, context, value  # counted where that was decided
-        if _is_replaced("attn2", block, state):
+        reduction = None if _is_replaced("attn2", block, state) else state.reduction_for(block, query)
+        if reduction is None:
             return query, context, value
         state.activity.use(block.name, reduction.tokens, reduction.kept)
         extra_options[_RESTORE] = reduction
@@ -183,43 +224,6 @@ class ComfyUNetTokenMerging(ComfyTokenMerging):
             state.restored = False
             return output
         return restored_output(reduction, output, state.activity)
-
-
-class _FeedForwards:
-    """Runs the feed-forward layers of one network on the tokens that are left; ComfyUI has no patch point there.
-
-    The functions that take the layers' place are made once and read what changes from call to call: compiled graphs
-    are guarded on the functions, and a new one would be a new graph.
-    """
-
-    def __init__(self) -> None:
-        self._state = CallState()
-        self._functions: dict[BlockKey, Forward] = {}
-
-    def put(self, network: Module, blocks: Container[BlockKey], state: CallState, shadows: Shadows) -> None:
-        """Run the layers of ``blocks`` on the tokens that ``state.reductions`` leave, until ``shadows`` are undone."""
-        self._state = state
-        shadows.on_undo(self._forget)
-        for block, module in transformer_blocks(network):
-            if block.key not in blocks:
-                continue
-            layer = module.ff
-            if "forward" in layer.__dict__:  # somebody else has shadowed it: around theirs, and only this time
-                shadows.put(layer, "forward", self._merged(layer.forward, block))
-                continue
-            if block.key not in self._functions:
-                self._functions[block.key] = self._merged(layer.forward, block)
-            shadows.put(layer, "forward", self._functions[block.key])
-
-    def _forget(self) -> None:
-        self._state = CallState()  # the old one holds the tokens of the whole call
-
-    def _merged(self, forward: Forward, block: AttentionBlock) -> Forward:
-        def merged_forward(tokens: Tensor) -> Tensor:
-            merged: Tensor = self._state.around_layer(block, tokens, forward)
-            return merged
-
-        return merged_forward
 
 
 def _add_innermost(patches: Options, name: str, before: Function, after: Function | None) -> None:
@@ -260,3 +264,13 @@ def _are_aligned(tokens: Tensor, query: Tensor) -> bool:
 
 def _reduce_if_aligned(reduction: Reduction, tokens: Tensor, query: Tensor) -> Tensor:
     return reduction.reduce(tokens) if _are_aligned(tokens, query) else tokens
+
+
+def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> str:
+    """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
+    from comfy.patcher_extension import WrappersMP
+
+    technique: Any = find(call.techniques, COMPILATION)
+    if call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
+        return COMPILED
+    return policy.refused_by("" if technique is None else technique.policy.how.scope)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from ....token_merging import TokenMergingSettings
 from ..components import Component
-from ..unet import is_unet
 from .denoiser import PipelineTokenMerging
-from .joint import PipelineJointTokenMerging
 from .tomesd import TomesdMerging
 from .unet import PipelineUNetTokenMerging
 
 
-def token_merging_for(settings: TokenMergingSettings, component: Component) -> PipelineTokenMerging:
-    """Return Apply ToMe for one denoiser."""
+def token_merging_for(settings: TokenMergingSettings, component: Component) -> type[PipelineTokenMerging]:
+    """Return the class of Apply ToMe for one denoiser."""
     if getattr(settings, "implementation", "") == "tomesd":
-        return TomesdMerging(settings)
-    return (PipelineUNetTokenMerging if is_unet(component.part) else PipelineJointTokenMerging)(settings)
+        return TomesdMerging
+    return PipelineUNetTokenMerging

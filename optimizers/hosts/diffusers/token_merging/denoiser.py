@@ -1,8 +1,7 @@
-"""What both ways of merging tokens share in this host: the prediction that a call belongs to, and keys left out."""
+"""What both ways of merging tokens share in this host: the prediction that a call belongs to."""
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -10,22 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .....core.calls import Args, Function, Kwargs
+from .....core.calls import Args, Kwargs
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
-from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenMergingPolicy
-from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, Evaluation, ResidualCall, where_kept
+from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, Evaluation, ResidualCall
 from ..components import DENOISER
 from ..host import Host, PipelineTechnique
-from ..intercept import intercepted
 from ..network_calls import text_of, version_of
 from ..position import PipelinePosition
-
-NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
-
-Forward = Function
-"""The ``forward`` of a layer."""
+from ..unet import ModuleBlock
 
 
 class PipelineEvaluations:
@@ -109,7 +102,7 @@ class PipelineTokenMerging(PipelineTechnique):
 
     kind, title = TokenMergingPolicy.kind, TokenMergingPolicy.title
     roles = (DENOISER,)
-    policy: TokenMergingPolicy
+    policy: TokenMergingPolicy[ModuleBlock]
 
     def __init__(self, settings: TokenMergingSettings) -> None:
         super().__init__(settings)
@@ -139,37 +132,8 @@ class PipelineTokenMerging(PipelineTechnique):
             return None
         return self.policy.residual_call(evaluation, passes, self.position, reason, host.again)
 
-    def with_fewer_keys(
-        self, name: str, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]
-    ) -> Forward:
-        """Return ``forward`` of the attention layer ``name``, which calls torch's SDPA, with keys and values left out.
 
-        ``kept_of`` queries and keys ``[batch, heads, tokens, channels]`` is which keys stay; None for all.
-        """
-        sdpa = torch.nn.functional.scaled_dot_product_attention
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            kept = kept_of(q, k)
-            if kept is None:
-                return sdpa(q, k, v, **options)
-
-            def reduced() -> Tensor:
-                keys, values, mask = without(kept, k, v, options.get("attn_mask"), 2)
-                return sdpa(q, keys, values, **{**options, "attn_mask": mask})
-
-            residual = where_kept(self.residual, name, k.shape[2], k.device)
-            return reduced() if residual is None else residual.attend(name, lambda: sdpa(q, k, v, **options), reduced)
-
-        reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
-
-        @functools.wraps(forward)
-        def fewer(*args: object, **options: object) -> object:
-            return (reduced if self.active else forward)(*args, **options)
-
-        return fewer
-
-
-def _refusal(host: Host, policy: TokenMergingPolicy) -> str:
+def _refusal(host: Host, policy: TokenMergingPolicy[ModuleBlock]) -> str:
     """Return why a difference cannot be kept for calls of a denoiser; "" if it can."""
     technique: Any = host.find(COMPILATION)
     if getattr(host.pipeline, "scheduler", None) is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from types import ModuleType
+from typing import Any
 
 from torch.nn import Module
 
@@ -11,16 +14,17 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
-from ....token_merging.policy import TokenMergingPolicy
+from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ..host import Host
+from ..network_calls import tensor_given
 from ..patches import Patches
-from ..unet import image_attention, is_unet
+from ..unet import ModuleBlock, image_attention, is_unet
 from .denoiser import PipelineTokenMerging
 
 _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
 
 
-class TomesdPolicy(TokenMergingPolicy):
+class TomesdPolicy(TokenMergingPolicy[ModuleBlock]):
     """Apply ToMe by tomesd, which keeps no difference."""
 
     keeps = False
@@ -42,12 +46,9 @@ class TomesdMerging(PipelineTokenMerging):
         """Raise `BackendUnavailable` if tomesd is missing, `UnsupportedModel` if the UNet is compiled as one graph."""
         component, settings = host.component, self.settings
         if not is_unet(component.part):
-            raise UnsupportedModel(f"tomesd cannot patch a {component.class_name}.", "Use ours, or leave it out.")
+            raise no_unet(component.class_name, "ReuseSteps, Attention and Compile")
         _refuse_what_it_lacks(settings)
-        blocks = image_attention(component.part)
-        self.policy = TomesdPolicy(settings, "self-attention blocks", len(blocks))
-        automatic = settings.max_downsample == "auto"
-        self._limit = min(block.downsample for block in blocks) if automatic else int(settings.max_downsample)
+        self.policy = TomesdPolicy(component.class_name, image_attention(component.part), settings)
         try:
             import tomesd
         except ImportError as error:
@@ -62,21 +63,39 @@ class TomesdMerging(PipelineTokenMerging):
                 "Set fullgraph to False, or use our implementation.",
             )
         unet, options = component.part, {name: getattr(settings, name) for name in _TAKES}
-        options["max_downsample"] = self._limit
-        tomesd.apply_patch(unet, **options)
-        patches.on_undo(lambda: _remove(tomesd, unet))
+        options["max_downsample"] = max(block.downsample for block in self.policy.blocks)
+        self._patched = _patched(tomesd, unet, options)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the blocks in which tomesd merges: it patches all, and leaves coarser levels as they are."""
-        for block in image_attention(host.component.part):
-            if type(block.module).__name__ == "ToMeBlock" and block.downsample <= self._limit:
-                self.activity.use(block.name)
+        sample = tensor_given(args, kwargs, "sample", 0)
+        self._patched[0][2]["size"] = (sample.shape[2], sample.shape[3])  # what its hook on the UNet would do
+        for block in self.policy.blocks:
+            self.activity.use(block.name)
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Put tomesd's classes on the blocks."""
+        before = [type(module) for module, _, _ in self._patched]
+        for module, kind, info in self._patched:
+            module.__class__, module.__dict__["_tome_info"] = kind, info
+        try:
+            yield
+        finally:
+            for (module, _, _), kind in zip(self._patched, before, strict=True):
+                module.__class__ = kind
+                del module.__dict__["_tome_info"]
 
 
-def _remove(tomesd: ModuleType, unet: Module) -> None:
+def _patched(tomesd: ModuleType, unet: Module, options: dict[str, Any]) -> list[tuple[Module, type, dict[str, Any]]]:
+    """Return what tomesd changes in a UNet, which is as before: each module, its class, and what it is told."""
+    tomesd.apply_patch(unet, **options)
+    found = [module for module in unet.modules() if "_tome_info" in module.__dict__]
+    changed = [(module, type(module), module.__dict__["_tome_info"]) for module in found]
     tomesd.remove_patch(unet)
-    for part in unet.modules():  # left behind by tomesd
-        part.__dict__.pop("_tome_info", None)
+    for module in unet.modules():  # left behind by tomesd
+        module.__dict__.pop("_tome_info", None)
+    return changed
 
 
 def _refuse_what_it_lacks(settings: TokenMergingSettings) -> None:

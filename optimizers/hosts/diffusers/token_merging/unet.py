@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .....core.calls import Args, Kwargs
+from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
-from ....token_merging.policy import counted
-from ....token_merging.unet_policy import CallState, UNetMergingPolicy
+from ....token_merging.blocks import CallState
+from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ..host import Host
+from ..intercept import intercepted
 from ..network_calls import tensor_given
-from ..patches import Patches, current
-from ..unet import ModuleBlock, image_attention
-from .denoiser import Forward, PipelineTokenMerging
+from ..patches import Patches
+from ..unet import ModuleBlock, image_attention, is_unet
+from .denoiser import PipelineTokenMerging
+
+NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
+
+Forward = Function
+"""The ``forward`` of a layer."""
 
 
 class PipelineUNetTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` if it would reach no block."""
+    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block."""
 
-    policy: UNetMergingPolicy[ModuleBlock]
     _latent = (0, 0)
 
     def attach(self, host: Host, patches: Patches) -> None:
         name, settings = host.component.class_name, self.settings
-        policy = self.policy = UNetMergingPolicy(name, image_attention(host.component.part), settings)
-        needs_queries = policy.other_layers or not policy.method.works_after_rope
-        if needs_queries and any(block.joined for block in policy.blocks):
+        if not is_unet(host.component.part):
+            raise no_unet(name, "ReuseSteps, Attention and Compile")
+        policy = self.policy = TokenMergingPolicy(name, image_attention(host.component.part), settings)
+        if policy.shrinks_queries and any(block.joined for block in policy.blocks):
             raise UnsupportedModel(
                 f"method is {settings.method}, but the self-attention of {name} has text among its keys and its "
                 "residual inside, so queries cannot be merged around it.",
@@ -37,16 +45,13 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         self._state = CallState()
         for block in policy.blocks:
             if block.joined:
-                patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
+                patches.wrap(block.module, "forward", partial(self._fewer_keys, block))
                 continue
-            attention = block.module.attn1
-            patches.shadow(attention, "forward", self._self_attention(block, current(attention, "forward")))
+            patches.wrap(block.module.attn1, "forward", partial(self._self_attention, block))
             if settings.merge_crossattn and block.module.attn2 is not None:
-                attention = block.module.attn2
-                patches.shadow(attention, "forward", self._queries_merged(block, current(attention, "forward")))
+                patches.wrap(block.module.attn2, "forward", partial(self._queries_merged, block))
             if settings.merge_mlp:
-                layer = block.module.ff
-                patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
+                patches.wrap(block.module.ff, "forward", partial(self._queries_merged, block))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         super().before(host, args, kwargs)
@@ -62,6 +67,8 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
+        inside = self._fewer_keys(block, forward)
+        only_keys = not self.policy.shrinks_queries
 
         @functools.wraps(forward)
         def reduced(
@@ -75,6 +82,9 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
             if not self.active or encoder_hidden_states is not None:
                 return attend(hidden_states, encoder_hidden_states)
+            if only_keys and getattr(block.module.attn1, "fused_projections", False):
+                # diffusers computes query, key and value from the same tokens then.
+                return inside(hidden_states, attention_mask=attention_mask, **options)
             size, masked = block.size(self._latent), attention_mask is not None
             return self.policy.around_attention(block, hidden_states, size, self._state, masked, attend)
 
@@ -90,16 +100,37 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         return merged
 
     def _fewer_keys(self, block: ModuleBlock, forward: Forward) -> Forward:
-        """Return ``forward`` of an attention with text among its keys; the image's keys come behind the text's."""
+        """Return ``forward`` of an attention with fewer keys; the image's come behind a text's."""
+        sdpa = torch.nn.functional.scaled_dot_product_attention
 
-        def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
-            tokens, text = k.shape[2], k.shape[2] - q.shape[2]
-            chosen = self.policy.block_call(block, q, q.shape[2], block.size(self._latent), self._state)
-            if chosen is None or text < 0:
-                return None
-            method, call = chosen
-            image = method.kept_tokens(call.height, call.width, call.ratio, k.device) + text
-            kept = torch.cat([torch.arange(text, device=k.device), image])
-            return counted(block.name, tokens, kept, self.activity)
+        def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
+            """Compute with ``[batch, heads, tokens, channels]``."""
 
-        return self.with_fewer_keys(block.name, forward, kept_of)
+            def whole() -> Tensor:
+                return sdpa(q, k, v, attn_mask=attn_mask, **options)
+
+            text = k.shape[2] - q.shape[2]
+            if attn_mask is not None or text < 0:
+                self.activity.fall_back(MASKED if text >= 0 else OTHER_TOKENS)
+                return whole()
+            reduction = self.policy.reduction(block, q[:, 0], block.size(self._latent), self._state)
+            if reduction is None:
+                return whole()
+            self.activity.use(block.name, k.shape[2], text + reduction.kept)
+
+            def fewer(x: Tensor) -> Tensor:
+                image = reduction.reduce(x[:, :, text:].flatten(0, 1)).unflatten(0, x.shape[:2])
+                return torch.cat([x[:, :, :text], image], dim=2)
+
+            output: Tensor = self._state.attend(
+                block.name, q[:, 0], whole, lambda: sdpa(q, fewer(k), fewer(v), **options)
+            )
+            return output
+
+        reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
+
+        @functools.wraps(forward)
+        def run(*args: object, **options: object) -> object:
+            return (reduced if self.active else forward)(*args, **options)
+
+        return run

@@ -1,0 +1,136 @@
+"""The methods of a component through which it is called, and what a copy of the component is.
+
+They look for what is on the component when they are called. A copy has nothing on it, whoever makes it, and is the
+plain model with all of its weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from types import MethodType
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from ....core.calls import Args, Function, Kwargs
+from .components import SCHEDULER, VAE, Component
+from .patches import NOTHING, OFFLOADED, own
+
+_OF_VAES = re.compile(r"forward|([a-z]\w*_)?(encode|decode)")
+
+
+class Called(Protocol):
+    """Who is told of the calls of a component."""
+
+    component: Component
+
+    def enter(self, entry: str, args: Args, kwargs: Kwargs) -> object:
+        """Run a call of one of the component's methods."""
+
+    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the component's tensors whose values were replaced, with what they would get back."""
+
+
+class Entries:
+    """Our methods on one component.
+
+    Attributes:
+        below: what each of them runs: the component's own method, or what others had put in its place before.
+    """
+
+    def __init__(self, component: Component) -> None:
+        self._part = component.part
+        self.below: dict[str, Function] = {name: _current(self._part, name) for name in entries_of(component)}
+        self._ours: dict[str, Any] = {}
+
+    def put_on(self, name: str, host: Called, others: Iterable[str]) -> None:
+        """Let the component's calls go to ``host``, which the attribute ``name`` is; ``others``: other methods too."""
+        attributes = self._part.__dict__
+        self.below |= {method: _current(self._part, method) for method in others}
+        for entry, below in self.below.items():
+            slot = OFFLOADED if entry == "forward" and OFFLOADED in attributes else entry
+            self._ours[entry] = attributes[slot] = MethodType(_entry(name, entry, below, self._part), self._part)
+        state, deep = functools.partial(self._state, host), functools.partial(self._deep_copy, host)
+        rest = {name: host, "__getstate__": state, "__deepcopy__": deep}
+        self._ours |= rest
+        attributes.update(rest)
+
+    def take_off(self) -> dict[str, Any]:
+        """Remove them, and return them. Where somebody has wrapped one and still calls it, it finds no host."""
+        attributes, before = self._part.__dict__, self._before()
+        ours = {slot: attributes.pop(slot) for slot in before}
+        attributes.update({slot: value for slot, value in before.items() if value is not NOTHING})
+        return ours
+
+    def _before(self) -> dict[str, Any]:
+        """Return what belongs in the places of ours."""
+        found: dict[str, Any] = {}
+        for name, ours in self._ours.items():
+            below = self.below.get(name, NOTHING)
+            is_own = getattr(below, "__func__", below) is getattr(type(self._part), name, None)
+            for slot in (name, OFFLOADED):
+                now = self._part.__dict__.get(slot)
+                if now is ours or (isinstance(ours, MethodType) and now == ours):
+                    found[slot] = NOTHING if is_own and slot == name else below
+        return found
+
+    def _state(self, host: Called) -> dict[str, Any]:
+        """Return the state of a copy: that of the component without us, with the weights that it had."""
+        if next(host.replaced(), None) is not None:
+            return dict(copy.deepcopy(self._part).__dict__)
+        kind, before = type(self._part), self._before()
+        state = kind.__getstate__(self._part) if hasattr(kind, "__getstate__") else self._part.__dict__
+        kept = {key: value for key, value in state.items() if key not in before}
+        return kept | {key: value for key, value in before.items() if value is not NOTHING}
+
+    def _deep_copy(self, host: Called, memo: dict[int, Any]) -> Any:
+        for tensor, before in host.replaced():
+            first = memo.get(id(before), before)  # what was replaced twice gets back what was there first
+            copied = first.detach().to(tensor.device, copy=True)
+            trained = (before if isinstance(before, Parameter) else tensor).requires_grad
+            memo.setdefault(id(tensor), Parameter(copied, trained) if isinstance(tensor, Parameter) else copied)
+        ours = self.take_off()
+        try:
+            return copy.deepcopy(self._part, memo)
+        finally:
+            self._part.__dict__.update(ours)
+
+
+def entries_of(component: Component) -> tuple[str, ...]:
+    """Return the names of the methods through which pipelines and people call a component."""
+    if component.role == SCHEDULER:
+        return ("set_timesteps",)
+    if component.role != VAE:
+        return ("forward",)
+    return tuple(name for name in dir(type(component.part)) if _OF_VAES.fullmatch(name))
+
+
+def _entry(host: str, name: str, below: Function, part: object) -> Callable[..., object]:
+    owner = weakref.ref(part)
+
+    def run(self: Any, *args: object, **kwargs: object) -> object:
+        found: Called | None = self.__dict__.get(host)
+        if found is not None and found.component.part is self:
+            return found.enter(name, args, kwargs)
+        return (below if owner() is self else own(self, name))(*args, **kwargs)
+
+    run.__name__, run.__doc__ = name, below.__doc__
+    # Not __wrapped__: who takes off wrappers, as accelerate does, would take off ours.
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    theirs = inspect.signature(below)
+    names = [one for one in theirs.parameters.values() if one.name != "self"]
+    run.__signature__ = theirs.replace(parameters=[itself, *names])  # type: ignore[attr-defined]
+    return run
+
+
+def _current(owner: object, name: str) -> Function:
+    """Return what our method would stand in front of now."""
+    attributes = owner.__dict__
+    slot = OFFLOADED if name == "forward" and OFFLOADED in attributes else name
+    return attributes[slot] if slot in attributes else getattr(owner, name)  # type: ignore[no-any-return]

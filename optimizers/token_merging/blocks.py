@@ -1,0 +1,88 @@
+"""The places of a UNet whose tokens can be fewer, and what they share in one call of it. Knows no host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from ...core.activity import Activity
+from .grid import Partition
+from .method import Reduction
+from .residual import ResidualCall, where_kept
+
+OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
+OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
+
+Size = tuple[int, int]
+"""Rows and columns."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One place with self-attention over the image; each host adds how it finds it.
+
+    Attributes:
+        name: what a person calls it, e.g. ``input 4.1``.
+        number: how many others come before it: part of its random sequence, so ``max_downsample`` must not change it.
+        downsample: how many times smaller than the latent its tokens' grid is on each side (1, 2, 4, 8).
+    """
+
+    name: str
+    number: int
+    downsample: int
+
+    def size(self, latent: Size) -> Size:
+        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
+        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
+
+
+@dataclass
+class CallState:
+    """What the blocks of a UNet share in one model call.
+
+    Attributes:
+        step: see :class:`BlockCall`.
+        reductions: what the self-attention of a block was reduced by, by number, where its other layers ask for it.
+        partitions: destinations and sources of all blocks of a level and size, by number.
+        residual: what the call does with the differences that reducing makes; None for nothing.
+    """
+
+    activity: Activity = field(default_factory=Activity)
+    step: int | Tensor = 0
+    reductions: dict[int, Reduction] = field(default_factory=dict)
+    partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
+    residual: ResidualCall | None = None
+
+    def attend(self, block: str, x: Tensor, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
+        """Return the output of a self-attention over all of ``x``, which can be computed both ways."""
+        residual = where_kept(self.residual, block, x.shape[1], x.device)
+        return reduced() if residual is None else residual.attend(block, whole, reduced)
+
+    def reduction_for(self, block: Block, x: Tensor) -> Reduction | None:
+        """Return how the queries ``x`` of another layer of a block are merged; None, noted, for not at all."""
+        reduction = self.reductions.get(block.number)
+        if reduction is None or not reduction.shrinks_queries:  # counted where that was decided
+            return None
+        if not reduction.fits(x):
+            self.activity.fall_back(OTHER_LAYER)
+            return None
+        return reduction
+
+    def around_layer(self, block: Block, x: Tensor, compute: Callable[[Tensor], Any]) -> Any:
+        """Return the output of another layer for the tokens ``x`` of a block, merged as for its self-attention."""
+        reduction = self.reduction_for(block, x)
+        if reduction is None:
+            return compute(x)
+        self.activity.use(block.name, reduction.tokens, reduction.kept)
+        return restored_output(reduction, compute(reduction.reduce(x)), self.activity)
+
+
+def restored_output(reduction: Reduction, output: Tensor, activity: Activity) -> Tensor:
+    """Return the output of a layer for all tokens; as it is, and counted, if another layer has done that already."""
+    if output.shape[1] == reduction.tokens != reduction.kept:
+        activity.fall_back(OTHER_OUTPUT)
+        return output
+    return reduction.restore(output)

@@ -1,0 +1,87 @@
+"""Benchmark Sweep: what is said to mistakes, and what a stranger's workflow cannot do."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+from paceline.core.errors import BackendUnavailable, InvalidSetting
+from sweep_files import kept
+
+
+def test_two_studies_of_one_name_are_not_mixed(sweeping, page_server, monkeypatch):
+    monkeypatch.setattr(sweeping.studio.nodes["PacelineBenchmarkSweep"], "node_id", lambda: "7")
+    sweeping.run("ApplyToMe.preset = fast")
+    page_server.sent.clear()
+    with pytest.raises(InvalidSetting, match="begun with other settings: sampler was dpmpp_2m, karras, 2 steps"):
+        sweeping.run("ApplyToMe.preset = fast", steps=3)
+    assert page_server.sent == []  # the node goes on to show the cells that it has
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"grid": "Apply Tomato.ratio = 0.5"},
+            r"Line 1 is 'Apply Tomato.ratio = 0.5'\. There is no node Apply Tomato\. The nodes are: ApplyToMe",
+        ),
+        ({"grid": "Apply ToMe.ration = 0.5"}, "It sets ration of Apply ToMe. Its settings are: preset, method, ratio"),
+        (
+            {"grid": "\nApply ToMe.ratio = 0.5, 7"},
+            r"Line 2 is 'Apply ToMe.ratio = 0.5, 7'\. It sets ratio of Apply ToMe to 7\. It is a number from 0",
+        ),
+        ({"grid": "ApplyToMe.method = murge"}, "to 'murge'. It is one of: auto, merge"),
+        ({"grid": "ApplyToMe.use_rand = 1"}, "to 1. It is true or false"),
+        ({"grid": "ApplyToMe.model = 1"}, "to 1. It is connected, not set"),
+        ({"grid": "CompareModels = on"}, "Compare Models, which cannot be a step"),
+        ({"grid": "size = 512"}, "must be one of: on, off"),
+        ({"grid": "QuantizeInt8.exclude = \ud800"}, "grid is text with a NUL or half of a character"),
+        ({"study": "fast"}, "cannot be the name of a preset"),
+        ({"study": "../x"}, "cannot be the name of a preset"),
+        ({"trials": -1}, "trials is -1"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_found_before_anything_runs(sweeping, folders, changes, words):
+    with pytest.raises(InvalidSetting, match=words):
+        sweeping.run(**{"grid": "ApplyToMe.preset = fast", "model": None, **changes})
+    assert not list(folders.rglob("*.db")) and not list(folders.rglob("*.json"))
+
+
+def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders):
+    """No input takes an address, and the study's name, the only text that reaches Optuna, is no part of a path."""
+    from comfy_api.latest import io
+
+    schema = sweeping.studio.nodes["PacelineBenchmarkSweep"].define_schema()
+    assert [entry.id for entry in schema.inputs if isinstance(entry, io.String.Input)] == ["grid", "study"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"postgresql+psycopg://ada@127.0.0.1:{server.getsockname()[1]}/x"
+        for study in (url, "sqlite:////tmp/x.db", "../x", "a\0", "{SCHEMA_VERSION}"):
+            with pytest.raises(InvalidSetting):
+                sweeping.run("ApplyToMe.preset = fast", study=study)
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            server.accept()
+    assert not list(folders.rglob("*.db"))
+
+
+def test_the_server_is_started_with_a_storage_that_is_shown_nowhere(sweeping, folders, monkeypatch):
+    monkeypatch.setenv("PACELINE_SWEEP_STORAGE", f"sqlite:///{folders}/of the owner.db")
+    result = sweeping.run("ApplyToMe.preset = fast")
+    assert (folders / "of the owner.db").is_file()
+    assert "of the owner" not in repr(result.ui) + repr(result.result)
+    monkeypatch.setenv("PACELINE_SWEEP_STORAGE", "nosuchdatabase://ada:hunter2@host/lab")
+    with pytest.raises(BackendUnavailable, match="Optuna cannot use the storage.*nosuchdatabase") as caught:
+        sweeping.run("ApplyToMe.preset = fast")
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.delenv("PACELINE_SWEEP_STORAGE")
+    assert kept(folders / "user") == []
+
+
+def test_without_optuna_it_says_what_to_install_and_the_rest_works(sweeping, monkeypatch):
+    """That all nodes load without it: tests/e2e/test_registry_archive.py."""
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(BackendUnavailable, match="Benchmark Sweep needs Optuna.*Run `pip install optuna`"):
+        sweeping.run("ApplyToMe.preset = fast")
+    tome = sweeping.studio.tome(sweeping.model, preset="fast")
+    assert tome.get_attachment("paceline").find("token_merging") is not None

@@ -1,0 +1,140 @@
+"""Reuse Steps where other code changes the latent, its size or the noise levels, or leaves out steps too."""
+
+from __future__ import annotations
+
+import emoji_model
+import icon_data
+import pytest
+import torch
+from comfy_host import in_process
+from reusing import outcome, reuse, technique
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def icons(studio):
+    model, encode = emoji_model.load(icon_data.WEIGHTS["icons32"])
+    return model, encode("blue car"), encode("")
+
+
+def draw(icons, model, seed=7, sampler="dpmpp_2m", steps=24, latent=None):
+    latent = torch.zeros(1, 4, 32, 32) if latent is None else latent
+    return in_process.sample(model, icons[1], icons[2], latent, seed, steps, 4.0, sampler)
+
+
+def seed_change(icons, plain, **sampling):
+    return sum(float((draw(icons, icons[0], seed, **sampling) - plain).norm()) for seed in (107, 207)) / 2
+
+
+def masks():
+    hard = torch.zeros(1, 1, 32, 32)
+    hard[..., 8:24, 6:26] = 1
+    feathered = torch.nn.functional.avg_pool2d(hard, 9, stride=1, padding=4)
+    return {"hard": hard, "feathered": feathered, "graded": torch.linspace(0, 1, 32).expand(1, 1, 32, 32).clone()}
+
+
+@pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m"])
+@pytest.mark.parametrize("name", ["hard", "feathered", "graded", "differential"])
+def test_inpainting_stays_near_its_budget(studio, core_node, icons, name, sampler):
+    """ComfyUI blends the kept picture into the latent and into each prediction, outside of the guider."""
+    model, mask = icons[0], masks().get(name, masks()["graded"])
+    if name == "differential":  # each element is free from its own step on
+        model = core_node("comfy_extras.nodes_differential_diffusion", "DifferentialDiffusion", model=model)
+    changed = (model, *icons[1:])
+    sampling = {"latent": {"samples": draw(icons, icons[0], seed=3), "noise_mask": mask}, "sampler": sampler}
+    plain = draw(changed, model, **sampling)
+    reusing = reuse(studio, model, budget=0.05)
+    moved = float((draw(changed, reusing, **sampling) - plain).norm()) / seed_change(changed, plain, **sampling)
+    assert moved < 0.1 and outcome(reusing).forecast
+
+
+def sampled(model, icons, sampler, sigmas, size=32):
+    import comfy.sample
+    import comfy.samplers
+
+    latent = torch.zeros(1, 4, size, size)
+    noise, solver = comfy.sample.prepare_noise(latent, 3), sampler
+    if not isinstance(sampler, comfy.samplers.Sampler):
+        solver = comfy.samplers.KSAMPLER(sampler)
+    with torch.inference_mode():
+        return comfy.sample.sample_custom(
+            model, noise, 4.0, solver, sigmas, icons[1], icons[2], latent, disable_pbar=True, seed=3
+        )
+
+
+def levels(model, steps=20, scheduler="karras"):
+    import comfy.samplers
+
+    return comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), scheduler, steps)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_noise_that_rises_again_is_left_alone_from_there(studio, icons, told):
+    """Restart sampling: down, back up with fresh noise, down again; in the schedule, or by the sampler alone."""
+    from comfy.k_diffusion.sampling import sample_euler
+
+    down = levels(icons[0])
+    back = torch.linspace(2.0**0.5, float(down[12]) ** 0.5, 9) ** 2
+
+    def restarting(model, x, sigmas, **options):
+        x = sample_euler(model, x, down[:13], **options)
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+        x = sample_euler(model, x + noise * (back[0] ** 2 - down[12] ** 2) ** 0.5, back, **options)
+        return sample_euler(model, x, down[12:], **options)
+
+    sigmas = torch.cat([down[:13], back, down[13:]]) if told else down
+    plain = sampled(icons[0], icons, restarting, sigmas)
+    seeds = seed_change(icons, draw(icons, icons[0]))
+    reusing = reuse(studio, icons[0], budget=0.15)
+    moved = float((sampled(reusing, icons, restarting, sigmas) - plain).norm()) / seeds
+    assert moved < 0.15, moved
+    said = str(technique(reusing).last_summary().details)
+    assert ("adds noise" if told else "the noise rises again") in said
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.15])
+def test_a_sampler_that_enlarges_the_latent(studio, icons, budget):
+    from comfy_extras.nodes_advanced_samplers import SamplerLCMUpscale
+
+    sampler = SamplerLCMUpscale.execute(scale_ratio=2.0, scale_steps=10, upscale_method="bislerp")[0]
+    plain = sampled(icons[0], icons, sampler, levels(icons[0]), 16)
+    reusing = reuse(studio, icons[0], budget=budget)
+    assert torch.equal(sampled(reusing, icons, sampler, levels(icons[0]), 16), plain)
+    assert "of several sizes" in str(technique(reusing).last_summary().details)
+
+
+def with_cache(model, inside):
+    """Every second call after the tenth is answered with the change that the last one made: ``inside`` of the network,
+    whose blocks do not run then, or around it."""
+    kept = {"calls": 0, "sigma": 0.0}
+
+    def wrapper(apply, given):
+        x, sigma = given["input"], given["timestep"]
+        kept["calls"] = 0 if float(sigma[0]) > kept["sigma"] else kept["calls"] + 1
+        kept["sigma"] = float(sigma[0])
+        if kept["calls"] > 10 and kept["calls"] % 2:
+            return x + kept["change"]
+        out = apply(x, sigma, **given["c"])
+        kept["change"] = out - x
+        return out
+
+    def replaced(executor, x, t, c_concat=None, c_crossattn=None, control=None, transformer_options=None, **kwargs):
+        return wrapper(
+            lambda x, t, **c: executor(x, t, c_concat, c_crossattn, control, transformer_options or {}, **kwargs),
+            {"input": x, "timestep": t, "c": {}},
+        )
+
+    clone = model.clone()
+    if inside:
+        clone.add_wrapper_with_key("apply_model", "another", replaced)
+    else:
+        clone.set_model_unet_function_wrapper(wrapper)
+    return clone
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_step_cache_without_a_mark_is_known_by_what_it_does(studio, icons, inside):
+    reusing = reuse(studio, with_cache(icons[0], inside), budget=0.05)
+    draw(icons, reusing, sampler="euler", steps=30)
+    assert "leaves out steps too" in str(technique(reusing).last_summary().details)

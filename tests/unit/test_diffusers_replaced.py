@@ -1,0 +1,123 @@
+"""What others do to an optimized component: other attention processors, fused projections, training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from diffusers.models.attention_processor import AttnProcessor2_0
+from paceline import Attention, FuseQKV, TokenMerging, optimize, report, restore
+from random_pipelines import baseline, distance, picture, small
+
+KEYS, MERGED = TokenMerging(ratio=0.5, method="kv_downsample"), TokenMerging(ratio=0.5, method="merge")
+
+
+def fuse(pipe: Any) -> None:
+    pipe.fuse_qkv_projections(vae=False)
+
+
+REPLACED: dict[str, Callable[[Any], None]] = {
+    "set_attn_processor": lambda pipe: pipe.unet.set_attn_processor(AttnProcessor2_0()),
+    "set_default_attn_processor": lambda pipe: pipe.unet.set_default_attn_processor(),
+    "fuse_qkv_projections": fuse,
+    "enable_attention_slicing": lambda pipe: pipe.enable_attention_slicing(1),
+}
+
+
+@pytest.mark.parametrize("way", REPLACED)
+def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) -> None:
+    plain, pipeline = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])
+    picture(pipeline)
+    counted = report(pipeline.pipe).lines[0].summary.counts
+    assert counted["fallbacks"] == 0
+    for one in (plain, pipeline):
+        REPLACED[way](one.pipe)
+    now = {name: id(one) for name, one in pipeline.denoiser.attn_processors.items()}
+    assert torch.equal(picture(pipeline), picture(plain))
+    summary = report(pipeline.pipe).lines[0].summary
+    assert summary.counts == {"calls": counted["calls"], "fallbacks": counted["calls"]}
+    assert any("other code has set" in line for line in summary.details)
+    restore(pipeline.pipe)
+    assert {name: id(one) for name, one in pipeline.denoiser.attn_processors.items()} == now
+    optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), picture(plain))
+
+
+def test_a_backend_that_somebody_has_set_in_the_dispatcher_is_theirs() -> None:
+    pipeline, plain = small("flux"), small("flux")
+    optimize(pipeline.pipe, Attention("sdpa"), components=["transformer"])
+    picture(pipeline)
+    before = report(pipeline.pipe).lines[0].summary.counts["calls"]
+    for one in (pipeline, plain):
+        for processor in one.denoiser.attn_processors.values():
+            processor._attention_backend = "_native_math"
+    assert torch.equal(picture(pipeline), picture(plain))
+    assert report(pipeline.pipe).lines[0].summary.counts == {"calls": before, "fallbacks": before}
+
+
+@pytest.mark.parametrize("setting", [KEYS, MERGED, TokenMerging(ratio=0.5, merge_crossattn=True)], ids=repr)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_projections_that_diffusers_has_fused(setting: TokenMerging, when: str) -> None:
+    expected, pipeline = small("sd15"), small("sd15")
+    optimize(expected.pipe, setting)
+    if when == "before":
+        fuse(pipeline.pipe)
+    optimize(pipeline.pipe, setting, Attention("sdpa"), FuseQKV(), components=["unet"])
+    if when == "after":
+        picture(pipeline)
+        fuse(pipeline.pipe)
+    wanted, got = picture(expected), picture(pipeline)
+    # Keys are left out behind their projection instead of before it.
+    assert distance(got, wanted) <= 2e-5 < distance(wanted, baseline("sd15"))
+    pipeline.pipe.unfuse_qkv_projections(vae=False)
+    assert distance(picture(pipeline), wanted) <= 2e-5
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize("setting", [FuseQKV(), Attention("vanilla"), Attention("sdpa_math")], ids=repr)
+def test_full_training_has_the_gradients_of_the_plain_model(setting: Any, checkpoints: bool) -> None:
+    pipeline = small("sd15")
+    ours, plain = pipeline.denoiser, small("sd15").denoiser
+    optimize(ours, setting)
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randn(1, 77, ours.config.cross_attention_dim, generator=generator)
+    given = torch.randn(1, 4, 16, 16, generator=generator), 10, text
+    for unet in (ours, plain):
+        unet.train()
+        if checkpoints:
+            unet.enable_gradient_checkpointing()
+        unet(*given).sample.square().mean().backward()
+    gradients = [torch.cat([one.grad.flatten() for one in unet.parameters()]) for unet in (ours, plain)]
+    assert distance(*gradients) <= 1e-3
+    if setting == FuseQKV() or checkpoints:
+        assert "gradients" in report(ours).lines[0].summary.details[0]
+    with torch.no_grad():
+        ours.disable_gradient_checkpointing()
+        ours(*given)
+    assert report(ours).lines[0].summary.counts["fallbacks"] < report(ours).lines[0].summary.counts.get("calls", 1e9)
+    ours.eval()
+    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
+
+
+def test_a_lora_is_trained_through_fused_projections() -> None:
+    from peft import LoraConfig
+
+    unets = [small("sd15").denoiser, small("sd15").denoiser]
+    grads = []
+    for number, unet in enumerate(unets):
+        unet.requires_grad_(False)
+        torch.manual_seed(0)
+        unet.add_adapter(LoraConfig(r=4, target_modules=["to_q", "to_k"], init_lora_weights="gaussian"))
+        if number:
+            optimize(unet, FuseQKV())
+        text = torch.ones(1, 77, unet.config.cross_attention_dim)
+        unet(torch.ones(1, 4, 16, 16), 10, text).sample.square().mean().backward()
+        grads.append([one.grad for one in unet.parameters() if one.requires_grad])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*grads, strict=True)) and grads[0]
+    assert report(unets[1]).lines[0].summary.state == "active"
