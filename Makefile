@@ -65,7 +65,7 @@ soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
 peers: setup ## draw random graphs beside other packs (PACKS=/folder/of/clones), and run diffusers' own tests with ours on its models (DIFFUSERS=/checkout)
 	@test -n "$(PACKS)$(DIFFUSERS)" || { echo "Name PACKS=/folder/of/clones, DIFFUSERS=/path/to/a/checkout, or both."; exit 2; }
 	@test -z "$(PACKS)" || $(VENV_PYTHON) tests/trust/run_all.py --only packs --minutes 1000 --count $(PACKS_COUNT) --packs $(wildcard $(PACKS)/*)
-	@test -z "$(DIFFUSERS)" || $(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(PEERS)" requests-mock
+	@test -z "$(DIFFUSERS)" || $(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target "$(PEERS)" parameterized requests-mock
 	@test -z "$(DIFFUSERS)" || PYTHONPATH="$(PEERS)" $(VENV_PYTHON) tests/trust/peers/run_peers.py --diffusers "$(DIFFUSERS)"
 
 lint: setup ## check the style, the types and the layers
