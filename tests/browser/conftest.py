@@ -136,7 +136,7 @@ def ran(page: Page, seeds: Iterator[int], tome_workflow: dict[str, Any]) -> dict
 
 
 @pytest.fixture
-def compared(page: Page, seeds: Iterator[int]) -> int:
+def compared(page: Page, seeds: Iterator[int], server: ComfyServer) -> int:
     """A finished comparison with the demo's small trained model; the number of its node."""
 
     from browser.graphs import COMPARISON
@@ -147,7 +147,9 @@ def compared(page: Page, seeds: Iterator[int]) -> int:
         new = {"steps": 3, "runs": 2, "seed": next(seeds)}  # what comes from the cache leaves no badge
         settings, batch = ({"steps": 20, "runs": 8}, 1) if PICTURES else (new, 2)
         node = page.build(COMPARISON, settings, batch)
+        saved = {*server.output_dir.rglob("compare_*")}
         assert page.run(seconds=400) == "success"
+        assert {*server.output_dir.rglob("compare_*")} == saved  # nothing was to be saved
         return node
 
     return page.once("comparison", compare)
