@@ -11,7 +11,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,6 @@ def _one_core() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def file_at_home(name: str) -> Path | None:
-    """Return where a program without a folder for us keeps times; None for a user without a home directory."""
-    with suppress(RuntimeError):
-        return Path.home() / ".cache" / "paceline" / name
-    return None
 
 
 class KeptTimes:

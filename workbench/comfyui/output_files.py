@@ -103,11 +103,6 @@ class OutputFiles:
         return {"filename": self.path(ending).name, "subfolder": self._place[1], "type": self._type}
 
 
-def path_of(entry: Entry) -> Path:
-    """Return where a file lies."""
-    return Path(_root(entry["type"]), entry["subfolder"], entry["filename"])
-
-
 def _root(type: str) -> str:
     import folder_paths
 

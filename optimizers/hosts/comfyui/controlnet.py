@@ -7,14 +7,13 @@ Everything is kept per object: ControlNets of one file, even in one chain, do no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel, WrongObject, kind_of
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
-from .protocols import Conditioning, ControlNet, NetworkPatcher
+from .protocols import ControlNet, NetworkPatcher
 from .stack import AnyTechnique, Stack
 
 
@@ -87,15 +86,6 @@ def require_controlnet(control_net: object) -> None:
             f"This CONTROL_NET is {kind_of(control_net)}, not one of ComfyUI's own.",
             "Load it with ComfyUI's Load ControlNet Model.",
         )
-
-
-def controlnets_in(conditioning: Conditioning) -> Iterator[ControlNet]:
-    """Yield the ControlNets that a CONDITIONING is sampled with."""
-    for _, options in cast("Iterable[tuple[object, Mapping[str, ControlNet | None]]]", conditioning):
-        control = options.get("control")
-        while control is not None:
-            yield control
-            control = control.previous_controlnet
 
 
 def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
