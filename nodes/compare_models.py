@@ -15,7 +15,7 @@ from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.controls import CONTROLS
-from ..workbench.measurement.measure import Plan
+from ..workbench.measurement.measure import MeasurePlan
 from .common import PacelineNode
 from .measuring import (
     image_output,
@@ -125,7 +125,7 @@ class PacelineCompareModels(PacelineNode):
             Side(model_baseline, vae, audio_vae),
             Side(model_optimized, vae, audio_vae),
             job,
-            Plan(job.steps, runs, most_runs, job.prompts, controls=controls),
+            MeasurePlan(job.steps, runs, most_runs, job.prompts, controls=controls),
             say=lambda text: cls.announce(Summary("working", text)),
         )
         output, numbers = OutputFiles(_PREFIX, save_files), record(found)

@@ -16,7 +16,7 @@ from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.long_running import unload_models
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.measurement.measure import Comparison, Plan
+from ..workbench.measurement.measure import Comparison, MeasurePlan
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep.axes import ABSENT, Axes, Cell, parse_axes
 from ..workbench.sweep.results import Result
@@ -64,7 +64,7 @@ class Bench:
     model: ModelPatcher
     vae: VAE | None
     job: SamplingJob
-    plan: Plan
+    plan: MeasurePlan
 
     def measure(self, cell: Cell, say: Callable[[str], None], show: Callable[[float], None]) -> Result:
         """Measure a cell, ``say`` and ``show`` as of ``compare``; running out of memory and refusal are results too."""

@@ -42,7 +42,7 @@ class Emoji:
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
         from paceline.workbench.comfyui.comparison.compare import Side, compare
         from paceline.workbench.comfyui.sampling import SamplingJob
-        from paceline.workbench.measurement.measure import Plan
+        from paceline.workbench.measurement.measure import MeasurePlan
 
         latent = options.pop("latent", self.latent)
         # Without a clock of the test's own, one that is a second later each time it is asked.
@@ -52,7 +52,7 @@ class Emoji:
         further = options.pop("further", ())
         job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further)
         sides = [Side(*side) if isinstance(side, tuple) else Side(side) for side in (baseline, optimized)]
-        plan = Plan(steps, prompts=job.prompts, **options)
+        plan = MeasurePlan(steps, prompts=job.prompts, **options)
         with torch.inference_mode():
             return compare(*sides, job, plan, say, clock)
 

@@ -22,7 +22,7 @@ from ...core.errors import not_allowed, one_of, require_integer
 from ...optimizers.hosts.webui.choices import CUSTOM, PRESETS
 from ...workbench.measurement.controls import FEWER
 from ...workbench.measurement.drawn import Decoded, Drawn, TimedRun
-from ...workbench.measurement.measure import Comparison, Plan, measure
+from ...workbench.measurement.measure import Comparison, MeasurePlan, measure
 from ...workbench.measurement.speedup import MOST_ROUNDS
 from ...workbench.measurement.verdict_text import difference_lines, in_seconds
 
@@ -73,7 +73,7 @@ class MeasureScript(scripts.Script):
         session = Session(p, choice)
         try:
             # Each draws the first seed before, which shows what the baseline does from run to run.
-            found = measure(session.draw, Plan(p.steps, int(seeds), warm_up=0, controls=(FEWER,)))
+            found = measure(session.draw, MeasurePlan(p.steps, int(seeds), warm_up=0, controls=(FEWER,)))
         except Stopped:
             p.comment("Paceline: stopped, so nothing was measured.")
             return processing.Processed(p, session.pictures, p.seed)

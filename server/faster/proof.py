@@ -18,7 +18,7 @@ from ...workbench.comfyui.output_files import Entry, OutputFiles
 from ...workbench.expectation.sampling import Sampling
 from ...workbench.measurement.controls import LATE, kept_levels
 from ...workbench.measurement.drawn import Drawn, TimedRun
-from ...workbench.measurement.measure import Plan, measure
+from ...workbench.measurement.measure import MeasurePlan, measure
 from ...workbench.measurement.picture import side_by_side
 from ...workbench.measurement.quality import to_8_bit
 from .runs import PICTURES, SIDES
@@ -46,7 +46,7 @@ class Proof:
             require_latent("The sampler's result", latent)
         samplings = [*self.observer.samplings]
         ends = sorted({name.split()[2] for name in latents})
-        drawings = [_Drawing(samplings, self.observer, latents, end) for end in ends]
+        drawings = [_ProofDraw(samplings, self.observer, latents, end) for end in ends]
         judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
         computed = [_sum(samplings, "computed", side) for side in SIDES]
@@ -61,7 +61,7 @@ class Proof:
         self.picture = OutputFiles("paceline/proof", keep=False).save_picture("proof.png", pictures[0])
 
 
-class _Drawing:
+class _ProofDraw:
     """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
 
     def __init__(
@@ -72,7 +72,7 @@ class _Drawing:
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
         alone = len(plain) == PICTURES and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
-        self.plan = Plan(steps, PICTURES, warm_up=None, controls=(LATE,) if alone else ())
+        self.plan = MeasurePlan(steps, PICTURES, warm_up=None, controls=(LATE,) if alone else ())
 
     def draw(self, side: str, seed: int, steps: int) -> Drawn:
         if side == LATE:

@@ -65,7 +65,7 @@ def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     assert found.verdict.state == "faster"
     assert found.evidence.speedup.ratio == pytest.approx(1.25)
     assert 0.0 < found.verdict.seed_share < 0.5
-    assert [(one.kind, one.steps) for one in found.evidence.controls] == [("late_levels", 6), ("fewer_steps", 6)]
+    assert [(one.kind, one.steps) for one in found.evidence.controls] == [("fewer_steps", 6), ("late_levels", 6)]
     assert found.verdict.mean_share < found.verdict.seed_share
     assert found.about["activity"]["Apply ToMe"]["text"].startswith("active in 3 of 10 self-attention blocks")
     assert "Apply ToMe" in found.about["reports"]["optimized"]

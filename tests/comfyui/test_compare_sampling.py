@@ -142,7 +142,7 @@ def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.25)
     found = emoji.compare(work.watch(emoji.model), work.watch(tome, seconds=0.75), clock=work, steps=8, runs=2)
-    late, fewer = found.evidence.controls
+    fewer, late = found.evidence.controls
     assert (late.kind, late.steps, late.speedup, fewer.steps) == ("late_levels", 6, 8 / 6, 6)
     assert late.difference.rmse < fewer.difference.rmse and found.evidence.control is late
     assert "; leaving out 2 of 8 levels gives 1.3x and moves the picture " in found.verdict.text

@@ -38,13 +38,13 @@ def changed(scene, stream, place, factor):
 def compared(scene, optimized, vae=None, audio_vae=None, batch=1):
     from paceline.workbench.comfyui.comparison.compare import Side, compare
     from paceline.workbench.comfyui.sampling import SamplingJob
-    from paceline.workbench.measurement.measure import Plan
+    from paceline.workbench.measurement.measure import MeasurePlan
 
     prompts = (transformers.conditioning(scene.name, seed=seed) for seed in (1, 2))
     latent = {"samples": transformers.latent(scene.name, batch=batch)}
     job = SamplingJob(*prompts, latent, 1, 3, 2.0, "euler", "simple")
     sides = [Side(model, vae, audio_vae) for model in (scene.model, optimized)]
-    plan = Plan(job.steps, 2, controls=())
+    plan = MeasurePlan(job.steps, 2, controls=())
     with torch.inference_mode():
         return compare(*sides, job, plan, clock=count().__next__, show=lambda share: None)
 

@@ -7,7 +7,7 @@ import torch
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement.controls import CONTROLS, kept_levels
 from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
-from paceline.workbench.measurement.measure import Plan, measure
+from paceline.workbench.measurement.measure import MeasurePlan, measure
 
 STEPS = 20
 
@@ -31,7 +31,7 @@ class Host:
 
 def measured(host, seeds=3, controls=("fewer_steps",)):
     """As the WebUIs measure: the first seed is drawn before, and shows what the baseline does from run to run."""
-    return measure(host, Plan(STEPS, seeds, warm_up=0, controls=controls))
+    return measure(host, MeasurePlan(STEPS, seeds, warm_up=0, controls=controls))
 
 
 def test_both_draw_each_seed_in_turn_and_the_baseline_again_with_the_steps_that_fit():
@@ -52,7 +52,7 @@ def test_both_draw_each_seed_in_turn_and_the_baseline_again_with_the_steps_that_
 def test_the_nearer_of_two_controls_counts():
     host = Host()
     found = measured(host, controls=CONTROLS)
-    assert [drawn[0] for drawn in host.drawn[8:]] == ["late_levels"] * 3 + ["fewer_steps"] * 3
+    assert [drawn[0] for drawn in host.drawn[8:]] == ["fewer_steps"] * 3 + ["late_levels"] * 3
     assert found.verdict.text.endswith(
         "; leaving out 10 of 20 levels gives 2x and moves the picture 1/4 of a seed change, with 0.79 times the "
         "difference: you do not need this optimization."
@@ -118,7 +118,7 @@ def test_one_flat_picture_of_many_is_found():
 @pytest.mark.parametrize("runs", [0, 21, 2.5])
 def test_too_few_rounds_and_too_many(runs):
     with pytest.raises(InvalidSetting, match="runs"):
-        Plan(STEPS, runs)
+        MeasurePlan(STEPS, runs)
 
 
 def test_latents_are_compared_where_there_are_no_pictures():
@@ -129,7 +129,7 @@ def test_latents_are_compared_where_there_are_no_pictures():
         streams[1][1] += 0.25 * (side == "optimized")
         return Drawn(TimedRun(1.0), streams)
 
-    found = measure(draw, Plan(STEPS, 3, warm_up=None))
+    found = measure(draw, MeasurePlan(STEPS, 3, warm_up=None))
     assert found.evidence.seed.rmse == pytest.approx(2**0.5), "of seeds 1, 1 and 2 apart"
     assert found.verdict.seed_share == pytest.approx(0.25 / 2**0.5) and found.evidence.farthest.picture == 2
     assert found.pictures == {} and found.evidence.repeat is None

@@ -109,14 +109,14 @@ def compared() -> dict[str, Any]:
     from paceline.nodes.compare_models import shown_comparison
     from paceline.workbench.comfyui.comparison.report import record
     from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
-    from paceline.workbench.measurement.measure import Plan, measure
+    from paceline.workbench.measurement.measure import MeasurePlan, measure
 
     def draw(side: str, seed: int, steps: int) -> Drawn:
         noise = torch.Generator().manual_seed(seed)
         pictures = torch.rand(1, 16, 16, 3, generator=noise) * (0.9 if side == "optimized" else 1.0)
         return Drawn(TimedRun(steps * (0.5 if side == "optimized" else 1.0)), show=lambda: Decoded.of(pictures))
 
-    found = replace(measure(draw, Plan(4, 3)), about={"activity": {}})
+    found = replace(measure(draw, MeasurePlan(4, 3)), about={"activity": {}})
     assert found.evidence.controls
     return shown_comparison(record(found), {})
 

@@ -7,7 +7,8 @@ move the early levels too, and these decide the picture.
 from __future__ import annotations
 
 LATE, FEWER = "late_levels", "fewer_steps"
-CONTROLS = (LATE, FEWER)
+CONTROLS = (FEWER, LATE)
+"""With a sampler that takes no levels, only a number of steps, both are the same: then the first counts."""
 
 TOO_LONG = 1.25
 """Above so many times the optimized side's time a control is dropped."""

@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurePlan:
     """How two sides are measured.
 
     Attributes:
@@ -188,7 +188,7 @@ class _Pairs:
         return not worst or settled(worst)
 
 
-def measure(draw: Draw, plan: Plan, say: Say = lambda text: None) -> Comparison:
+def measure(draw: Draw, plan: MeasurePlan, say: Say = lambda text: None) -> Comparison:
     """Draw with both sides in turn until speed and picture are clear, and judge the difference.
 
     ``say`` is told what is going on. `InvalidSetting` for pictures that differ in size.
@@ -252,7 +252,7 @@ def measure(draw: Draw, plan: Plan, say: Say = lambda text: None) -> Comparison:
 
 
 def _controls(
-    draw: Draw, plan: Plan, runs: Mapping[str, list[Drawn]], say: Say, notes: list[str]
+    draw: Draw, plan: MeasurePlan, runs: Mapping[str, list[Drawn]], say: Say, notes: list[str]
 ) -> Iterator[tuple[Control, list[Drawn]]]:
     """Draw the controls from all seeds; tell in ``notes`` why one is none."""
     times = [one.times for one in runs["baseline"]]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...core.errors import InvalidSetting
 
-Draw = TypeVar("Draw")
+Picture = TypeVar("Picture")
 
 _WINDOW = 11
 """Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
@@ -66,7 +66,7 @@ def no_picture(whose: str, pictures: Tensor, finite: Tensor | None = None) -> st
     return ""
 
 
-def seed_change(groups: Iterable[Sequence[Draw]], apart: Callable[[Draw, Draw], list[Distance]]) -> Distance:
+def seed_change(groups: Iterable[Sequence[Picture]], apart: Callable[[Picture, Picture], list[Distance]]) -> Distance:
     """Return how far pictures from different seeds are apart: the average over pairs of draws.
 
     Each group holds the draws of one prompt, at least one of them two. Of more than ``_MOST_DRAWS`` the first ones are

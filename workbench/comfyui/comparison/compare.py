@@ -17,7 +17,7 @@ from ....optimizers.hosts.comfyui.model import require_model, stack_of
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement.controls import LATE, kept_levels
 from ...measurement.drawn import Decoded, Drawn, TimedRun
-from ...measurement.measure import SIDES, Comparison, Plan, measure
+from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure
 from ...measurement.memory import PeakMemory
 from ...measurement.sound import spectrogram_picture
 from ...measurement.steps import Clock
@@ -46,7 +46,7 @@ def compare(
     baseline: Side,
     optimized: Side,
     job: SamplingJob,
-    plan: Plan,
+    plan: MeasurePlan,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
     show: Callable[[float], None] | None = None,
@@ -62,7 +62,7 @@ def compare(
     """
     for side in (baseline, optimized):
         require_model(side.model)
-    drawing = _Drawing(baseline, optimized, job, plan.draws, clock, show or progress_bar())
+    drawing = _ComfyDraw(baseline, optimized, job, plan.draws, clock, show or progress_bar())
     try:
         found = measure(drawing.draw, plan if drawing.samples else replace(plan, controls=()), say)
         drawing.show(1.0)
@@ -93,7 +93,7 @@ def compare(
     return replace(found, notes=notes, about=about)
 
 
-class _Drawing:
+class _ComfyDraw:
     """Draws with both sides and the controls.
 
     Attributes:
