@@ -131,7 +131,7 @@ def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     assert numbers["difference"]["rmse"] == pytest.approx(alone.rmse)
     assert numbers["ratio"] == pytest.approx(alone.rmse / found.evidence.difference.rmse)
     assert numbers["as_good"] == (numbers["ratio"] <= 1.1)
-    assert record(found)["late_levels"] is None, "more than half of the levels would be left out"
+    assert record(found)["late_levels"] is None, "there are not so many late levels"
     assert f"fewer steps in the same time (2 of 5) would differ {numbers['ratio']:.2g} times" in found.verdict.text
 
 
@@ -146,7 +146,7 @@ def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
     assert (late.kind, late.steps, late.speedup, fewer.steps) == ("late_levels", 6, 8 / 6, 6)
     assert late.difference.rmse < fewer.difference.rmse and found.evidence.control is late
     assert "; leaving out 2 of 8 levels gives 1.3x and moves the picture " in found.verdict.text
-    levels = comfy.samplers.KSampler(emoji.model, 8, "cpu", "dpmpp_2m", "karras").sigmas[[0, 1, 2, 3, 4, 6, 8]]
+    levels = comfy.samplers.KSampler(emoji.model, 8, "cpu", "dpmpp_2m", "karras").sigmas[[0, 1, 2, 4, 6, 7, 8]]
     sampler = comfy.samplers.sampler_object("dpmpp_2m")
     with torch.inference_mode():
         drawn = core_node(

@@ -31,12 +31,11 @@ def steps_that_fit(steps: int, whole: float, each: float, allowed: float) -> int
 def kept_levels(steps: int, kept: int) -> list[int] | None:
     """Return which ``kept`` of ``steps`` noise levels are evaluated where late ones are left out.
 
-    Left out is every second one from the third last backwards; where that would come into the first half of the
-    schedule, so many evenly over its last half. None where more than half of all levels would be left out.
+    Left out is every second one from the third last backwards; of less than 6, which all decide the picture but the
+    last ones, as many evenly over the last half. None where there are not so many.
     """
-    left = steps - kept
+    left, half = steps - kept, steps // 2
     out = {steps - 3 - 2 * number for number in range(left)}
-    if out and min(out) < steps / 2:
-        half = steps // 2
+    if steps < 6:
         out = {steps - half + int((number + 0.5) * half / left) for number in range(left)}
-    return [level for level in range(steps) if level not in out] if len(out) == left <= steps // 2 else None
+    return [level for level in range(steps) if level not in out] if len(out) == left and min(out) > 0 else None
