@@ -39,6 +39,7 @@ WHEELS = (
     "annotated-types",
     "typing-inspection",
     "xformers==0.0.35",
+    "sageattention==1.0.6",
 )
 """In the versions that are installed here, where none is named."""
 
