@@ -31,7 +31,7 @@ from shared.decoding import DECODERS, Decoding
 from shared.measuring import arguments, measure, relative_error, wait
 from shared.record import Row, keep, kept, report, write
 from shared.roof import operations, peak_speed, speed_note
-from shared.stack_variants import LARGE, LARGE_NAMES, Models, Variant, recipe
+from shared.stack_variants import LARGE, LARGE_NAMES, Models, Variant, recipe, said_by
 
 # isort: split
 from comfy_host import vaes
@@ -87,7 +87,9 @@ class Images:
 
                 model = model.clone()
                 model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "counting", self._count)
-            yield partial(self._draw, model, variant.of_vae(self._vae))
+            vae = variant.of_vae(self._vae)
+            yield partial(self._draw, model, vae)
+            self.said = said_by(model, vae)
 
     def _count(self, executor: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> torch.Tensor:
         self.evaluations += 1
@@ -114,7 +116,7 @@ def first_image(draw: Draw) -> tuple[torch.Tensor, float]:
 def main() -> None:
     options = arguments(__doc__.splitlines()[0], more=_more)
     # on_gpu.sh ends this program after so long.
-    end = time.perf_counter() + min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 40)
+    end = time.perf_counter() + min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 15)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images: Any
     if options.diffusers:
@@ -172,6 +174,7 @@ def main() -> None:
                         follow_tensors=False,
                         seconds=max(share - seconds, SHORTEST),
                     )
+                print(getattr(images, "said", ""), file=sys.stderr, flush=True)
             except Exception as failed:  # one that cannot run here must not cost the others
                 left_out[variant.name] = error_line(failed, named=True)
                 print(f"{variant.name}: {left_out[variant.name]}", file=sys.stderr, flush=True)

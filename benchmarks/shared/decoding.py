@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .nodes import node
-from .stack_variants import DEFAULT, Variant
+from .stack_variants import DEFAULT, Variant, said_by
 
 # isort: split
 from comfy_host.in_process import bootstrap, use_dynamic_vram
@@ -101,7 +101,14 @@ def _in_int8(vae: Any) -> Any:
     """Turn the linear layers of a decoder to int8, for good: the rows behind it have them too."""
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-    quantize_(vae.first_stage_model.decoder, Int8DynamicActivationInt8WeightConfig())
+    quantize_(vae.first_stage_model.decoder.to("cuda"), Int8DynamicActivationInt8WeightConfig())
+    return vae
+
+
+def _compiled(vae: Any) -> Any:
+    """Compile each block of a decoder, for good."""
+    for block in vae.first_stage_model.decoder.transformer_blocks:
+        block.compile()
     return vae
 
 
@@ -115,7 +122,9 @@ class Decoding:
         dynamic = options.dynamic_vram and use_dynamic_vram()
         self.memory = "dynamic VRAM, as ComfyUI's server has it by default" if dynamic else "without dynamic VRAM"
         self.variants = variants(options.compiler, self._decoder.linear)
-        self._vae = self._made("cuda" if on_gpu else "cpu")
+        device = "cuda" if on_gpu else "cpu"
+        self._vae = self._made(device)
+        self._changed = self._made(device) if self._decoder.linear else self._vae
         self.work = f"decoding: {self._decoder.name}, {str(self._vae.vae_dtype)[6:]}, random weights"
         self._latent = torch.randn(self._decoder.quick if options.quick else self._decoder.latent)
 
@@ -140,4 +149,6 @@ class Decoding:
     def ready(self, variant: Variant) -> Iterator[Callable[[], torch.Tensor]]:
         """Give what decodes with a variant."""
         with torch.inference_mode():
-            yield partial(variant.of_vae(self._vae).decode, self._latent)
+            vae = variant.of_vae(self._changed if variant.vae else self._vae)
+            yield partial(vae.decode, self._latent)
+            self.said = said_by(vae)

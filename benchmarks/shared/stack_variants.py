@@ -49,6 +49,17 @@ def _through(nodes: tuple[Apply, ...], target: Any) -> Any:
     return target
 
 
+def said_by(*targets: Any) -> str:
+    """Return what the nodes on these MODELs and VAEs report of their last run."""
+    stacks = [stack for one in targets if (stack := getattr(one, "paceline_stack", None) or _attached(one))]
+    found = [(technique.title, technique.last_summary()) for stack in stacks for technique in stack.techniques]
+    return "; ".join(f"{title}: {summary.state}, {summary.text}" for title, summary in found)
+
+
+def _attached(target: Any) -> Any:
+    return target.get_attachment("paceline") if hasattr(target, "get_attachment") else None
+
+
 def recipe(compiler: str, unet: bool) -> list[Variant]:
     """Return the recipe, each row with the nodes of those before it, then what stands alone; most important first.
 
