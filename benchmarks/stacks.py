@@ -64,7 +64,8 @@ class Images:
         self._scheduler = "simple" if large else "normal"
         channels = 16 if large else 4
         small = options.quick or layout == "tiny"
-        self._vae = vaes.kl(channels=channels) if small else vaes.sd15(latent_channels=channels, dtype=None)
+        make = partial(vaes.kl, channels=channels) if small else partial(vaes.sd15, 0, channels, None)
+        self._vae = vaes.reloadable(make)
         what = f"{layout}, {width} channels"
         if large:
             what = LARGE_NAMES[layout] + (", made tiny" if options.quick else "")
@@ -97,10 +98,12 @@ class Images:
 
     def _draw(self, model: object, vae: Any) -> torch.Tensor:
         given, self.evaluations = self._options, 0
-        latent = self._models.latent(given.batch, given.latent)
+        latent, begun = self._models.latent(given.batch, given.latent), time.perf_counter()
         drawn: torch.Tensor = sample(
             model, *self._texts, latent, seed=1, steps=given.steps, cfg=given.cfg, scheduler=self._scheduler
         )
+        wait()
+        self.sampling = time.perf_counter() - begun
         vae.decode(drawn)
         return drawn
 
@@ -174,6 +177,12 @@ def main() -> None:
                         follow_tensors=False,
                         seconds=max(share - seconds, SHORTEST),
                     )
+                if hasattr(images, "sampling"):  # of the last picture, whichever of the two drew it
+                    for name, one in ((base.name, plain), (variant.name, draw)):
+                        one()
+                        quality[name]["sampling_seconds"] = images.sampling
+                    for row in found:
+                        row.quality = dict(quality[row.name])
                 print(getattr(images, "said", ""), file=sys.stderr, flush=True)
             except Exception as failed:  # one that cannot run here must not cost the others
                 left_out[variant.name] = error_line(failed, named=True)

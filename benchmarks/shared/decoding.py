@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -19,6 +20,7 @@ from .nodes import node
 from .stack_variants import DEFAULT, Variant, said_by
 
 # isort: split
+from comfy_host import vaes
 from comfy_host.in_process import bootstrap, use_dynamic_vram
 from comfy_host.weights import random_weight
 
@@ -129,16 +131,19 @@ class Decoding:
         self._latent = torch.randn(self._decoder.quick if options.quick else self._decoder.latent)
 
     def _made(self, device: str) -> Any:
+        import comfy.memory_management
         import comfy.sd
 
-        with torch.device("meta"):
+        # With dynamic VRAM layers have no weights until a file is read.
+        with torch.device("meta"), patch.object(comfy.memory_management, "aimdo_enabled", False):
             network = resolve_name(f"comfy.ldm.{self._decoder.network}")(**self._decoder.settings)
         weights = {
             name: random_weight(name, tensor.shape, 0, device=device).cpu()
             for name, tensor in network.state_dict().items()
             if tensor.is_floating_point()
         }
-        return comfy.sd.VAE(sd=weights, dtype=None if device == "cuda" else torch.float32)
+        dtype = None if device == "cuda" else torch.float32
+        return vaes.reloadable(lambda: comfy.sd.VAE(sd=dict(weights), dtype=dtype))
 
     def dtype(self, variant: Variant) -> torch.dtype:
         """Return in what a variant computes."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -17,6 +18,20 @@ def _gain(name: str) -> float:
 
 def _random(network: Any, seed: int) -> dict[str, torch.Tensor]:
     return random_state_dict(network.state_dict(), seed, gain=_gain)
+
+
+def reloadable(make: Callable[[], Any]) -> Any:
+    """Return what ``make`` makes, a VAE that can also be loaded without dynamic VRAM, as those of ComfyUI's loaders."""
+    import comfy.model_patcher as patchers
+
+    def again(disable_dynamic: bool = False) -> Any:
+        kind = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
+        with patch.object(patchers, "CoreModelPatcher", kind):
+            return make().patcher
+
+    vae = make()
+    vae.patcher.cached_patcher_init = (again, ())
+    return vae
 
 
 def kl(seed: int = 0, width: int = 32, levels: int = 4, channels: int = 4) -> Any:
