@@ -118,6 +118,22 @@ def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio
     assert all(torch.equal(picture, pictures[0]) for picture in pictures)
 
 
+def test_weights_that_dynamic_vram_would_cast_are_cast_where_it_is_left(studio, compiled, report):
+    import comfy.model_patcher
+
+    class Dynamic(comfy.model_patcher.ModelPatcher):
+        def is_dynamic(self):
+            return True
+
+    vae = vaes.kl(levels=1)  # dynamic VRAM keeps weights as the file has them, here in fp32
+    vae.patcher = Dynamic(vae.patcher.model, vae.patcher.load_device, vae.patcher.offload_device)
+    vae.vae_dtype = torch.bfloat16
+    ours = compiled(studio.run("PacelineVAEPrecision", vae=vae, channels_last=True), channels_last=True)
+    assert torch.isfinite(decode(ours, latent())).all()
+    assert "compiled decode: 1 graph" in report(ours)
+    assert next(vae.first_stage_model.parameters()).dtype == torch.float32
+
+
 def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, report, monkeypatch):
     ours = compiled(vae)
     expected = decode(vae, latent())
