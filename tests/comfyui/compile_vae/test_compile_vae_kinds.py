@@ -118,6 +118,24 @@ def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio
     assert all(torch.equal(picture, pictures[0]) for picture in pictures)
 
 
+def test_a_video_vae_that_is_no_single_graph_is_left_uncompiled(studio, compiled, report, monkeypatch):
+    """On an H100 with torch 2.11 a break in Wan's decoder had each layer compiled for each of the first frames."""
+    from comfy.ldm.wan.vae import RMS_norm
+
+    vae = vaes.wan()
+    code = torch.zeros(1, 16, 3, 4, 4)
+    plain, norm = vae.decode(code), RMS_norm.forward
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return norm(self, x)
+
+    monkeypatch.setattr(RMS_norm, "forward", forward)
+    ours = compiled(vae, strict=False)
+    assert torch.equal(ours.decode(code), plain)
+    assert "graph" in report(ours) and ours.paceline_stack.techniques[0].last_summary().state == "inactive"
+
+
 def test_weights_that_dynamic_vram_would_cast_are_cast_where_it_is_left(studio, compiled, report):
     import comfy.model_patcher
 
