@@ -135,10 +135,10 @@ class Judge:
         self._again += 1
         return self._again
 
-    def _fault(self, graph: Graph, verdict: Verdict) -> None:
+    def _fault(self, graph: Graph, verdict: Verdict, copy: int = 0) -> None:
         """Let a run fail in the middle; what follows must not notice."""
         try:
-            self.run(graph.prompt(True, 0, self.again(), fault=graph.fault))
+            self.run(graph.prompt(True, copy, self.again(), fault=graph.fault))
         except PromptFailed as error:
             ours = is_sentence_of_ours(error)
             expected = "ordered by a test" in str(error) or "interrupted" in str(error) or ours

@@ -106,7 +106,7 @@ class PackJudge(Judge):
         for copy in (10**6 + graph.seed, 10**6 + graph.seed, 2 * 10**6 + graph.seed):
             digests.add(self.run(graph.prompt(False, copy, self.again())).digest)
             if graph.fault != "none":
-                self._fault(plain, Verdict())
+                self._fault(plain, Verdict(), copy)  # what the packs keep in these nodes is as after a fault of ours
         return len(digests) > 1
 
 
