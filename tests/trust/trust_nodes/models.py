@@ -13,11 +13,13 @@ from comfy_host import checkpoints, in_process, transformers, vaes
 from model_changes import control_net
 
 from .made import node
+from .others import from_int8_file
 
 UNETS = {
     "sd15": lambda seed: checkpoints.tiny_sd15(seed, width=32, context=48),
     "smallest": lambda seed: checkpoints.smallest_unet(seed),
     "sdxl": lambda seed: checkpoints.sdxl_layout(width=32, seed=seed, context=48),
+    "int8": from_int8_file,
 }
 TRAINED = "emoji"
 FOUR_CHANNELS = (*UNETS, TRAINED)
@@ -79,11 +81,14 @@ def latent(kind: str, height: int, width: int, batch: int, noise: bool) -> tuple
     return ({"samples": samples},)
 
 
-@node("TrustMask", "MASK", upper=("BOOLEAN", {"default": False}))
-def mask(upper: bool) -> tuple[torch.Tensor]:
-    """The lower half of a picture as a mask, or the upper one."""
-    made = torch.zeros(1, 64, 64)
-    made[:, :32] = 1.0
+_NO = ("BOOLEAN", {"default": False})
+
+
+@node("TrustMask", "MASK", upper=_NO, optional={"graded": _NO})
+def mask(upper: bool, graded: bool = False) -> tuple[torch.Tensor]:
+    """The lower half of a picture as a mask, or the upper one; or what grows from none to all of it."""
+    made = torch.linspace(1.0, 0.0, 64)[None, :, None].repeat(1, 1, 64)
+    made = made if graded else made.round()
     return (made if upper else 1.0 - made,)
 
 
