@@ -119,9 +119,8 @@ class ModelCall(Shared):
             self.activities[kind].add(activity)
 
     def count(self, kind: str, counter: Counter) -> None:
-        """Let a counter of a technique count into this call, and into each of its parts while that runs."""
+        """Let a technique's counter, which counts into this call, count into each of its parts while that runs."""
         self._counters.append((kind, counter))
-        counter.activity = self.activities[kind]
 
     def count_on(self) -> None:
         """Count into this call again, after a part of it, or into this part."""

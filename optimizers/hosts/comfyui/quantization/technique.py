@@ -79,6 +79,7 @@ class Int8Quantization(WeightTechnique):
             shared = (getattr(layer, "network", None) for layer in int8_layers(network))
             self._found[network] = (next(filter(None, shared), Network()), tuple(modules_together(network)))
         counter, together = self._found[network]
+        counter.activity = activity
         call.count(self.kind, counter)
         compiled = find(call.techniques, COMPILATION) is not None
         shadows = call.cleanup.enter_context(Shadows())
