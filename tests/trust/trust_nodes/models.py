@@ -32,7 +32,7 @@ _SIZE = ("INT", {"default": 16, "min": 1, "max": 128})
 @node("TrustModel", "MODEL", *["CONDITIONING"] * 3, kind=(list(KINDS),), seed=_SEED, copy=_SEED)
 def model(kind: str, seed: int, copy: int) -> tuple[Any, ...]:
     """A MODEL with conditioning that fits it. Another ``copy`` is another object with the same weights."""
-    if copy:
+    if copy or kind == "int8":  # which ComfyUI 0.30 cannot load again once it was unloaded outside of inference mode
         return _fresh(kind, seed)
     # The first copy lives as long as the server: ComfyUI itself forgets what the last prompt did not use.
     if (kind, seed) not in _kept:
