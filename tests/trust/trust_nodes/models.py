@@ -40,6 +40,13 @@ def model(kind: str, seed: int, copy: int) -> tuple[Any, ...]:
     return _kept[kind, seed]
 
 
+@node("TrustForget", again=_SEED)
+def forget(again: int) -> dict[str, Any]:
+    """Let go of the first copies: the next graph gets new ones."""
+    _kept.clear()
+    return {"ui": {"text": []}}
+
+
 def _fresh(kind: str, seed: int) -> tuple[Any, ...]:
     if kind in UNETS:
         made = UNETS[kind](seed)
