@@ -24,7 +24,9 @@ UNETS = {
 TRAINED = "emoji"
 FOUR_CHANNELS = (*UNETS, TRAINED)
 KINDS = (*FOUR_CHANNELS, *transformers.TRANSFORMERS)
-_kept: dict[tuple[str, int], tuple[Any, ...]] = {}
+_kept: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+KEPT = 10**7
+"""Copies from this number on live as long as the server, as the copy 0 does."""
 _SEED = ("INT", {"default": 0, "min": 0, "max": 2**32})
 _SIZE = ("INT", {"default": 16, "min": 1, "max": 128})
 
@@ -32,19 +34,14 @@ _SIZE = ("INT", {"default": 16, "min": 1, "max": 128})
 @node("TrustModel", "MODEL", *["CONDITIONING"] * 3, kind=(list(KINDS),), seed=_SEED, copy=_SEED)
 def model(kind: str, seed: int, copy: int) -> tuple[Any, ...]:
     """A MODEL with conditioning that fits it. Another ``copy`` is another object with the same weights."""
-    if copy or kind == "int8":  # which ComfyUI 0.30 cannot load again once it was unloaded outside of inference mode
+    if (
+        0 < copy < KEPT or kind == "int8"
+    ):  # which ComfyUI 0.30 cannot load again once it was unloaded outside of inference mode
         return _fresh(kind, seed)
-    # The first copy lives as long as the server: ComfyUI itself forgets what the last prompt did not use.
-    if (kind, seed) not in _kept:
-        _kept[kind, seed] = _fresh(kind, seed)
-    return _kept[kind, seed]
-
-
-@node("TrustForget", again=_SEED)
-def forget(again: int) -> dict[str, Any]:
-    """Let go of the first copies: the next graph gets new ones."""
-    _kept.clear()
-    return {"ui": {"text": []}}
+    # These live as long as the server: ComfyUI itself forgets what the last prompt did not use.
+    if (kind, seed, copy) not in _kept:
+        _kept[kind, seed, copy] = _fresh(kind, seed)
+    return _kept[kind, seed, copy]
 
 
 def _fresh(kind: str, seed: int) -> tuple[Any, ...]:
