@@ -217,8 +217,10 @@ def _peers(found: Found) -> str:
             rows += [("failed both ways, most for want of a file", plain.get("failed", 0) - len(one["won"]))]
             rows += [("skipped", plain.get("skipped", 0))]
             rows += [(f"put on new models: {what}", count) for what, count in one["put_on"].items()]
-            text += f"{name} {one['version']}, its tests at commit {one['commit']}:\n\n" + _table(rows)
-            text += "".join(f"\n- passes plain only: `{test}`" for test in one["lost"])
+            tests = ", ".join(f"`{file}`" for file in one.get("tests", ()))
+            text += f"{name} {one['version']}, its tests at commit {one['commit']}: {tests}\n\n" + _table(rows)
+            whys = one.get("why", {})  # what came of it when somebody looked
+            text += "".join(f"\n- passes plain only: `{test}`. {whys.get(test, '')}".rstrip() for test in one["lost"])
             text += "".join(f"\n- passes with ours only: `{test}`" for test in one["won"])
     return text + (f"\nAt commit {found['commit']}.\n" if found.get("commit") else "")
 
