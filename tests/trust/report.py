@@ -90,12 +90,15 @@ def tried(parts: Mapping[str, Found]) -> list[tuple[str, str, int]]:
 
 
 def _summary(parts: Mapping[str, Found], before: str) -> str:
-    rows = {title: f"| [{title}](#{title.lower().replace(' ', '-')}) | {often} | {wrong} |" for title, often, wrong in
-            tried(parts)}  # fmt: skip
+    rows = {title: f"| [{title}](#{_anchor(title)}) | {often} | {wrong} |" for title, often, wrong in tried(parts)}
     said = {line.partition("](")[0][3:]: line for line in before.splitlines() if line.startswith("| [")}
     order = {title: place for place, title in enumerate(TITLES.values())}
     lines = sorted({**said, **rows}.items(), key=lambda row: order[row[0]])
     return "\n".join(("| | Tried | Wrong |", "|---|---:|---:|", *(line for _, line in lines)))
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-").replace("'", "")
 
 
 def write(folder: Path) -> None:
