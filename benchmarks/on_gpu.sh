@@ -157,7 +157,6 @@ run_stages() {
     bench recipe_sd15_batch1 300 stacks.py "${TINY[@]}" --layout tiny --batch 2 --variants "Apply ToMe quality"
     bench z_image 300 stacks.py "${TINY[@]}" --layout z_image --cfg 1 --variants "+ Set Attention Processor"
     bench vae_sdxl 300 stacks.py "${TINY[@]}" --layout vae_sdxl --variants "VAE Precision: channels last"
-    bench vae_h3 300 stacks.py "${TINY[@]}" --layout vae_h3 --variants "torchao int8"
     bench int8_layers 300 quantization.py --quick --only layers
     bench attention_backends 300 attention_backends.py --quick
     bench guard_time 300 guard_time.py --quick --milliseconds 5
