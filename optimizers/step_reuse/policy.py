@@ -12,8 +12,9 @@ from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
 from .parts import Split, undivided
 from .rule import Rule
-from .samplers import FEWEST_STEPS
+from .samplers import FEWEST_STEPS, SAMPLERS, SHORT, sampler_of
 from .settings import StepReuseSettings
+from .short import ALLOWANCE, ShortRule
 
 _OF_ONE = "of the run in which most was left out:"
 _USED = "budget_used_percent"
@@ -57,10 +58,12 @@ class StepReusePolicy(Policy):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
+        if FEWEST_STEPS <= steps <= SHORT and not notes:
+            notes.extend(_short_refusals(noise_levels, solver))
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = Rule(self.settings, noise_levels, solver, flow, split)
+        rule = (ShortRule if steps <= SHORT else Rule)(self.settings, noise_levels, solver, flow, split)
         self.outcome = rule.outcome
         return rule
 
@@ -122,6 +125,15 @@ class StepReusePolicy(Policy):
         details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
         return Summary("partly" if beyond else "active", headline, counts, tuple(details))
+
+
+def _short_refusals(noise_levels: Sequence[float], solver: str | None) -> Iterator[str]:
+    """Yield why a run of few steps is left alone: its late steps are not the last ones, or do not foretell each other."""
+    if noise_levels[-1] > 0:
+        yield f"a run of at most {SHORT} steps must go down to no noise, and this one leaves some to another"
+    if sampler_of(solver).update is None:
+        known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
+        yield f"up to {SHORT} steps need a sampler whose steps are known and add no noise ({known})"
 
 
 def _headline(counts: Mapping[str, float]) -> Phrase:
