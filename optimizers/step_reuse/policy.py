@@ -16,6 +16,11 @@ from .samplers import FEWEST_STEPS, SAMPLERS, SHORT, sampler_of
 from .settings import StepReuseSettings
 from .short import ALLOWANCE, ShortRule
 
+_OF_MANY = "one in ten measured pictures was more than three times as far"
+_OF_FEW = (
+    f"up to {SHORT} steps the estimate may be {ALLOWANCE:g} budgets, and one in ten measured pictures was more than "
+    "1.5 times as far"
+)
 _OF_ONE = "of the run in which most was left out:"
 _USED = "budget_used_percent"
 """Name of a count: of several runs it is that of the worst."""
@@ -99,7 +104,8 @@ class StepReusePolicy(Policy):
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = _headline(counts)
-        beyond = found.share > self.settings.budget
+        few = found.steps <= SHORT
+        beyond = found.share > self.settings.budget * (ALLOWANCE if few else 1.0)
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
@@ -109,7 +115,7 @@ class StepReusePolicy(Policy):
         about = float(f"{found.share * 100:.1g}")
         details.append(
             f"estimated distance to the picture without Reuse Steps: about {about:g} % of what another seed changes, "
-            f"budget {self.settings.budget * 100:g} %; one in ten measured pictures was more than three times as far"
+            f"budget {self.settings.budget * 100:g} %; {_OF_FEW if few else _OF_MANY}"
         )
         if found.largest:
             details.append(

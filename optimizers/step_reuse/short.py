@@ -26,7 +26,7 @@ ALLOWANCE = 1.2
 """A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
 pictures of the UNet in 8 steps had none."""
 
-BEGINNING = 0.6
+BEGINNING = 0.55
 """This part of the levels is always computed."""
 
 SOFT = 0.25
