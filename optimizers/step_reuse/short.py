@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 
+import torch
 from torch import Tensor
 
 from .budget import Budget, Calibration, Distances
@@ -125,6 +126,9 @@ class ShortRule(Rule):
 
     def solver_unknown(self) -> None:
         self.step_aside("something moves the latent between the steps, and of few steps none can then be left out")
+
+    def _follow(self, latent: Tensor, eps: float) -> None:
+        super()._follow(latent, max(eps, torch.finfo(torch.bfloat16).eps))  # some hosts keep latents in half precision
 
     def _decide(self, place: Place) -> Action:
         if self._computed < WARM_UP or self._in_a_row or not self._left or self.budget.limit == 0:
