@@ -188,9 +188,7 @@ def few(bench: Bench) -> Iterator[JudgedRow]:
         yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
     for budget in FEW_BUDGETS:
         numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
-        yield JudgedRow(
-            f"Reuse Steps {budget:g}", bench.work, quality=numbers | _tenth(pairs), pairs=in_short(pairs)
-        )
+        yield JudgedRow(f"Reuse Steps {budget:g}", bench.work, quality=numbers | _tenth(pairs), pairs=in_short(pairs))
 
 
 def _tenth(pairs: Pairs) -> dict[str, float]:

@@ -185,7 +185,9 @@ class Bench:
         """Return the noise levels of the solver's schedule without some, by their numbers from 0."""
         from comfy.samplers import calculate_sigmas
 
-        whole = calculate_sigmas(self.patcher.get_model_object("model_sampling"), self.solver.scheduler, self.solver.steps)
+        whole = calculate_sigmas(
+            self.patcher.get_model_object("model_sampling"), self.solver.scheduler, self.solver.steps
+        )
         return whole[[level for level in range(len(whole)) if level not in levels]]
 
     def pictures(self, latent: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class StepReusePolicy(Policy):
 
 
 def _short_refusals(noise_levels: Sequence[float], solver: str | None) -> Iterator[str]:
-    """Yield why a run of few steps is left alone: its late steps are not the last ones, or do not foretell each other."""
+    """Yield why a run of few steps is left alone."""
     if noise_levels[-1] > 0:
         yield f"a run of at most {SHORT} steps must go down to no noise, and this one leaves some to another"
     if sampler_of(solver).update is None:

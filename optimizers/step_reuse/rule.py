@@ -242,7 +242,7 @@ class Rule:
     def _test(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:
             self._first = found.denoised
-        sigma, change = found.place.sigma, stream_rms(self._split(self._shared(self._from_mean(found.denoised))))
+        sigma, change = found.place.sigma, stream_rms(self._split(self._shared(self._strayed(found.denoised, self._first))))
         if blend is not None:
             left = (found.place.position / (len(self._levels) - 1)) ** 2
             from_kept = self._shared(found.denoised - blend.kept) * torch.where(blend.share < 1.0, left, 1.0)
@@ -252,9 +252,8 @@ class Rule:
         self._unread.append((seeds, change))
         self._test_forecasts(found)
 
-    def _from_mean(self, denoised: Tensor) -> Tensor:
-        """Return how far a prediction is from the mean of all pictures, which the first one is."""
-        return denoised if self._first is None else denoised - self._first
+    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
+        return denoised - mean
 
     def _test_forecasts(self, found: Evaluation) -> None:
         for name, forecast in FORECASTS.items():

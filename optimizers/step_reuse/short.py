@@ -1,10 +1,10 @@
 """The rule of a run of few steps: each changes much, and only single late ones, chosen together, cost little.
 
-A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and over
-a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
+A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and
+over a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
 prediction changes from one level to the next is about proportional to how far ``spread`` falls, so the last change that
-was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may leave no room for
-two that cost less.
+was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may leave no room
+for two that cost less.
 """
 
 from __future__ import annotations
@@ -151,17 +151,14 @@ class ShortRule(Rule):
     def _cost(self, level: int) -> Distances:
         return [change * self._costs[level] for change in self._change]
 
-    def _from_mean(self, denoised: Tensor) -> Tensor:
-        """Return how far a prediction is from the nearest multiple of the first one.
+    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
+        """Return how far a prediction is from the nearest part of the first one.
 
-        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture, else it is
-        that itself.
+        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture.
         """
-        if self._first is None:
-            return denoised
-        first, now = self._first.flatten(1), denoised.flatten(1)
+        first, now = mean.flatten(1), denoised.flatten(1)
         share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
-        return denoised - self._first * share.view(-1, *[1] * (denoised.ndim - 1))
+        return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
 
     def _test_forecasts(self, found: Evaluation) -> None:
         if len(self._guided):
@@ -172,7 +169,7 @@ class ShortRule(Rule):
     def _changed(self, before: int, after: int, errors: Distances) -> None:
         """Note the change between two levels; one left out between them cost at least as much as it tells now."""
         self._change = [error / max(self._fall(before, after), 1e-12) for error in errors]
-        for level in range(before + 1, after):
+        for level in set(range(before + 1, after)) & self.budget.costs.keys():
             pairs = zip(self._cost(level), self.budget.costs[level], strict=True)
             self.budget.costs[level] = [max(pair) for pair in pairs]
 

@@ -72,7 +72,8 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
     # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
-    machine = replace(machine, fast_int8=steps is not None and steps <= DISTILLED and machine.device == "cuda" and not file)
+    distilled = steps is not None and steps <= DISTILLED
+    machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
     recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
     # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
     recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]

@@ -87,7 +87,9 @@ def test_typed_levels_of_two_stages_and_two_models_of_two_levels_each(studio):
     typed = [nodes.ManualSigmas.execute(levels)[0] for levels in (LTX, SECOND_STAGE)]
     parts = nodes.SplitSigmas.execute(nodes.BasicScheduler.execute(model, "simple", 4, 1.0)[0], 2)
     first, second = parts[0], parts[1]
-    counts, said = zip(*(left_out(studio, model, "flux2", "euler", one) for one in (*typed, first, second)), strict=True)
+    counts, said = zip(
+        *(left_out(studio, model, "flux2", "euler", one) for one in (*typed, first, second)), strict=True
+    )
     assert counts[0] >= 1 and counts[1:] == (0, 0, 0), counts
     assert "3 steps are too few" in said[1] and "2 steps are too few" in said[2] and "2 steps are too few" in said[3]
 

@@ -28,7 +28,11 @@ def run(steps=8, budget=1.0, solver="euler", change=0.05, levels=None, moved=Non
     drift = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(3)) * change
 
     def smooth(x, sigma):
-        return picture * 0.0 if sigma == levels[0] else picture + drift * math.hypot(sigma / (1 - sigma) if flow else sigma, 0.25)
+        return (
+            picture * 0.0
+            if sigma == levels[0]
+            else picture + drift * math.hypot(sigma / (1 - sigma) if flow else sigma, 0.25)
+        )
 
     drawn, out = [], []
     for limit in (0.0, budget):
