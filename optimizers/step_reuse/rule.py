@@ -242,7 +242,8 @@ class Rule:
     def _test(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:
             self._first = found.denoised
-        sigma, change = found.place.sigma, stream_rms(self._split(self._shared(self._strayed(found.denoised, self._first))))
+        sigma, strayed = found.place.sigma, self._strayed(found.denoised, self._first)
+        change = stream_rms(self._split(self._shared(strayed)))
         if blend is not None:
             left = (found.place.position / (len(self._levels) - 1)) ** 2
             from_kept = self._shared(found.denoised - blend.kept) * torch.where(blend.share < 1.0, left, 1.0)

@@ -78,7 +78,8 @@ class Account(Budget):
         """Return how much more still fits, in units of ``rates``."""
         spent = [sum(costs) for costs in zip(*self.costs.values(), strict=True)] or [0.0] * len(rates)
         most = [self.limit * ALLOWANCE * seeds for seeds in self.seeds]
-        return min((limit - used) / max(rate, 1e-12) for limit, used, rate in zip(most, spent, rates, strict=True))
+        parts = zip(most, spent, rates, strict=True)
+        return min((float(limit - used) / max(rate, 1e-12) for limit, used, rate in parts), default=0.0)
 
 
 class ShortRule(Rule):
