@@ -79,6 +79,8 @@ OF_RIVALS = {
     "network returns",
 }
 
+OF_FEW = {"psnr_tenth": "dB, of the pair that nine of ten are nearer than, as *psnr*"}
+
 
 @dataclass
 class JudgedRow(Row):
@@ -224,9 +226,9 @@ def main() -> None:
         if options.few:
             bench.pairs = held_out(bench, len(bench.pairs))
         rows += collected(few(bench) if options.few else measure(bench, options.budgets, options.rivals))
-    notes = NOTES | OF_RIVALS | {witness.name: about_weights(witness)}
+    notes = NOTES | (OF_FEW if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
-    if options.json:
+    if options.json and not options.few:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
 
 
