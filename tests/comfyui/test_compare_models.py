@@ -48,40 +48,40 @@ def test_weights_under_dynamic_vram_count_as_memory(emoji, monkeypatch):
 
 def test_a_no_op_is_called_out(emoji):
     work = Work()
-    found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work, warmup_runs=0)
+    found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work)
     assert found.verdict.state == "no_effect"
     assert found.evidence.speedup.ratio == 1.0
     assert found.unit == "step"
     # One second for the guided pair of predictions; cfg 2 runs them as one batch.
-    assert [run.step_seconds for run in found.baseline] == [1.0] * 3
-    assert [run.sampling_seconds for run in found.optimized] == [4.0] * 3
+    assert [run.step_seconds for run in found.runs["baseline"]] == [1.0] * 3
+    assert [run.sampling_seconds for run in found.runs["optimized"]] == [4.0] * 3
 
 
 def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.1)
     sides = work.watch(emoji.model, seconds=1.25), work.watch(tome)
-    found = emoji.compare(*sides, clock=work, steps=8, warmup_runs=0)
+    found = emoji.compare(*sides, clock=work, steps=8)
     assert found.verdict.state == "faster"
     assert found.evidence.speedup.ratio == pytest.approx(1.25)
     assert 0.0 < found.verdict.seed_share < 0.5
-    assert found.evidence.fewer_steps.steps == 6
+    assert [(one.kind, one.steps) for one in found.evidence.controls] == [("fewer_steps", 6), ("late_levels", 6)]
     assert found.verdict.mean_share < found.verdict.seed_share
-    assert found.activity["Apply ToMe"].text.startswith("active in 3 of 10 self-attention blocks")
-    assert "Apply ToMe" in found.reports["optimized"]
-    assert "No Paceline optimizations" in found.reports["baseline"]
+    assert found.about["activity"]["Apply ToMe"]["text"].startswith("active in 3 of 10 self-attention blocks")
+    assert "Apply ToMe" in found.about["reports"]["optimized"]
+    assert "No Paceline optimizations" in found.about["reports"]["baseline"]
     assert found.evidence.repeat.rmse == 0.0
     assert found.evidence.seed.rmse > 2 * found.evidence.difference.rmse
 
 
-def wrong_in_run(model: Any, wrong: int, calls_of_a_run: int, spoil: Any, before: int = 0) -> Any:
+def wrong_in_run(model: Any, wrong: int, calls_of_a_run: int, spoil: Any) -> Any:
     """A model whose patch misbehaves in one run only, as a race or a cache that is too old does."""
     clone, calls = model.clone(), count()
 
     def patch(output: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
         if options["block"] != ("output", 5):
             return output
-        run = next(calls) // calls_of_a_run + 1 - before
+        run = next(calls) // calls_of_a_run  # the first is the warm-up
         return spoil(output) if run == wrong else output
 
     clone.set_model_attn1_output_patch(patch)
@@ -97,7 +97,7 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     """Also when all other runs draw the baseline's very bits, and all are faster."""
     work = Work()
     bad = work.watch(wrong_in_run(emoji.model, wrong, 4, garbage), seconds=0.5)
-    found = emoji.compare(work.watch(emoji.model), bad, clock=work, warmup_runs=0)
+    found = emoji.compare(work.watch(emoji.model), bad, clock=work)
     assert found.verdict.state == "suspicious"
     assert f"The difference of picture {wrong} is larger than a seed change" in found.verdict.text
     assert not found.evidence.same_bits and found.latent_change > 0.1
@@ -106,8 +106,8 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
 
 @pytest.mark.parametrize("wrong", [1, 3])
 def test_a_baseline_that_draws_garbage_once_is_no_yardstick(emoji, wrong):
-    # One run more before: the baseline's from another seed. After the rounds the first seed is drawn again.
-    found = emoji.compare(wrong_in_run(emoji.model, wrong, 4, garbage, before=1), emoji.model, warmup_runs=0)
+    # After the rounds the first seed is drawn again.
+    found = emoji.compare(wrong_in_run(emoji.model, wrong, 4, garbage), emoji.model)
     assert found.verdict.state == "suspicious"
     if wrong == 3:
         assert "The difference of picture 3 is larger than" in found.verdict.text
@@ -129,7 +129,7 @@ def spoiled(model: Any, spoil: Any) -> Any:
 @pytest.mark.parametrize("wrong", often([2], [0, 2]))
 def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     """The average over the batch would hide it."""
-    from paceline.workbench.comfyui.comparison import record, summary_lines
+    from paceline.workbench.comfyui.comparison.report import record, summary_lines
 
     def spoil(output, arguments):
         output = output.clone()
@@ -138,7 +138,7 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
         return output
 
     batch = {"samples": torch.zeros(3, 4, 16, 16)}
-    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2, warmup_runs=0)
+    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2)
     assert found.verdict.state == "suspicious"
     saved = record(found)["farthest"]
     run, place = divmod(saved["picture"] - 1, 3)
@@ -146,14 +146,14 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     assert f"picture {saved['picture']} " in found.verdict.text
     assert saved["distance"]["rmse"] > 1.2 * record(found)["difference"]["rmse"] > 0
     assert f"picture {saved['picture']}: PSNR" in "\n".join(summary_lines(found))
-    right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2, warmup_runs=0)
+    right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2)
     assert right.verdict.quality == "identical"
 
 
 def test_not_a_number_in_one_run_is_called_broken(emoji):
     bad = wrong_in_run(emoji.model, 2, 2, lambda output: output * float("nan"))
-    found = emoji.compare(emoji.model, bad, warmup_runs=0, steps=2)
+    found = emoji.compare(emoji.model, bad, steps=2)
     assert found.verdict.state == "broken"
     assert "The optimized image 2 of 3 has values that are not numbers" in found.verdict.text
-    bad = wrong_in_run(emoji.model, 1, 2, lambda output: output * float("nan"), before=1)
-    assert emoji.compare(bad, emoji.model, runs=1, warmup_runs=0, steps=2).verdict.text.startswith("The baseline's")
+    bad = wrong_in_run(emoji.model, 1, 2, lambda output: output * float("nan"))
+    assert emoji.compare(bad, emoji.model, runs=1, steps=2).verdict.text.startswith("The baseline's")

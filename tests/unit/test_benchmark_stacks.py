@@ -23,7 +23,7 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def run(stacks: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> dict[str, Any]:
     file = folder / "results.json"
-    tiny = ("--group", "diffusers", "--quick", "--latent", "8", "--steps", "2", "--rounds", "1", "--compiler", "eager")
+    tiny = ("--diffusers", "--quick", "--latent", "8", "--steps", "2", "--rounds", "1", "--compiler", "eager")
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "stacks.py"), *tiny, *words, "--json", str(file)])
     stacks.main()
     return json.loads(file.read_text())

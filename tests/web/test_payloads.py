@@ -11,7 +11,7 @@ import json
 import re
 import time
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +36,6 @@ def interfaces() -> dict[str, dict[str, bool]]:
 def sent_keys(server: PageServer) -> dict[str, set[str]]:
     """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
     from paceline.core.activity import Summary
-    from paceline.nodes.compare_models import shown_comparison
     from paceline.optimizers.compilation.progress import Progress
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
@@ -45,7 +44,6 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
     from paceline.server.sweep_run import SWEEP_EVENT
-    from paceline.workbench.measurement.quality import Distance
     from paceline.workbench.recipe import Step
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
@@ -54,10 +52,7 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
     loaded()
     events = [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT, LOADING_EVENT]
     assert [event for event, _, _ in server.sent] == events
-    distance = asdict(Distance(0.1, 20.0, None))
-    files = {"baseline": [], "optimized": [], "comparison": {}, "sounds": {}}
-    verdict = SimpleNamespace(text="", quality="visible")
-    comparison = shown_comparison(compared(distance), files, verdict, [])
+    comparison = compared()
     state = offered()
     (offer,) = state["offers"]
     (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
@@ -66,8 +61,9 @@ def sent_keys(server: PageServer) -> dict[str, set[str]]:
         "CompilePayload": set(server.sent[1][1]),
         "NodeOutput": outputs_of_nodes(),
         "Comparison": set(comparison),
-        "FewerSteps": set(comparison["fewer_steps"]),
-        "Distance": set(comparison["distances"]["fp32"]),
+        "ComparisonFiles": {"pictures", "motion", "sounds"},
+        "Control": set(comparison["fewer_steps"]) - {"kind", "speedup"},
+        "Distance": set(comparison["difference"]),
         "SweepPayload": set(server.sent[2][1]),
         "LoadingPayload": set(server.sent[3][1]),
         "Sweep": set(sweep),
@@ -107,21 +103,22 @@ def offered() -> dict[str, Any]:
     return Case(workflow, "fast", [], NODES, offers=[offer]).answer()
 
 
-def compared(distance: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a saved comparison that the page is shown."""
-    from paceline.workbench.measurement.evidence import FewerSteps
-    from paceline.workbench.measurement.quality import Distance
+def compared() -> dict[str, Any]:
+    """Return what the page is shown of a comparison with a control, sound and a video."""
+    import torch
+    from paceline.nodes.compare_models import shown_comparison
+    from paceline.workbench.comfyui.comparison.report import record
+    from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
+    from paceline.workbench.measurement.measure import MeasurePlan, measure
 
-    speedup = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), 1.0)
-    around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
-    settings = dict.fromkeys(("steps", "sampler_name", "scheduler", "cfg"), 1)
-    control = asdict(FewerSteps(10, 20, 1.0, Distance(**distance))) | {"ratio": 2.0, "as_good": False}
-    return {
-        "verdict": "", "state": "", "seed_share": 0.1, "speedup_of": "step", "runs": {}, "activity": {},
-        "settings": settings,
-        "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
-        **speedup, "shown": [1], "count": 1, "frames": 1, "seed_shares": [0.1],
-    }  # fmt: skip
+    def draw(side: str, seed: int, steps: int) -> Drawn:
+        noise = torch.Generator().manual_seed(seed)
+        pictures = torch.rand(1, 16, 16, 3, generator=noise) * (0.9 if side == "optimized" else 1.0)
+        return Drawn(TimedRun(steps * (0.5 if side == "optimized" else 1.0)), show=lambda: Decoded.of(pictures))
+
+    found = replace(measure(draw, MeasurePlan(4, 3)), about={"activity": {}})
+    assert found.evidence.controls
+    return shown_comparison(record(found), {})
 
 
 def loaded() -> None:
