@@ -14,7 +14,7 @@ from .parts import Split, undivided
 from .rule import Rule
 from .samplers import FEWEST_STEPS, SAMPLERS, SHORT, sampler_of
 from .settings import StepReuseSettings
-from .short import ALLOWANCE, ShortRule
+from .short import ALLOWANCE, CLEAN, ShortRule
 
 _OF_MANY = "one in ten measured pictures was more than three times as far"
 _OF_FEW = (
@@ -135,8 +135,8 @@ class StepReusePolicy(Policy):
 
 def _short_refusals(noise_levels: Sequence[float], solver: str | None) -> Iterator[str]:
     """Yield why a run of few steps is left alone."""
-    if noise_levels[-1] > 0:
-        yield f"a run of at most {SHORT} steps must go down to no noise, and this one leaves some to another"
+    if noise_levels[-1] > CLEAN:
+        yield f"a run of at most {SHORT} steps must end without noise, and this one leaves some to another"
     if sampler_of(solver).update is None:
         known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
         yield f"up to {SHORT} steps need a sampler whose steps are known and add no noise ({known})"

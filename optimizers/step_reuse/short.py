@@ -27,6 +27,10 @@ ALLOWANCE = 1.2
 """A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
 pictures of the UNet in 8 steps had none."""
 
+CLEAN = 0.1
+"""A run that ends at more noise than this hands it over to another: its last levels are not late ones. Some samplers
+end at the least noise that a network knows, about 0.03."""
+
 BEGINNING = 0.55
 """This part of the levels is always computed."""
 
@@ -83,7 +87,7 @@ class Account(Budget):
 
 
 class ShortRule(Rule):
-    """The rule of ``samplers.FEWEST_STEPS`` to ``samplers.SHORT`` steps, the last of which ends without noise.
+    """The rule of ``samplers.FEWEST_STEPS`` to ``samplers.SHORT`` steps, down to ``CLEAN`` or less.
 
     The solver's update must be known. Where the latent is elsewhere than it led, the rule steps aside.
     """
@@ -112,7 +116,7 @@ class ShortRule(Rule):
             factor = {1: LAST, 2: SECOND_LAST}.get(steps - level, LATE)
             if self._order > 1:
                 factor = OF_SECOND_ORDER
-                if place.ahead > 0 and self._noise(place.sigma) > math.exp(LONGEST_STEP) * self._noise(place.ahead):
+                if level < steps - 1 and self._noise(place.sigma) > math.exp(LONGEST_STEP) * self._noise(place.ahead):
                     continue
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
