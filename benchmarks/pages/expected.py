@@ -242,8 +242,8 @@ def arithmetic(fast: bool) -> str:
     return (
         f"- *At the {'least' if fast else 'most'}*: {found['products'] / 1e12:.2f} TFLOP / ({card.products[fast]:.2f} "
         f"x {speed}) = {ms['products']}; {found['attention'] / 1e12:.2f} TFLOP / ({card.attention[fast]:.2f} x {speed})"
-        f" = {ms['attention']}; {took['bytes'] / 1e9:.1f} GB / ({MEMORY[fast]:.1f} x {card.bandwidth / 1e9:.0f} GB/s) = "
-        f"{ms['moved']}; together {ms['busy']}. The processor: {took['kernels']:.0f} kernels x "
+        f" = {ms['attention']}; {took['bytes'] / 1e9:.1f} GB / ({MEMORY[fast]:.1f} x {card.bandwidth / 1e9:.0f} GB/s)"
+        f" = {ms['moved']}; together {ms['busy']}. The processor: {took['kernels']:.0f} kernels x "
         f"{1e6 * EAGER[not fast]:.0f} µs = {ms['host']}. The longer of both, x {steps} steps = "
         f"{digits(steps * max(took['busy'], took['host']))} s."
     )
