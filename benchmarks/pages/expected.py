@@ -194,6 +194,7 @@ def page() -> str:
         core=per_kernel(row(*OURS[0][:2])["seconds_median"], "SDXL"),
         fal=per_kernel(OTHERS[2][2], "SD 1.5"),
         hub=per_kernel(OTHERS[4][2], "SD 1.5"),
+        decoding=f"{COUNTED[WORK['VAE'][0]]['kernels']:.0f}",
         arithmetic="\n".join(map(arithmetic, (True, False))),
         cards="\n".join(map(constants, CARDS)),
         wait=f"{1e3 * waiting():.0f}",

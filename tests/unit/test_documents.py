@@ -132,6 +132,17 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
+def test_the_chinese_readme_has_the_same_numbers() -> None:
+    """Those of the tables in the same order, so that none is in another row, and all others that are not versions."""
+    readme, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+    number = re.compile(r"\d+(?:[.,]\d+)*")
+    tables = [[number.findall(line) for line in text.splitlines() if line[:1] == "|"] for text in (readme, chinese)]
+    assert tables[0] == tables[1]
+    assert set(measured(readme)) == set(measured(chinese))
+    proof = [set(re.findall(r"\d,\d{3}|\d+ ms|\d+\.\d+ ms", text)) for text in (readme, chinese)]
+    assert proof[0] == proof[1] and len(proof[0]) == 4
+
+
 def test_the_readme_says_what_the_trial_found() -> None:
     trust, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/TRUST.md", "README.md"))
     words = " ".join(readme.split())
