@@ -62,6 +62,7 @@ REUSED = {
     "SDXL": _ICONS,
     "SD 1.5": _ICONS,
     "Flux": "step_caches_lumina_cpu: icons, Lumina, euler, simple, 25 steps",
+    "Z-Image": "step_caches_few_distilled_cpu: icons, distilled Lumina, euler, simple, 8 steps, guidance 1, 16 pairs",
 }
 """The measurement of which Reuse Steps with a budget of 0.05 has its share of evaluations."""
 OURS = [
@@ -150,7 +151,7 @@ def evaluations(what: str) -> float:
     """Return the share of evaluations that Reuse Steps with a budget of 0.05 computed where it was measured."""
     name, work = REUSED[what].split(": ")
     found = row(name, "Reuse Steps 0.05", work)["quality"]["evaluations"]
-    return float(found) / int(work.split()[-2])
+    return float(found) / int(work.partition(" steps")[0].split()[-1])
 
 
 def waiting() -> float:
