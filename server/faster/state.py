@@ -9,6 +9,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
+from ...core.choices import CHOICES
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...core.phrases import Phrase, phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -93,12 +94,11 @@ class Case:
             samplings = self.observer.samplings
             if self.offers is None and samplings:
                 offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
-                found = [
-                    (sampling.wire, one)
-                    for sampling, probed in zip(samplings, self.probed, strict=True)
-                    for one in probed
-                ]
-                self.left_open, self.offers = left_open(found, bool(offers), stopped), offers
+                pairs = zip(samplings, self.probed, strict=True)
+                found = [(sampling, one) for sampling, probed in pairs for one in probed]
+                offered = {name for offer in offers for name in offer.names}
+                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped)
+                self.offers = offers
                 self.observer.forget()
 
     def _probe(self, say: Any) -> None:
@@ -150,7 +150,7 @@ class Case:
         """Return ``Offer`` in web/js/payloads.d.ts."""
         return {
             "label": offer.label,
-            "expected": told(expected_speed(offer.speed)),
+            "expected": told(expected_speed(offer.speed, offer.once, offer.won)),
             "about": told(expected_steps(offer.steps, offer.distance)),
             "steps": [offer.steps.low, offer.steps.likely, offer.steps.high],
             "proof_seconds": PICTURES * offer.seconds * (1 + 2 / offer.steps.likely),
@@ -181,7 +181,7 @@ class Case:
             return with_other(step, model, shape)
         applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
         if not applied.steps:
-            raise UnsupportedModel(applied.left_out[0])
+            raise UnsupportedModel(applied.left_out[0].partition(": ")[2])  # without the title
         changed: ModelPatcher = applied.objects["model"]
         return changed
 

@@ -174,7 +174,7 @@ def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
 
 def test_a_probe_ranks_and_stays_within_its_work(studio):
     observer, calls = Observer(), []
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=20)
+    studio.sample(observer.on(studio.model), size=(32, 32), steps=22)
 
     def refused(model):
         raise UnsupportedModel("not here", "nothing to do")
@@ -199,7 +199,7 @@ def test_a_probe_ranks_and_stays_within_its_work(studio):
     merged, exact, *failed = found
     assert merged.error > 100 * exact.error and exact.error < 1e-3 and merged.speedup[1] > 0
     assert ["not here" in failed[0].why_not, failed[1].why_not] == [True, "no kernel"]
-    assert all(done <= total == 20 for done, total, _ in calls) and calls[-1] == (20, 20, "")
+    assert all(done <= total == 22 for done, total, _ in calls) and calls[-1] == (22, 22, "")
 
 
 class Clock:
@@ -245,7 +245,7 @@ def test_a_run_of_few_steps_is_enough_to_tell(studio, monkeypatch, steps):
     assert not any(one.untried for one in (quick, quicker, same)) and clock.calls <= 4 * 9
     first, *others = probed(30.0)
     assert first.clear and first.speedup[0] > 1.8 and [one.untried for one in others] == [True, True]
-    assert clock.calls <= 10
+    assert clock.calls <= 12
 
 
 def test_a_kept_difference_is_judged_at_a_later_step(studio):
