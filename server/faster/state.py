@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from ...core.choices import CHOICES
-from ...core.errors import InvalidSetting, UnsupportedModel
+from ...core.errors import InvalidSetting
 from ...core.phrases import Phrase, phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.reporting import Payload
@@ -176,12 +176,12 @@ class Case:
         return found
 
     def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
-        """Return a model behind a node; `UnsupportedModel` says why it cannot be."""
+        """Return a model behind a node; `CannotHelp` says why it cannot be."""
         if step.node in OTHERS:
             return with_other(step, model, shape)
         applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
         if not applied.steps:
-            raise UnsupportedModel(applied.left_out[0].partition(": ")[2])  # without the title
+            raise applied.errors[0]
         changed: ModelPatcher = applied.objects["model"]
         return changed
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from executing import node
-from faster import PROMPT
+from faster import PROMPT, with_other_attention
 from paceline.optimizers.step_reuse.parts import undivided
 
 
@@ -18,9 +18,7 @@ from paceline.optimizers.step_reuse.parts import undivided
 def nodes_of_comfyui(comfy: Any, monkeypatch: Any) -> None:
     """ComfyUI's nodes, where its own attention is not ours."""
     import_module("nodes")
-    from paceline.server.faster import plan as server
-
-    monkeypatch.setattr(server, "host_does", lambda backend: "")
+    with_other_attention(monkeypatch)
 
 
 def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
@@ -64,17 +62,14 @@ def test_it_finds_where_a_model_is_sampled_and_what_each_choice_tries_there():
 
 def test_attention_that_is_comfyuis_own_is_left_out_with_a_sentence(monkeypatch):
     from comfy.ldm.modules import attention
-    from paceline.optimizers.hosts.comfyui.attention import host_does
-    from paceline.server.faster import plan as server
 
-    monkeypatch.setattr(server, "host_does", host_does)
     for name in ("optimized_attention", "optimized_attention_masked"):
         monkeypatch.setattr(attention, name, attention.attention_pytorch)
     found = plan(plain_prompt(), "lossless")
     assert nodes_of(found) == set() and [str(note) for note in found.notes] == [
         "Set Attention Processor is left out: ComfyUI's own attention is sdpa already, so it changes nothing."
     ]
-    monkeypatch.setattr(attention, "optimized_attention", attention.attention_split)
+    with_other_attention(monkeypatch)
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor"}
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
-from ...core.errors import InvalidSetting, PacelineError
+from ...core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
@@ -124,7 +124,7 @@ def probe(
         try:
             model = change(sampling.model)
         except PacelineError as error:
-            refused[name] = str(error)
+            refused[name] = error.brief if isinstance(error, CannotHelp) else str(error)
             continue
         added = [one for one in stack_of(model).techniques if one not in there]
         idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
