@@ -82,6 +82,7 @@ const ENGLISH = {
   noBaseline: "no baseline yet",
   measure: "measure",
   againstOff: "against off",
+  noneActive: "no node was active",
   offMeans: "Off: without Paceline, from earlier runs on this machine with the same model, size, batch and sampler.",
   seedShare: "Difference, as a share of what another seed changes",
   cells: "cells",
