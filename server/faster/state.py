@@ -27,6 +27,7 @@ from .proof import Proof
 from .request import Request
 from .runs import PICTURES, inserted, observed, probing, proving
 from .sentences import before_any_run, by_stage, expected_speed, expected_steps, left_open, told, where_time_went
+from .wires import find_wires
 
 FASTER = "/paceline/faster"
 
@@ -258,8 +259,10 @@ def _look(case: Case) -> Payload:
     notes = list(dict.fromkeys(note for plan in case.plans for note in plan.notes))
     if not titles:
         why = phrase(
-            "Nothing is left to try: what could make it faster is there already, or it has no sampler with a model."
+            "Nothing is left to try: what could make it faster is there already, or would change nothing here."
         )
+        if not find_wires(case.workflow):
+            why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
         return _state("look", why_not=why, lines=notes)
     ranges = [plan.before for plan in case.plans if plan.before is not None]
     looked = phrase("Looks at: {names}", names=", ".join(titles))
