@@ -54,6 +54,10 @@ def test_why_it_compiled_again_is_kept_in_words_and_as_torch_says_it(first, seco
             "0/1: function.__closure__[0].cell_contents.__self__._modules['layers']._modules['3'].forward == 1",
             "another function, or other values that it holds in the layer layers.3 (torch: function",
         ),
+        (
+            "0/1: args[0]._modules['attn1']._modules['to_q']._parameters['weight'].patches[0][0][0][0] == 0.5",
+            "a LoRA that is applied while the layer computes in the layer attn1.to_q (torch: args[0]",
+        ),
         ("12/1: kwargs['y'] is None", "a value in the call or the network that is another one (torch: kwargs['y'] is"),
     ],
 )
