@@ -28,12 +28,13 @@ class Applied:
     """The result of a recipe.
 
     ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
-    line for each step that cannot help here.
+    line for each step that cannot help here, ``errors`` what those have raised.
     """
 
     objects: dict[str, Any]
     steps: list[Step] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    errors: list[CannotHelp] = field(default_factory=list)
 
 
 def full_id(node: str) -> str:
@@ -122,6 +123,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
             if error.must_be_mended:
                 raise
             applied.left_out.append(f"{schema.display_name}: {error}")
+            applied.errors.append(error)
             continue
         applied.steps.append(step)
         attached[target, technique.kind] = technique

@@ -37,3 +37,10 @@ def ask(**sent: Any) -> dict[str, Any]:
     from paceline.server.faster.state import faster_payload
 
     return faster_payload(sent, NODES)
+
+
+def with_other_attention(monkeypatch: Any) -> None:
+    """Let ComfyUI's own attention be another than torch's, as far as it says: the networks have theirs already."""
+    from comfy.ldm.modules import attention
+
+    monkeypatch.setattr(attention, "optimized_attention_masked", attention.attention_split)

@@ -52,8 +52,8 @@ app.registerExtension({
     listen(store);
     timeline.listen();
     keepOutcomes(timeline);
-    showChips = startChips(timeline);
-    testPromises(timeline);
+    showChips = startChips(timeline, store);
+    testPromises(timeline, store);
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);

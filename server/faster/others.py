@@ -19,7 +19,7 @@ from ...workbench.comfyui.prompt import choices_of, class_of, default_values, in
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step, Value
 
-MERGING, _ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
+MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 
 _LEAST_CHANNELS = 16
 """Of a latent, where a token is one of its places or more: networks with fewer have heads of other sizes."""
@@ -74,7 +74,7 @@ OTHERS: Mapping[str, Other] = {
             node=node,
         ),
         inputs={"attention": "comfy kitchen attention"},
-        apart=(_ATTENTION,),
+        apart=(ATTENTION,),
     ),
     "BlockSparseAttention": Other(
         lambda node: phrase(
@@ -82,7 +82,7 @@ OTHERS: Mapping[str, Other] = {
         ),
         inputs={"selection": "sol-attn", "selection.tau": 1.3},
         device="cuda",
-        apart=(_ATTENTION, "ModelAttentionBackend", MERGING),
+        apart=(ATTENTION, "ModelAttentionBackend", MERGING),
     ),
 }
 """By their ids, exact ones first."""

@@ -8,6 +8,8 @@ from math import isqrt
 
 from ...core.choices import CHOICES
 from ...core.phrases import Phrase, phrase
+from ...optimizers.attention.policy import AUTO
+from ...optimizers.hosts.comfyui.attention import host_does
 from ...optimizers.step_reuse.samplers import FEWEST_STEPS
 from ...optimizers.token_merging.methods import minimum_tokens
 from ...workbench.comfyui.workflow import Workflow
@@ -16,7 +18,7 @@ from ...workbench.recipe import Step
 from ..built_in_presets import Machine, built_in_recipe, machine_here
 from ..recipes import Nodes, changed_by
 from .foreign import DO_WHAT_OURS_DOES
-from .others import MERGING, OTHERS, others_here
+from .others import ATTENTION, MERGING, OTHERS, others_here
 from .wires import Wire, find_wires, solver_on, steps_on, upstream
 
 REUSE_STEPS = "PacelineReuseSteps"
@@ -80,11 +82,15 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     changes = CHOICES[choice].merging != ""
     others = others_here(workflow, machine.device, changes)
     tries = others | {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
+    own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
+    nothing = host_does(AUTO) if own else ""
+    tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
     caches = [workflow.title(id) for id, type in way.items() if DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
     notes = [OTHERS[step.node].note(title) for title, step in others.items()]
+    notes += [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
     if changes and few is not None:
         notes.append(
             phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ...core.phrases import Phrase, data, phrase
 from ...optimizers.hosts.comfyui.reporting import Payload
-from ...workbench.expectation.expect import Probed, Range
+from ...workbench.expectation.expect import MOST_PICTURES, Probed, Range, expect, pays_from, won_by
+from ...workbench.expectation.sampling import Sampling
 from ...workbench.measurement.measure import Comparison
 from ...workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
 
@@ -69,43 +70,77 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
 
-def left_open(found: Sequence[tuple[str, Probed]], offered: bool, stopped: bool) -> list[Phrase]:
-    """Return what a probe could not tell; where nothing is ``offered``, why.
+def left_open(
+    found: Sequence[tuple[Sampling, Probed]], offered: Collection[str], limit: float, stopped: bool
+) -> list[Phrase]:
+    """Return what a probe could not tell, and why each candidate that is not among the ``offered`` was dropped.
 
-    ``found`` has each candidate of each sampler, with that sampler's MODEL wire: one that another sampler on the wire
-    tried is not open. Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
+    ``found`` has each candidate of each sampler: one that another sampler on the same MODEL wire tried is not open.
+    ``limit``: how far a picture may move. Where somebody ``stopped`` the run or its probe, that is the reason for all
+    that was not tried.
     """
-    tried = {(wire, one.name) for wire, one in found if one.points}
-    left = [one.name for wire, one in found if one.untried and (wire, one.name) not in tried]
+    tried = {(sampling.wire, one.name) for sampling, one in found if one.points}
+    left = [one.name for sampling, one in found if one.untried and (sampling.wire, one.name) not in tried]
     untried = ", ".join(dict.fromkeys(left))
+    drowned = [one for _, one in found if one.drowned]
     unclear = ", ".join(dict.fromkeys(one.name for _, one in found if one.unclear and not offered))
     lines = []
-    if unclear:
+    if drowned:
         lines.append(
             phrase(
-                "Whether it is faster with {names} is not clear from so few evaluations. Compare Models measures it.",
-                names=unclear,
+                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. What {names} "
+                "would gain cannot be told now. Try it again when the machine is idle.",
+                times=max(one.noise for one in drowned),
+                names=", ".join(dict.fromkeys(one.name for one in drowned)),
             )
         )
+    if unclear:
+        lines.append(phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear))
     if stopped:
         lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
     elif untried:
-        lines.append(
-            phrase(
-                "Not tried, as the time for trying was spent on others: {names}. Compare Models measures it.",
-                names=untried,
-            )
-        )
+        lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
     if not offered and not lines:
         lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
-    return lines
+    dropped = {one.name: _why_dropped(sampling, one, limit) for sampling, one in found if one.name not in offered}
+    return [*lines, *(why for why in dropped.values() if why is not None)]
 
 
-def expected_speed(speed: Range) -> Phrase:
-    """Return how much faster a whole run is expected to get."""
+def _why_dropped(sampling: Sampling, one: Probed, limit: float) -> Phrase | None:
+    """Return why a candidate is not offered; None where it is open."""
+    if one.why_not:
+        return phrase("{name}: {why}", name=one.name, why=one.why_not)
+    if one.untried or one.unclear or one.drowned:
+        return None
+    if not one.faster:
+        return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
+    picture = pays_from(one.once, won_by(sampling, one))
+    if picture > MOST_PICTURES:
+        cost = _cost(one.once, won_by(sampling, one), picture)
+        return phrase("{name}: {why}", name=one.name, why=cost)
+    if expect(sampling, [one]).distance.high > limit:
+        return phrase("{name}: the picture could move farther than you chose.", name=one.name)
+    return phrase("{name}: the whole run would gain too little.", name=one.name)
+
+
+def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
+        "costs {once:.3g} s once, wins {won:.2g} s a picture: pays from picture {picture}",
+        once=once,
+        won=won,
+        picture=picture,
+    )
+
+
+def expected_speed(speed: Range, once: float, won: float) -> Phrase:
+    """Return how much faster a whole run is expected to get, and when what it costs once is won back."""
+    expected = phrase(
         "expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", likely=speed.likely, low=speed.low, high=speed.high
     )
+    picture = pays_from(once, won)
+    if picture == 1:
+        return expected
+    return phrase("{expected}; {cost}", expected=expected, cost=_cost(once, won, picture))
 
 
 def expected_steps(steps: Range, distance: Range) -> Phrase:

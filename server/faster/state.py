@@ -9,7 +9,8 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from ...core.errors import InvalidSetting, UnsupportedModel
+from ...core.choices import CHOICES
+from ...core.errors import InvalidSetting
 from ...core.phrases import Phrase, phrase
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.reporting import Payload
@@ -26,6 +27,7 @@ from .proof import Proof
 from .request import Request
 from .runs import PICTURES, inserted, observed, probing, proving
 from .sentences import before_any_run, by_stage, expected_speed, expected_steps, left_open, told, where_time_went
+from .wires import find_wires
 
 FASTER = "/paceline/faster"
 
@@ -93,12 +95,11 @@ class Case:
             samplings = self.observer.samplings
             if self.offers is None and samplings:
                 offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
-                found = [
-                    (sampling.wire, one)
-                    for sampling, probed in zip(samplings, self.probed, strict=True)
-                    for one in probed
-                ]
-                self.left_open, self.offers = left_open(found, bool(offers), stopped), offers
+                pairs = zip(samplings, self.probed, strict=True)
+                found = [(sampling, one) for sampling, probed in pairs for one in probed]
+                offered = {name for offer in offers for name in offer.names}
+                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped)
+                self.offers = offers
                 self.observer.forget()
 
     def _probe(self, say: Any) -> None:
@@ -150,7 +151,7 @@ class Case:
         """Return ``Offer`` in web/js/payloads.d.ts."""
         return {
             "label": offer.label,
-            "expected": told(expected_speed(offer.speed)),
+            "expected": told(expected_speed(offer.speed, offer.once, offer.won)),
             "about": told(expected_steps(offer.steps, offer.distance)),
             "steps": [offer.steps.low, offer.steps.likely, offer.steps.high],
             "proof_seconds": PICTURES * offer.seconds * (1 + 2 / offer.steps.likely),
@@ -176,12 +177,12 @@ class Case:
         return found
 
     def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
-        """Return a model behind a node; `UnsupportedModel` says why it cannot be."""
+        """Return a model behind a node; `CannotHelp` says why it cannot be."""
         if step.node in OTHERS:
             return with_other(step, model, shape)
         applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
         if not applied.steps:
-            raise UnsupportedModel(applied.left_out[0])
+            raise applied.errors[0]
         changed: ModelPatcher = applied.objects["model"]
         return changed
 
@@ -258,8 +259,10 @@ def _look(case: Case) -> Payload:
     notes = list(dict.fromkeys(note for plan in case.plans for note in plan.notes))
     if not titles:
         why = phrase(
-            "Nothing is left to try: what could make it faster is there already, or it has no sampler with a model."
+            "Nothing is left to try: what could make it faster is there already, or would change nothing here."
         )
+        if not find_wires(case.workflow):
+            why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
         return _state("look", why_not=why, lines=notes)
     ranges = [plan.before for plan in case.plans if plan.before is not None]
     looked = phrase("Looks at: {names}", names=", ".join(titles))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from browser.page import Page
     from comfy_host.server import ComfyServer
 
-HOST_DOES_IT = "sdpa already, so nothing was changed"
+HOST_DOES_IT = "sdpa already, so it changes nothing"
 """What Set Attention Processor says here after a run."""
 
 FAILED = pytest.StashKey[bool]()

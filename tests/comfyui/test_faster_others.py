@@ -9,7 +9,7 @@ import pytest
 import torch
 from comfy_host import transformers
 from executing import Executor, node
-from faster import PROMPT, ask
+from faster import PROMPT, ask, with_other_attention
 from paceline.core.errors import UnsupportedModel
 
 WAN = "wan_animate2"
@@ -63,6 +63,7 @@ def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with
             clone.set_attachments("attention", attention)
             return (clone,)
 
+    with_other_attention(monkeypatch)
     plant(monkeypatch, "ModelAttentionBackend", Backend)
     assert tried(PROMPT) == set()
     Backend.offered = [*Backend.offered, "comfy kitchen attention"]
@@ -171,11 +172,13 @@ def test_a_cache_of_the_poses_is_the_same_picture_and_is_measured_where_it_is_fu
 def test_a_cache_for_other_weights_changes_the_picture_which_is_measured(comfyui, monkeypatch):
     from paceline.server.faster import state
 
+    with_other_attention(monkeypatch)
     monkeypatch.setattr(state, "SPARE", 0.0)  # as if each evaluation took minutes: there is work for one of them
     more = {"reference_latents": [noise(1, 128, 8, 8)]}
     found, said, _ = probed(comfyui, workflow(comfyui, "flux2", "ReferenceLatent", more), "Flux KV Cache")
     assert not found.why_not and found.error > 1e-4
-    assert said[-1].startswith("Not tried, as the time for trying was spent on others: Set Attention P")
+    assert "Not tried, as the time for trying was spent on others: Set Attention Processor." in said
+    assert "Apply ToMe: it is for UNets only" in said
 
 
 def test_a_node_for_another_network_says_so(comfyui, studio):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import re
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from executing import node
-from faster import PROMPT
+from faster import PROMPT, with_other_attention
+from paceline.optimizers.step_reuse.parts import undivided
 
 
 @pytest.fixture(autouse=True)
-def nodes_of_comfyui(comfy: Any) -> None:
+def nodes_of_comfyui(comfy: Any, monkeypatch: Any) -> None:
+    """ComfyUI's nodes, where its own attention is not ours."""
     import_module("nodes")
+    with_other_attention(monkeypatch)
 
 
 def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
@@ -54,6 +58,19 @@ def test_it_finds_where_a_model_is_sampled_and_what_each_choice_tries_there():
     (merging,) = [step for step in plan(prompt, "balanced").tries.values() if step.node == "PacelineApplyToMe"]
     assert merging.inputs == {"preset": "quality"}
     assert plan(prompt).before.high > 1 and plan(prompt, "lossless").before is None
+
+
+def test_attention_that_is_comfyuis_own_is_left_out_with_a_sentence(monkeypatch):
+    from comfy.ldm.modules import attention
+
+    for name in ("optimized_attention", "optimized_attention_masked"):
+        monkeypatch.setattr(attention, name, attention.attention_pytorch)
+    found = plan(plain_prompt(), "lossless")
+    assert nodes_of(found) == set() and [str(note) for note in found.notes] == [
+        "Set Attention Processor is left out: ComfyUI's own attention is sdpa already, so it changes nothing."
+    ]
+    with_other_attention(monkeypatch)
+    assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor"}
 
 
 def test_what_is_there_already_is_not_tried_twice():
@@ -176,3 +193,22 @@ def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays
     tokens, width, height = (int(number) for number in re.findall(r"\d+", said))
     assert Automatic.for_block(tokens, "cuda", False) and not Automatic.for_block(tokens - 1, "cuda", False)
     assert width * height == tokens * 16**2
+
+
+def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0.0) -> list[Any]:
+    """Return the offers for a sampler of 10 s in a run of ``seconds``, with one candidate."""
+    from paceline.server.faster.offers import make_offers
+    from paceline.workbench.expectation.expect import Probed
+    from paceline.workbench.expectation.sampling import Sampling, Sketch
+
+    run = Sampling("0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Sketch((1, 4, 8, 8), undivided), steps=10.0)
+    planned = SimpleNamespace(tries={}, reuse=False, wire=None, steps=lambda names, budget: names)
+    return make_offers([run], [[Probed("Quick", speedup, True, points=2, once=once)]], [planned], "fast", seconds)
+
+
+def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
+    sure = (1.15, 1.2, 1.25)
+    assert [one.names for one in offered(10.0, sure)] == [{"Quick"}] and offered(60.0, sure) == []
+    assert offered(10.0, (1.02, 1.9, 3.0)) == []  # its lower end is no gain
+    (offer,) = offered(10.0, sure, once=99.0)
+    assert offer.pays_from == 60 and offered(10.0, sure, once=200.0) == []

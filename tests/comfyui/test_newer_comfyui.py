@@ -244,7 +244,7 @@ def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attentio
     policy.backend = dataclasses.replace(policy.backend, name="kitchen")
     monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", attention.attention_pytorch, raising=False)
     assert not any(SLOT in options for options in studio.options_seen(model, steps=1))
-    assert "ComfyUI's own attention is kitchen already, so nothing was changed" in studio.report(model)
+    assert "ComfyUI's own attention is kitchen already, so it changes nothing" in studio.report(model)
 
 
 comfy = None  # as Wan's module has it; imported once the host is there

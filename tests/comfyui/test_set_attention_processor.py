@@ -9,7 +9,7 @@ import torch
 from attention_calls import with_override
 from distances import relative
 
-SAME = "ComfyUI's own attention is sdpa already, so nothing was changed"
+SAME = "ComfyUI's own attention is sdpa already, so it changes nothing"
 RUNS_ON_CPU = ["auto", "sdpa", "sdpa_flash", "sdpa_math", "vanilla"]
 
 

@@ -122,7 +122,7 @@ def test_the_nodes_tell_what_they_did(workflow, client, server):
     assert told[-1]["headline"] == expected and told[-1]["counts"]["fallbacks"] == 0
     assert "96 -> 48 tokens" in told[-1]["details"]
     assert expected in result.texts[report][0]
-    assert "ComfyUI's own attention is sdpa already, so nothing was changed\n" in result.texts[report][0]
+    assert "ComfyUI's own attention is sdpa already, so it changes nothing\n" in result.texts[report][0]
     line = next(line for line in reversed(server.log.splitlines()) if "Paceline: " in line)
     assert "Paceline: Set Attention Processor" in line  # one line with everything
     assert f"| Apply ToMe: {expected}; 0 fallbacks" in line

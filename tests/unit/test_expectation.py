@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 import torch
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.server.faster.sentences import left_open
-from paceline.workbench.expectation.expect import Probed, Range, expect, prior, propose, speed
+from paceline.server.faster.sentences import expected_speed, left_open
+from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, prior, propose, speed, won_by
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, Sampling, Seen, Sketch
 
@@ -31,7 +31,7 @@ def sampling(steps=20, noise=0.0, solver="euler", sound=False):
 
 
 def probed(name="merged", error=0.01, speedup=(1.2, 1.3, 1.4), why_not="", kept=False):
-    return SimpleNamespace(name=name, error=error, speedup=speedup, why_not=why_not, kept=kept)
+    return Probed(name, speedup, True, error, kept, 2, why_not=why_not)
 
 
 def test_a_sketch_has_the_root_mean_squares_of_the_parts():
@@ -99,8 +99,53 @@ def test_before_any_run_less_is_certain():
     assert prior(30, "euler", 0.05).likely < known.likely
 
 
+def on(wire, steps=10.0):
+    run = sampling()
+    run.wire, run.steps = wire, steps
+    return run
+
+
 def test_a_candidate_is_not_tried_where_no_sampler_of_its_model_tried_it():
-    tried, untried = Probed("merged", clear=True, points=2), Probed("merged")
-    assert left_open([("a", tried), ("a", untried)], True, False) == []
-    (said,) = left_open([("a", tried), ("b", untried)], True, False)
-    assert said.startswith("Not tried, as the time for trying was spent on others: merged.")
+    a, b = on("a"), on("b")
+    tried, untried = probed(), Probed("merged")
+    assert left_open([(a, tried), (a, untried)], {"merged"}, 0.5, False) == []
+    (said,) = left_open([(a, tried), (b, untried)], {"merged"}, 0.5, False)
+    assert said == "Not tried, as the time for trying was spent on others: merged."
+
+
+def test_each_candidate_that_is_dropped_has_its_reason():
+    run = on("a")
+    cases = {
+        "merged: own attention is sdpa already": probed(why_not="own attention is sdpa already"),
+        "merged: 1.01x as fast here, which is no gain.": probed(speedup=(0.99, 1.01, 1.02)),
+        "merged: the picture could move farther than you chose.": probed(error=0.9),
+        "merged: the whole run would gain too little.": probed(error=0.0, speedup=(1.01, 1.02, 1.03)),
+        "merged: costs 108 s once, wins 0.099 s a picture: pays from picture 1091": replace(
+            probed(speedup=(1.005, 1.01, 1.02)), once=108.0
+        ),
+    }
+    for said, one in cases.items():
+        assert left_open([(run, one)], set(), 0.5, False)[-1] == said
+        assert left_open([(run, one)], {"merged"}, 0.5, False) == []
+
+
+def test_what_a_busy_machine_shows_is_no_gain():
+    run, quick = on("a"), replace(probed(error=0.0, speedup=(1.3, 1.9, 2.7)), noise=2.0)
+    assert quick.drowned and propose(run, [quick], 0.5, reuse=False) is None
+    (said,) = left_open([(run, quick)], set(), 0.5, False)
+    assert said.startswith(
+        "This machine is busy: the same evaluation took 2.0x as long at another moment. What merged "
+    )
+    clear = replace(quick, noise=1.2)
+    assert not clear.drowned and propose(run, [clear], 0.5, reuse=False).names == ("merged",)
+
+
+def test_what_costs_time_once_says_when_it_is_won_back():
+    assert pays_from(108.0, 0.4) == 270 and pays_from(0.3, 0.4) == 1 < pays_from(0.3, 0.0)
+    assert won_by(on("a"), probed(speedup=(1.2, 1.25, 1.3))) == pytest.approx(2.0)
+    said = expected_speed(Range(1.1, 1.2, 1.25), 108.0, 0.4)
+    assert said == "expected 1.2x (1.1 to 1.2); costs 108 s once, wins 0.4 s a picture: pays from picture 270"
+
+
+def test_numbers_are_written_as_people_read_them():
+    assert expected_speed(Range(5.5, 17.2, 143.0), 0.0, 1.0) == "expected 17x (5.5 to 140)"

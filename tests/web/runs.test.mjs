@@ -76,7 +76,7 @@ test("what a node had done stays on its badge when the run is cancelled", async 
   await begun();
   tell("execution_interrupted");
   await shows(4, "cancelled: ×cancelled · active in 3 of 7");
-  await shows(5, "cancelled: ×cancelled");
+  await shows(5, "cancelled: ×cancelled · sdpa already");
 });
 
 test("messages of other prompts are not shown", async () => {

@@ -14,7 +14,7 @@ import { ActivityStore } from "../../web/js/store.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
 
 let now = 0;
-let timeline, showChips, prompt, number = 0;
+let timeline, store, showChips, prompt, number = 0;
 mock.method(performance, "now", () => now);
 
 const NODES = [[1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [4, "KSampler", {}], [5, "VAEDecode", {}]];
@@ -33,7 +33,8 @@ beforeEach(() => {
   sessionStorage.setItem("paceline.runs", "[]");
   timeline = new Timeline();
   timeline.listen();
-  showChips = startChips(timeline);
+  store = new ActivityStore();
+  showChips = startChips(timeline, store);
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
@@ -142,7 +143,7 @@ test("the chip says how fast a sampler is, against runs without our nodes, and h
 });
 
 test("the next run with what was kept is the test of what was expected", async () => {
-  testPromises(timeline);
+  testPromises(timeline, store);
   prompt = picture(64, 1, false);
   await draw("watched", 3);
   prompt = picture(64, 1, true); // the nodes are inserted
@@ -162,6 +163,23 @@ test("the next run with what was kept is the test of what was expected", async (
   await draw("undone", 3);
   await until(() => timeline.current.expected !== undefined);
   assert.equal(timeline.current.expected, "");
+});
+
+test("a run in which no node did anything is compared with nothing", async () => {
+  testPromises(timeline, store);
+  prompt = picture(64, 1, false);
+  await draw("plain", 3);
+  await says(/^3.00 s\/it · off$/);
+  prompt = picture(64, 1, true);
+  await expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
+  const nothing = (state) => store.update(`speed ${number}`, "2", { activity: { state, title: "Apply ToMe", headline: "", counts: {}, details: [] } });
+  await draw("idle", 6, () => nothing("inactive"));
+  await says(/^6.00 s\/it · no node was active$/);
+  assert.equal(chip().querySelector("button"), null);
+  await until(() => timeline.current.expected !== undefined);
+  assert.equal(timeline.current.expected, "");
+  await draw("active", 2, () => nothing("active"));
+  await says(/^2.00 s\/it · about 1.5x against off · steps: expected /);
 });
 
 test("a missing baseline is measured at a click, without our nodes", async () => {

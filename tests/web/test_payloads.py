@@ -99,7 +99,8 @@ def offered() -> dict[str, Any]:
     import_module("nodes")  # ComfyUI's: its types of nodes
     workflow, range = Workflow.read(PROMPT), Range(1.0, 1.5, 2.0)
     (wire,) = find_wires(workflow)
-    offer = Offer("Apply ToMe", ((wire, (Step("PacelineApplyToMe"),)),), range, range, range, 1.0)
+    chosen = ((wire, (Step("PacelineApplyToMe"),)),)
+    offer = Offer("Apply ToMe", frozenset(("Apply ToMe",)), chosen, range, range, range, 1.0, once=0.0, won=1.0)
     return Case(workflow, "fast", [], NODES, offers=[offer]).answer()
 
 

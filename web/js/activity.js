@@ -54,8 +54,8 @@ export function shownActivity(entry, { mode }) {
   return { ...activity, state: "stale", before: [why, ...(activity.before ?? [])] };
 }
 
-/** States in which a node has done something already. */
-const DONE = ["active", "partly", "failed"];
+/** States in which a node has said already what it did, or why it did nothing. */
+const DONE = ["active", "partly", "failed", "inactive"];
 
 /** Where the words before the headline are all there is to say. */
 const NOTHING = { headline: "", counts: {}, details: [] };

@@ -65,7 +65,7 @@ export class Badge {
     this.#sign.textContent = signOf(state);
     this.#text.textContent = badgeText(activity);
     this.#text.dir = direction();
-    this.#button.ariaLabel = `Paceline, ${stateText(activity)}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
+    this.#button.ariaLabel = `Paceline, ${stateText(activity)}: ${activityLines(activity).map((line) => line.replace(/[.]$/, "")).join(". ")}. ${words("showReport")}`;
     this.#progress.hidden = progress === undefined;
     // Without a value the bar says only that something goes on.
     if (progress == null) this.#progress.removeAttribute("value");

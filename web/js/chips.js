@@ -42,10 +42,11 @@ function drawChips(texts) {
 
 /**
  * @param {Timeline} timeline
+ * @param {ActivityStore} store
  * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
  *   when badges are switched on or off
  */
-export function startChips(timeline) {
+export function startChips(timeline, store) {
   /** @type {Map<string, {workflow: string, text: string}>} */
   const texts = new Map();
   drawChips(texts);
@@ -66,13 +67,13 @@ export function startChips(timeline) {
       jobs.set(name, known);
       const job = await known;
       const seconds = secondsPerStep(part) ?? 0; // with the steps that were done while the server was asked
-      const text = await chipText(part, seconds, job, history, run.over);
+      const text = await chipText(part, seconds, job, history, run.over, store.idle(run.workflow));
       if (run.over && job && !job.techniques) {
         await history.keep(job.key, name, secondsPerStepOfHalves(part));
         await renewCompared(job.key, run.promptId);
       }
       part.chip = text;
-      if (run.over && job?.techniques) {
+      if (run.over && job?.techniques && !store.idle(run.workflow)) {
         const off = await history.times(job.key);
         noteWonBack(run, part, seconds, off);
         if (off.length <= OF_ONE_RUN) uncompared.set(part, { seconds, job, once: off.length > 0 });
@@ -156,13 +157,15 @@ function measureButton(sampler, { seconds, once }) {
  * @param {Job | null} job
  * @param {SpeedHistory} history
  * @param {boolean} over
+ * @param {boolean} [idle] whether none of our nodes did anything
  * @returns {Promise<string>} e.g. "3.1 it/s · 1.6x against off · 14 s left"
  */
-async function chipText({ steps, total }, seconds, job, history, over) {
+async function chipText({ steps, total }, seconds, job, history, over, idle = false) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
   const off = job ? await history.times(job.key) : [];
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
   if (job && !job.techniques) return [rate, words("off"), ...left].join(" · ");
+  if (idle) return [rate, words("noneActive"), ...left].join(" · ");
   const against = off.length ? againstText(off, seconds) : words("noBaseline");
   return [rate, against, ...left].join(" · ");
 }

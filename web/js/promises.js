@@ -57,8 +57,9 @@ export async function expectOf(workflow, steps, before, nodes) {
 /**
  * Say of each run for which something was expected whether it came true.
  * @param {Timeline} timeline
+ * @param {ActivityStore} store
  */
-export function testPromises(timeline) {
+export function testPromises(timeline, store) {
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
     if (!run?.over || !run.workflow || run.expected !== undefined) return;
@@ -67,7 +68,7 @@ export function testPromises(timeline) {
     const now = samplersOf(run);
     for (const [id, one] of Object.entries(now)) one.job = nameOf(await jobOf(run.promptId, id));
     if (run.expected !== undefined) return; // another change has tested it meanwhile
-    run.expected = tested(run, now, promised);
+    run.expected = store.idle(run.workflow) ? "" : tested(run, now, promised);
     if (!run.expected) return;
     for (const part of run.parts) if (part.node in promised.samplers) part.expected = run.expected;
     timeline.keep();

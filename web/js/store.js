@@ -120,6 +120,15 @@ export class ActivityStore extends EventTarget {
     return [...(this.#runs.get(workflow)?.entries.values() ?? [])];
   }
 
+  /**
+   * @param {string} workflow
+   * @returns {boolean} whether nodes have said of its last run what they did, and all of them that they did nothing
+   */
+  idle(workflow) {
+    const states = this.entries(workflow).flatMap(({ activity }) => activity?.state ?? []);
+    return states.length > 0 && states.every((state) => state === "inactive");
+  }
+
   /** @param {string} workflow */
   #run(workflow) {
     const run = this.#runs.get(workflow) ?? new LastRun();

@@ -8,6 +8,9 @@ points, about as many steps apart as its steps are on average: whole at the firs
 
 A few pairs of evaluations settle a candidate, and one or two settle none. So where there is not enough work for all,
 the first ones are tried until they are clear, and the others are not.
+
+The plain model is evaluated once more behind the first round: what differs then is the machine, and no candidate is
+faster that differs less.
 """
 
 from __future__ import annotations
@@ -17,18 +20,21 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
-from ...core.errors import InvalidSetting, PacelineError
+from ...core.errors import CannotHelp, InvalidSetting, PacelineError
+from ...core.phrases import phrase
 from ...core.technique import WholeSteps
+from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.hosts.comfyui.evaluations import WHOLE
 from ...optimizers.hosts.comfyui.model import stack_of
 from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.stack import run_data
+from ...optimizers.hosts.comfyui.stack import AnyTechnique, run_data
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
@@ -36,6 +42,9 @@ from .observer import Again
 
 TIMED = 4
 """Evaluations of a candidate in each round, after one that is not timed."""
+
+AGAIN = 2
+"""Plain evaluations behind the first round."""
 
 SPARE = 30.0
 """Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
@@ -51,13 +60,18 @@ class _Side:
     """What was evaluated with one MODEL: seconds by round and place among the points.
 
     ``keeps``: whether its first evaluation serves all others; ``whole``: which of its steps serve later ones.
-    ``warm``: whether it was evaluated before, so that it is compiled and its kernels are chosen.
+    ``warm``: whether it was evaluated before, so that it is compiled and its kernels are chosen. ``added``: the
+    techniques that the plain one has not. ``made`` and ``first`` are the seconds that making it and its first
+    evaluation took.
     """
 
     model: ModelPatcher
     keeps: bool = False
     whole: WholeSteps | None = None
     warm: bool = False
+    added: Sequence[AnyTechnique] = ()
+    made: float = 0.0
+    first: float = 0.0
     seconds: dict[tuple[int, int], float] = field(default_factory=dict)
     outputs: dict[int, Tensor] = field(default_factory=dict)
 
@@ -65,6 +79,19 @@ class _Side:
     def untimed(self) -> int:
         """How many evaluations its next round begins with that are not timed."""
         return int(self.keeps or not self.warm)
+
+    @property
+    def once(self) -> float:
+        """Seconds that it took before its first evaluation was ready, over what one takes."""
+        return self.made + max(0.0, self.first - statistics.median(self.seconds.values() or [self.first]))
+
+    @property
+    def nothing_done(self) -> str:
+        """Why its techniques changed nothing in any of its evaluations; "" where one of them did."""
+        told = [one.last_summary() for one in self.added]
+        if not told or any(one.state != "inactive" for one in told):
+            return ""
+        return told[0].line if told[0].details else told[0].headline
 
 
 def probe(
@@ -78,9 +105,9 @@ def probe(
     """Evaluate the candidates; return what each was worth, in their order.
 
     The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
-    them. ``found`` is filled as it goes. What ``say`` raises, and ComfyUI's cancel, end it. Candidates
-    ``keeping`` in a run's first evaluation what all others use begin each round with the first point kept, which is not
-    timed.
+    them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes. What ``say`` raises,
+    and ComfyUI's cancel, end it. Candidates ``keeping`` in a run's first evaluation what all others use begin each
+    round with the first point kept, which is not timed.
 
     `InvalidSetting` if nothing was kept of the run.
     """
@@ -90,38 +117,65 @@ def probe(
     results = [] if found is None else found
     plain = _Side(sampling.model)
     sides, refused = {"": plain}, dict[str, str]()
+    most = max(spare, sampling.steps)
+    deadline, there = monotonic() + most, stack_of(sampling.model).techniques
     for name, change in candidates.items():
+        began = time.perf_counter()
         try:
             model = change(sampling.model)
-            kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
-            sides[name] = _Side(model, name in keeping, next((one for one in kept if one is not None), None))
         except PacelineError as error:
-            refused[name] = str(error)
+            refused[name] = error.brief if isinstance(error, CannotHelp) else str(error)
+            continue
+        added = [one for one in stack_of(model).techniques if one not in there]
+        idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
+        if idle and all(idle):
+            refused[name] = idle[0]
+            continue
+        kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
+        whole = next((one for one in kept if one is not None), None)
+        sides[name] = _Side(model, name in keeping, whole, added=added, made=time.perf_counter() - began)
     each = sampling.steps / max(1, sampling.evaluations)
-    both, all_twice = 2 * (1 + TIMED), (1 + 2 * TIMED) * len(sides)
+    both, all_twice = 2 * (1 + TIMED) + AGAIN, (1 + 2 * TIMED) * len(sides) + AGAIN
     allowed = max(both, sampling.evaluations, min(all_twice, int(spare / max(each, 1e-6))))
     points = _points(again.points, sampling, sides.values())
 
     def work(names: Sequence[str], timed: int) -> int:
-        return sum(timed + sides[name].untimed for name in ("", *names))
+        return sum(timed + sides[name].untimed for name in ("", *names)) + (0 if again_plain.warm else AGAIN)
 
     done, number, alive, waiting = 0, 0, list[str](), [name for name in sides if name]
+    again_plain, noise = _Side(sampling.model), 1.0
     while True:
-        results[:] = [_judged(name, sides, refused, sampling) for name in candidates]
-        alive = [one.name for one in results if one.name in alive and not one.clear and not one.why_not]
+        results[:] = [_judged(name, sides, refused, sampling, noise) for name in candidates]
+        open_ = {one.name for one in results if not (one.clear or one.why_not or one.drowned)}
+        alive = [name for name in alive if name in open_]
         while waiting and done + work([*alive, waiting[0]], TIMED) <= allowed:
             alive.append(waiting.pop(0))
-        if not alive or done + work(alive, len(points)) > allowed:
+        if not alive or done + work(alive, len(points)) > allowed or (number and monotonic() > deadline):
             break
         for name in interleaved(["", *alive], number):
             say(done, allowed, name)
             done += len(points) + sides[name].untimed
             try:
-                _evaluate(again, sides[name], points, number)
+                with compiled_until(deadline):
+                    _evaluate(again, sides[name], points, number)
+            except TooLong:
+                refused[name] = phrase(
+                    "compiling takes longer than the {seconds:.0f} s of this test. It can pay where you draw many "
+                    "pictures.",
+                    seconds=most,
+                )
             except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
                 if not name:
                     raise
                 refused[name] = str(error)
+            else:
+                nothing = sides[name].nothing_done
+                refused |= {name: nothing} if nothing else {}
+        if not again_plain.warm:
+            again_plain.warm = True
+            done += len(points[:AGAIN])
+            _evaluate(again, again_plain, points[:AGAIN], -1)
+        noise = _noise([*plain.seconds.items(), *again_plain.seconds.items()])
         number += 1
     say(allowed, allowed, "")
     return results
@@ -158,6 +212,8 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
             output = denoiser(x, level, **extra_args)
             synchronize(x.device)
             seconds = time.perf_counter() - started
+            if not side.warm:
+                side.first = seconds
             side.warm = True
             if place >= 0:
                 side.seconds[number, place] = seconds
@@ -167,7 +223,18 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
     again.sample(comfy.samplers.KSAMPLER(evaluate), again.sigmas, side.model)
 
 
-def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], sampling: Sampling) -> Probed:
+def _noise(seconds: Iterable[tuple[tuple[int, int], float]]) -> float:
+    """Return how many times longer the plain evaluations took in the slowest round than in the fastest one."""
+    rounds: dict[int, list[float]] = {}
+    for (number, _), each in seconds:
+        rounds.setdefault(number, []).append(each)
+    middles = [statistics.median(each) for each in rounds.values()]
+    return max(middles) / max(min(middles), 1e-9)
+
+
+def _judged(
+    name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], sampling: Sampling, noise: float
+) -> Probed:
     if name in refused:
         return Probed(name, why_not=refused[name])
     plain, side = sides[""], sides[name]
@@ -199,6 +266,8 @@ def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], s
         share * math.sqrt(statistics.fmean(error**2 for error in errors)),
         side.whole is not None,
         len(errors),
+        side.once,
+        noise,
     )
 
 

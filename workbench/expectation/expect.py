@@ -58,6 +58,12 @@ WORK = Range(0.83, 1.0, 1.4)
 """The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
 
 
+GAIN = 1.05
+"""Less is not offered: it would read as 1.0x, and two plain runs differ by as much."""
+
+MOST_PICTURES = 100
+"""What costs time once is offered where so many pictures win it back."""
+
 ALWAYS = 3
 """Evaluations at the end that are always computed."""
 
@@ -79,7 +85,9 @@ class Probed:
             is 0 in whole steps.
         kept: whether it is of what is kept from whole steps.
         points: how many different evaluations that is of.
-        why_not: why it was not evaluated; empty if it was.
+        once: seconds that it took before its first evaluation was ready, over what one takes.
+        noise: how many times longer the plain evaluations took at one time than at another.
+        why_not: why it was not evaluated, or changed nothing; empty otherwise.
     """
 
     name: str
@@ -88,7 +96,19 @@ class Probed:
     error: float = 0.0
     kept: bool = False
     points: int = 0
+    once: float = 0.0
+    noise: float = 1.0
     why_not: str = ""
+
+    @property
+    def faster(self) -> bool:
+        """Whether its whole interval is faster, by more than the plain evaluations differ."""
+        return not self.why_not and self.speedup[0] > 1 and self.speedup[1] > self.noise
+
+    @property
+    def drowned(self) -> bool:
+        """Whether it may be faster by no more than the plain evaluations differ."""
+        return not self.why_not and self.points > 0 and 1 < self.speedup[1] <= self.noise > GAIN
 
     @property
     def untried(self) -> bool:
@@ -98,7 +118,8 @@ class Probed:
     @property
     def unclear(self) -> bool:
         """Whether it may be faster, and was not evaluated often enough to say so."""
-        return not self.why_not and not self.clear and self.speedup[0] <= 1 < self.speedup[2]
+        slow_end, _, fast_end = self.speedup
+        return not self.why_not and not self.drowned and not self.clear and slow_end <= 1 < fast_end
 
 
 @dataclass(frozen=True)
@@ -144,10 +165,10 @@ def propose(
 ) -> Expected | None:
     """Return the fastest settings whose cautious end is inside of ``limit``; None where nothing is faster.
 
-    Two candidates are never both among them where the pair of their names is ``apart``. One takes part only where its
-    whole interval is faster. ``reuse``: whether Reuse Steps may be among them.
+    Two candidates are never both among them where the pair of their names is ``apart``. One takes part only where it
+    is ``faster``. ``reuse``: whether Reuse Steps may be among them.
     """
-    faster = [one for one in probed if not one.why_not and one.speedup[0] > 1]
+    faster = [one for one in probed if one.faster]
     reuses = reuse and not replay(sampling, FINEST).why_not
     best: Expected | None = None
     for chosen in _subsets(faster):
@@ -174,6 +195,16 @@ def speed(total: float, settings: Sequence[tuple[Sampling, Expected]]) -> Range:
         return total / max(rest + left, 1e-9)
 
     return Range(ratio("high"), ratio("likely"), ratio("low"))
+
+
+def pays_from(once: float, won: float) -> int:
+    """Return the picture from which on what costs some seconds once has won them back; it wins ``won`` for each."""
+    return max(1, math.ceil(min(once / max(won, 1e-9), 1e9)))
+
+
+def won_by(sampling: Sampling, one: Probed) -> float:
+    """Return the seconds that a candidate alone is likely to win in one run of a sampler."""
+    return sampling.steps * (1 - 1 / max(one.speedup[1], 1e-9))
 
 
 def prior(steps: int | None, solver: str | None, limit: float) -> Range:

@@ -14,6 +14,7 @@ from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
 from ...attention.backend import Inputs
 from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
+from ...attention.registry import OWN
 from ...families import find_family
 from .attention_chain import Attend, Layer, add_layer
 from .attention_owner import SLOT, start_option
@@ -63,15 +64,14 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
-        if self._chosen:
-            activity.skip(HOST_DOES_IT, self._chosen)
-            return
-        name = self.policy.backend.name
-        if call.transformer_options.get(SLOT) is None and _host_computes(_function_of(name)):
-            same = phrase("ComfyUI's own attention is {name} already, so nothing was changed", name=name)
-            activity.skip(HOST_DOES_IT, same)
+        nothing = self.nothing_to_do(call.transformer_options)
+        if nothing:
+            activity.skip(HOST_DOES_IT, nothing)
             return
         add_layer(call.transformer_options, Layer(self._layer, self._boxed_layer, activity))
+
+    def nothing_to_do(self, options: Options) -> str:
+        return self._chosen or ("" if options.get(SLOT) is not None else host_does(self.policy.backend.name))
 
     def _attend(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
@@ -128,6 +128,14 @@ def _function_of(backend: str) -> Attend | None:
 
     kitchen = getattr(attention, "attention_comfy_kitchen_int8", None)  # since 0.33
     return {"sdpa": attention.attention_pytorch, "kitchen": kitchen}.get(backend)
+
+
+def host_does(backend: str) -> str:
+    """Return in a sentence that ComfyUI's own attention is a backend; "" if it is another."""
+    name = OWN if backend == AUTO else backend
+    if not _host_computes(_function_of(name)):
+        return ""
+    return phrase("ComfyUI's own attention is {name} already, so it changes nothing", name=name)
 
 
 def _host_computes(function: Attend | None) -> bool:

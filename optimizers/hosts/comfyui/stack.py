@@ -160,6 +160,10 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def install_exactly(self, call: Call, activity: Activity) -> None:  # noqa: B027 - most leave all of it out
         """Put into one call what is left of a technique that approximates where nothing may be approximate."""
 
+    def nothing_to_do(self, options: Options) -> str:
+        """Return why it changes nothing in a call with these ``transformer_options``; "" where it may."""
+        return ""
+
     def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:
         """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
         return patcher

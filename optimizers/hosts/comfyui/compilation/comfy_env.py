@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from .....core.phrases import data
@@ -15,6 +19,25 @@ from ..reporting import send
 
 COMPILE_EVENT = "paceline.compile"
 """Websocket event, sent about once a second while something is compiled."""
+
+
+class TooLong(RuntimeError):
+    """Something was compiled for longer than it was given."""
+
+
+_until = math.inf
+"""When what is compiled now has to be ready."""
+
+
+@contextmanager
+def compiled_until(deadline: float) -> Iterator[None]:
+    """Stop each compilation at a time of ``time.monotonic``, with `TooLong`."""
+    global _until
+    before, _until = _until, deadline
+    try:
+        yield
+    finally:
+        _until = before
 
 
 class NodeObserver:
@@ -37,6 +60,8 @@ class NodeObserver:
         import comfy.model_management
 
         comfy.model_management.throw_exception_if_processing_interrupted()
+        if time.monotonic() > _until:
+            raise TooLong
 
 
 @cache
