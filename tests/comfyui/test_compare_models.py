@@ -104,17 +104,6 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     assert found.shown[0] == wrong - 1, "the bad picture is shown first"
 
 
-@pytest.mark.parametrize("wrong", [1, 3])
-def test_a_baseline_that_draws_garbage_once_is_no_yardstick(emoji, wrong):
-    # One run more before: the baseline's from another seed. After the rounds the first seed is drawn again.
-    found = emoji.compare(wrong_in_run(emoji.model, wrong, 4, garbage, before=1), emoji.model, warmup_runs=0)
-    assert found.verdict.state == "suspicious"
-    if wrong == 3:
-        assert "The difference of picture 3 is larger than" in found.verdict.text
-    else:
-        assert "The baseline's own images from the same seed differ by" in found.verdict.text
-
-
 def spoiled(model: Any, spoil: Any) -> Any:
     """A model whose predictions go through ``spoil``."""
 

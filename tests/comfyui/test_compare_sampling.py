@@ -45,23 +45,6 @@ def test_rounds_end_when_the_answer_is_clear(emoji):
     assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
 
 
-def test_seeds_and_prompts_take_turns(emoji, monkeypatch):
-    from comfy import sample as sampling
-
-    drawn = []
-    sample = sampling.sample
-
-    def watched(*inputs, seed, **others):
-        drawn.append((seed, any(one is second for one in inputs)))
-        return sample(*inputs, seed=seed, **others)
-
-    monkeypatch.setattr(sampling, "sample", watched)
-    second = [[text.clone(), dict(more)] for text, more in emoji.negative]
-    found = emoji.compare(emoji.model, emoji.model, runs=1, warmup_runs=1, steps=1, further=(second,))
-    assert drawn == [(62, False)] * 2 + [(42, False)] * 2 + [(43, True)] * 2, "each prompt once, also in one run"
-    assert found.evidence.count == 2 and found.evidence.seed.rmse > 0
-
-
 def test_a_seed_that_changes_nothing_is_said_to_and_ends_the_rounds(emoji, monkeypatch):
     """As with fixed noise from a file, and samplers that take none."""
     from comfy import sample
@@ -133,18 +116,6 @@ def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     assert numbers["ratio"] == pytest.approx(alone.rmse / found.evidence.difference.rmse)
     assert numbers["as_good"] == (numbers["ratio"] <= 1.1)
     assert f"fewer steps in the same time (2 of 5) would differ {numbers['ratio']:.2g} times" in found.verdict.text
-
-
-def test_an_optimization_that_fewer_steps_beat_is_called_out(emoji):
-    """A change of every self-attention that wins a tenth of the time: one step fewer is nearer."""
-    work = Work()
-    bad = emoji.model.clone()
-    bad.set_model_attn1_output_patch(lambda output, options: output * 0.5)
-    sides = work.watch(emoji.model), work.watch(bad, seconds=0.9)
-    found = emoji.compare(*sides, clock=work, steps=10, runs=2, warmup_runs=0)
-    assert found.evidence.fewer_steps.steps == 9
-    assert found.evidence.control_ratio < 1.1
-    assert found.verdict.text.endswith("times the difference: you do not need this optimization.")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from importlib import import_module
 
 import pytest
 import torch
-from cases import often
 from comfy_host.checkpoints import smallest_controlnet
 
 SETTINGS = {"backend": "eager", "mode": "default"}
@@ -81,17 +80,6 @@ def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sam
     assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
 
 
-@pytest.mark.parametrize("first", often(["plain"], ["compiled", "plain"]))
-def test_of_two_copies_in_one_chain_each_keeps_its_own(control_net, compiled, report, sample, first):
-    ours = compiled(control_net)
-    chain = [ours, control_net] if first == "compiled" else [control_net, ours]
-    assert torch.equal(sample(*chain, steps=3), sample(control_net, control_net, steps=3))
-    assert "compiled calls: 3, fallbacks: 0" in report(ours)
-    for _ in range(2):
-        assert torch.equal(sample(ours, steps=1), sample(control_net, steps=1))
-    assert "compiled calls: 1, fallbacks: 0" in report(ours)
-
-
 def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
     ours = compiled(control_net)
     for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):
@@ -100,15 +88,6 @@ def test_strength_and_schedule_compile_nothing_again(control_net, compiled, repo
         assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
         assert "fallbacks: 0" in report(ours), "steps that the schedule skips are none"
         assert ("compiled calls: 4," in report(ours)) == (end == 1.0)
-
-
-@pytest.mark.thorough
-def test_a_copy_for_another_gpu_has_its_own_network_and_stays_compiled(control_net, compiled, report, sample):
-    ours = compiled(control_net)
-    clone = ours.deepclone_multigpu(torch.device("cpu"))
-    assert clone.control_model is not control_net.control_model
-    assert torch.equal(sample(clone, steps=3), sample(control_net, steps=3))
-    assert "compiled calls: 3, fallbacks: 0" in report(ours)
 
 
 def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):

@@ -88,15 +88,6 @@ def test_the_function_of_the_host_runs_in_every_call_and_sees_the_memory_that_is
     assert len(asked) == 2 * plain > 0
 
 
-def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(small, start_with):
-    start_with("attention_sub_quad")
-    model = small.tome(small.attention(small.model, "sdpa_flash"))
-    expected = small.sample(model)
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
-    assert torch.equal(small.sample(compiled), expected)
-    assert "compiled whole model: 1 graph" in small.report(compiled)
-
-
 def test_a_vae_is_one_graph_each_way(small):
     from comfy.ldm.modules.diffusionmodules import model
 
@@ -176,10 +167,3 @@ def test_layers_that_hand_over_no_options_are_one_graph(small, start_with, monke
     assert torch.equal(small.sample(compiled, **settings), expected)
     assert "1 graph, 0 recompiles" in small.report(compiled) and "graph breaks: 0" in small.report(compiled)
     assert torch.equal(small.sample(model, **settings), expected)
-
-
-def test_a_network_that_torch_cannot_compile_says_which_part_of_it_can_be(small):
-    model, prompt = of_family("HunyuanDiT")
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager", scope="whole_model", strict=False)
-    small.sample(compiled, size=(16, 16), positive=prompt, negative=prompt)
-    assert "Choose scope repeated_blocks, which compiles 2 x HunYuanDiTBlock" in small.report(compiled)

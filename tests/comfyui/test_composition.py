@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from model_changes import controlnet, lora_for
+from model_changes import lora_for
 
 
 def test_removing_gives_the_baseline_and_keeps_the_lora(studio, baseline):
@@ -89,26 +89,3 @@ def test_other_attention_patches_run_outside_of_ours(studio):
     first, second = studio.sample(studio.tome(patched(studio.model))), studio.sample(patched(studio.tome(studio.model)))
     assert torch.equal(first, second)
     assert set(sizes) == {("in", 384), ("out", 384), ("in", 96), ("out", 96)}
-
-
-def test_img2img_and_inpaint_keep_what_is_masked(studio):
-    image = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
-    model = studio.tome(studio.model)
-    result = studio.sample(model, latent=image, denoise=0.5, steps=4)
-    assert result.isfinite().all()
-    assert "active in 3 of 7" in studio.report(model)
-
-    mask = torch.zeros(1, 1, 24, 16)
-    mask[..., 12:, :] = 1.0
-    inpainted = studio.sample(model, latent={"samples": image, "noise_mask": mask}, steps=3, cfg=5.0)
-    torch.testing.assert_close(inpainted[..., :12, :], image[..., :12, :])
-    assert not torch.allclose(inpainted[..., 12:, :], image[..., 12:, :])
-
-
-def test_controlnet_is_applied_and_left_alone(studio):
-    """ControlNet has its own attention, which no model patch reaches; its residuals must fit the merged model."""
-    model = studio.tome(studio.model)
-    with_control = studio.sample(model, **controlnet(studio))
-    assert with_control.isfinite().all()
-    assert not torch.equal(with_control, studio.sample(model))
-    assert "fallbacks: 0" in studio.report(model)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
-
 import pytest
 import torch
-from cases import often
 from comfy_host import vaes
-from paceline.core.errors import NothingGained, UnsupportedModel
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 
@@ -23,10 +19,7 @@ NODES = {
     "int8": ("PacelineQuantizeInt8", {}),
     "bf16": ("PacelineModelPrecision", {"dtype": "bf16"}),
 }
-PAIRS = [pair for pair in combinations(NODES, 2) if len({NODES[name][0] for name in pair}) == 2]
-EACH_ONCE = [("sdpa", "kv_downsample"), ("vanilla", "merge"), ("kv_downsample", "fuse"), ("int8", "bf16")]
 OFTEN = ["sd15", "flux"]
-MORE = ["sdxl", "sd3", "qwen_image", "lumina2"]
 
 
 def apply(studio, model, title):
@@ -35,31 +28,6 @@ def apply(studio, model, title):
     schema = studio.nodes[node].define_schema()
     known = {entry.id: entry.default for entry in schema.inputs if getattr(entry, "default", None) is not None}
     return studio.run(node, **{**known, "strict": True, "model": model, **inputs})
-
-
-@pytest.mark.parametrize(
-    ("name", "pairs"),
-    often([(name, EACH_ONCE) for name in OFTEN], [*product(OFTEN, (EACH_ONCE, PAIRS)), *product(MORE, (PAIRS,))], True),
-    ids=lambda value: value if isinstance(value, str) else f"{len(value)} pairs",
-)
-def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, pairs):  # noqa: F811
-    call, served, dtype = call_of(name), [], torch.float16
-    plain, _ = step(made(name, dtype), call, batch=2)
-    for pair in pairs:
-        model = made(name, dtype)
-        try:
-            for title in pair:
-                model = apply(studio, model, title)
-        except (UnsupportedModel, NothingGained):
-            continue
-        found, _ = step(model, call, batch=2)
-        assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape), pair
-        for technique in model.get_attachment("paceline").techniques:
-            assert is_active(technique), (pair, technique.title, technique.last_summary())
-        served.append(pair)
-    assert ("int8", "bf16") in served
-    for pair in (("sdpa", "kv_downsample"), ("vanilla", "merge")):
-        assert (pair in served) == (name in ("sd15", "sdxl"))
 
 
 @pytest.mark.parametrize("name", OFTEN)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import often
 from executing import Executor, node
 from faster import ask
 from paceline.core.errors import InvalidSetting
@@ -81,40 +80,6 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
         shown = {side: latent(comfyui, proving["prompt"], links[f"{side} {seed} 0"][0]) for side in ("plain", "faster")}
         assert torch.equal(shown["plain"], latent(comfyui, seeded)) and not torch.equal(shown["faster"], shown["plain"])
     assert workflow == before
-
-
-@pytest.mark.parametrize("steps", often((4,), (4, 6, 8)))
-def test_of_few_steps_all_is_tried_that_shortens_a_step(comfyui, workflow, steps):
-    from paceline.server.faster.state import DESK
-
-    workflow["sampler"]["inputs"]["steps"] = steps
-    began = ask(do="run", prompt=workflow, choice="fast")
-    comfyui.run(began["prompt"])
-    comfyui.run(ask(do="next", run=began["run"])["prompt"])
-    answer, (found,) = ask(do="next", run=began["run"]), DESK.case(began["run"]).probed
-    assert [one.name for one in found] == ["Apply ToMe", "Set Attention Processor"]
-    assert all(one.points >= 2 and one.speedup[0] > 0 for one in found)  # an interval, not one pair
-    assert answer["offers"] or any(
-        one in answer["lines"][-1]["text"] for one in ("is not clear", "Nothing is expected")
-    )
-
-
-def test_two_samplers_on_one_model_share_its_nodes(comfyui, workflow):
-    second = {**workflow["sampler"]["inputs"], "latent_image": ["sampler", 0], "denoise": 0.6, "seed": 4}
-    prompt = workflow | {"second": node("KSampler", **second), "save": node("PreviewAny", source=["second", 0])}
-    prompt["latent"] = comfyui.give("LATENT", "small", {"samples": torch.zeros(1, 4, 16, 16)})
-    plain = latent(comfyui, prompt, "second")
-    began = ask(do="run", prompt=prompt, choice="fast")
-    assert torch.equal(latent(comfyui, began["prompt"], "second"), plain)
-    comfyui.run(ask(do="next", run=began["run"])["prompt"])
-    (offer, *_) = ask(do="next", run=began["run"])["offers"]
-    (insert,) = offer["inserts"]
-    assert [one["node"] for one in insert["receivers"]] == ["sampler", "second"]
-    proving = ask(do="prove", run=began["run"])["prompt"]
-    ends = {name for name in proving["paceline_trial"]["inputs"] if name.startswith("plain")}
-    assert ends == {"plain 0 0", "plain 1 0", "plain 2 0"}  # the second sampler's alone
-    comfyui.run(proving)
-    assert ask(do="next", run=began["run"])["offers"][0]["measured"]
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

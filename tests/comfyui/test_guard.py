@@ -123,12 +123,6 @@ def test_a_difference_that_was_kept_from_wrong_numbers_is_measured_anew(studio, 
     assert "left out" not in studio.report(model) and "nan%" not in studio.report(model)
 
 
-def test_what_is_wrong_in_the_last_evaluation_is_found_at_the_end(studio, expected, late):
-    model = approximate(studio, counting(nan_from(7)))
-    assert relative(drawn(studio, model), expected) < 1e-4
-    assert "in evaluation 8: the run began again" in summary(model).headline
-
-
 @pytest.fixture
 def inside_one_block(studio):
     """Tells whether the self-attention of one block is being computed."""
@@ -152,15 +146,6 @@ def test_one_layer_that_is_off_by_30_percent_is_computed_by_comfyui(studio, expe
     assert found.state == "partly"
     assert found.headline == "planted was far from exact attention in 1 layer, now computed exactly"
     assert "8 x fallback: this layer was far from exact attention" in found.details
-
-
-def test_a_backend_that_goes_wrong_after_ten_calls_is_not_used(studio, expected):
-    function = counting(lambda number, output: output * 1.3 if number >= 10 else output)
-    model = approximate(studio, function)
-    assert relative(drawn(studio, model), expected) < 1e-4
-    found = summary(model)
-    assert found.headline == "planted was far from exact attention again, so it is not used"
-    assert "planted was far from exact attention in 4 layers, now computed exactly" in found.details
 
 
 def test_it_is_remembered_for_this_model_and_size(studio, expected):

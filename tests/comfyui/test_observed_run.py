@@ -246,32 +246,3 @@ def test_a_run_of_few_steps_is_enough_to_tell(studio, monkeypatch, steps):
     first, *others = probed(30.0)
     assert first.clear and first.speedup[0] > 1.8 and [one.untried for one in others] == [True, True]
     assert clock.calls <= 10
-
-
-def test_a_kept_difference_is_judged_at_a_later_step(studio):
-    """Whole at the first of two points; at the second nearer than what keeps nothing, as in a run."""
-    observer = Observer()
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
-    settings = {"preset": "custom", "ratio": 0.75, "method": "kv_downsample", "max_downsample": "1"}
-    candidates = {
-        one: lambda model, one=one: studio.tome(model, **settings, residual=one) for one in ("off", "auto", "seldom")
-    }
-    with torch.inference_mode():
-        off, auto, seldom = probe(observer.samplings[0], candidates)
-    assert [off.points, auto.points, seldom.points] == [4, 2, 2]
-    assert 0 < auto.error < seldom.error < off.error and auto.speedup[1] > 0
-
-
-def test_a_probe_can_be_cancelled(studio, comfyui):
-    import comfy.model_management as management
-
-    observer, found = Observer(), []
-    studio.sample(observer.on(studio.model), steps=8)
-
-    def say(done, total, name):
-        if done:
-            management.interrupt_current_processing()
-
-    with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
-        probe(observer.samplings[0], {"same": lambda model: model.clone()}, say, found=found)
-    management.interrupt_current_processing(False)

@@ -98,11 +98,6 @@ def test_a_preset_that_makes_no_sense_is_refused_whole(studio, step, words):
         apply(studio, "odd")
 
 
-def test_a_preset_that_is_gone_is_named(studio):
-    with pytest.raises(InvalidSetting, match="preset is 'gone'. It must be one of: lossless, balanced, fast"):
-        apply(studio, "gone")
-
-
 def test_built_in_recipes_suit_the_machine(comfy):
     from paceline.server.built_in_presets import BUILT_IN, Machine, built_in_recipe
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from int8_models import int8_layers, one_call, only, parameter_bytes, with_lora
+from int8_models import int8_layers, one_call, parameter_bytes, with_lora
 
 # -- the life of the clones --------------------------------------------------------------------------------------------
 
@@ -27,13 +27,6 @@ def test_a_clone_on_the_original_that_is_dropped_while_loaded_is_no_leak(studio,
     studio.sample(model)
     loaded = [one for one in comfy.model_management.current_loaded_models if one.real_model() is model.model]
     assert len(loaded) == 1
-
-
-def test_a_second_node_starts_from_the_file_again(studio, quantize):
-    twice = quantize(quantize(studio.model, mode="weight_only"), **only("attn1"))
-    assert studio.report(twice).count("Quantize int8") == 1
-    assert len(int8_layers(twice)) == 28
-    assert torch.equal(studio.sample(twice), studio.sample(quantize(studio.model, **only("attn1"))))
 
 
 def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantize):
@@ -174,18 +167,6 @@ def test_the_layers_are_looked_for_once_a_run_and_again_in_the_next(studio, quan
     del network.modules
 
 
-def test_partial_loading_without_a_lora_changes_nothing(studio, quantize):
-    converted = quantize(studio.model)
-    studio.sample(converted, steps=1)
-    whole = one_call(converted)
-    converted.detach()
-    with torch.inference_mode():
-        converted.patch_model(device_to=converted.load_device, lowvram_model_memory=converted.model_size() // 3)
-    assert any(layer.comfy_cast_weights for layer in int8_layers(converted).values())
-    assert torch.equal(one_call(converted), whole)
-    converted.detach()
-
-
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
@@ -237,15 +218,6 @@ def test_fused_projections_of_int8_layers_are_exact(studio, quantize):
     assert torch.equal(studio.sample(fused), studio.sample(model))
     report = studio.report(fused)
     assert "q k v: 14, k v: 14, fallbacks: 0" in report
-
-
-def test_other_nodes_patches_stay(studio, quantize, core_node):
-    freeu = core_node("comfy_extras.nodes_freelunch", "FreeU_V2", model=studio.model, b1=1.3, b2=1.4, s1=0.9, s2=0.2)
-    first, second = quantize(freeu), core_node(
-        "comfy_extras.nodes_freelunch", "FreeU_V2", model=quantize(studio.model), b1=1.3, b2=1.4, s1=0.9, s2=0.2
-    )  # fmt: skip
-    assert torch.equal(studio.sample(first), studio.sample(second))
-    assert not torch.equal(studio.sample(first), studio.sample(quantize(studio.model)))
 
 
 @pytest.mark.usefixtures("fresh_compiler")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-import torch
 from paceline.optimizers.hosts.comfyui import stack
 
 
@@ -52,36 +51,3 @@ def test_each_run_of_many_is_counted_and_a_new_prompt_begins_anew(studio, prompt
     studio.sample(model, steps=1)
     assert "runs" not in merging.last_summary().headline and merging.last_summary().counts["model_calls"] == 1
     assert "the run took" in studio.report(model)
-
-
-@pytest.mark.usefixtures("prompt")
-def test_a_run_that_fails_does_not_hide_those_before_it(studio):
-    model = studio.tome(studio.model)
-    studio.sample(model)
-    failing = model.clone()
-    failing.model_options["model_function_wrapper"] = fail
-    with pytest.raises(ZeroDivisionError):
-        studio.sample(failing)
-    told = technique_of(model, "token_merging").last_summary()
-    assert told.state == "active" and told.headline.endswith(", in 1 of 2 runs")
-    assert told.details[1].startswith("run 2: no call was finished")
-
-
-def fail(*_):
-    raise ZeroDivisionError
-
-
-@pytest.mark.usefixtures("prompt")
-def test_clones_for_several_devices_are_one_run(studio):
-    model = studio.tome(studio.model)
-    attached = model.get_attachment("paceline")
-    for participant in ("one device", "another"):
-        attached.begin(participant)
-    technique_of(model, "token_merging").runs.add(stack.Activity(model_calls=1, used={"a block": 1}))
-    for participant in ("one device", "another"):
-        attached.finish(participant)
-    assert "runs" not in technique_of(model, "token_merging").last_summary().headline
-    assert torch.equal(studio.sample(model), studio.sample(model))
-    summary = technique_of(model, "token_merging").last_summary()
-    assert " runs" not in summary.headline
-    assert [line.split(":")[0] for line in summary.details[:2]] == ["run 1", "2 runs"]

@@ -7,7 +7,6 @@ import torch
 from attention_calls import attention_lengths
 from cases import often
 from distances import relative
-from reusing import reuse
 
 METHODS = {
     "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},
@@ -60,14 +59,6 @@ def test_attention_is_computed_both_ways_in_full_steps_only(studio):
     assert (seen.count((384, 384)), seen.count((384, 96))) == (3 * 3, 5 * 3)  # blocks of that size times steps
 
 
-def test_without_the_input_it_is_off(studio):
-    """A workflow that was saved before there was one keeps its picture."""
-    before, off = studio.tome(studio.model, **KEYS), studio.tome(studio.model, residual="off", **KEYS)
-    pictures = [studio.sample(one, steps=STEPS) for one in (before, off, with_residual(studio))]
-    assert torch.equal(pictures[0], pictures[1]) and not torch.equal(pictures[0], pictures[2])
-    assert "residual" not in studio.report(off)
-
-
 def test_passes_one_by_one_give_the_same_image_as_together(studio):
     import comfy.samplers
 
@@ -105,18 +96,6 @@ def test_tiles_are_reduced_without_it(studio, wrapper):
     assert "residual left out: several parts of the latent were computed one by one" in studio.report(model)
     if wrapper is tiles_in_a_batch:
         assert torch.equal(*pictures)
-
-
-def test_prompts_by_time_are_measured_anew_where_they_change(studio):
-    text = studio.positive[0]
-    halves = [
-        [text[0] + shift, text[1] | {"start_percent": start, "end_percent": end}]
-        for shift, start, end in ((0.0, 0.0, 0.6), (0.3, 0.6, 1.0))
-    ]
-    plain = studio.sample(studio.model, steps=STEPS, positive=halves)
-    model = with_residual(studio)
-    assert relative(studio.sample(model, steps=STEPS, positive=halves), plain) < 0.05
-    assert outcome(model).full == 4
 
 
 def test_regions_of_one_picture_each_have_their_own(studio):
@@ -157,10 +136,3 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
         studio.sample(failing, steps=STEPS)
     assert calls == [False, True, True, True]
     assert not policy(model).residuals._kept
-
-
-def test_beside_reuse_steps(studio):
-    both = reuse(studio, with_residual(studio), budget=0.3)
-    plain = studio.sample(reuse(studio, studio.model, budget=0.3), steps=16)
-    assert relative(studio.sample(both, steps=16), plain) < 0.2
-    assert "residual: " in studio.report(both)

@@ -10,15 +10,6 @@ from paceline.core.errors import BackendUnavailable, InvalidSetting
 from sweep_files import kept
 
 
-def test_two_studies_of_one_name_are_not_mixed(sweeping, page_server, monkeypatch):
-    monkeypatch.setattr(sweeping.studio.nodes["PacelineBenchmarkSweep"], "node_id", lambda: "7")
-    sweeping.run("ApplyToMe.preset = fast")
-    page_server.sent.clear()
-    with pytest.raises(InvalidSetting, match="begun with other settings: sampler was dpmpp_2m, karras, 2 steps"):
-        sweeping.run("ApplyToMe.preset = fast", steps=3)
-    assert page_server.sent == []  # the node goes on to show the cells that it has
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

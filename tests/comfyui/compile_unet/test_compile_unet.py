@@ -159,20 +159,6 @@ def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled,
     assert not policy.residuals._kept and not policy.residuals.store._parts
 
 
-@pytest.mark.parametrize(
-    ("scope", "method", "why"),
-    [("repeated_blocks", "kv_downsample", "blocks that share code"), ("whole_model", "merge", "decided anew")],
-)
-def test_where_compiled_code_cannot_keep_it_that_is_said(studio, compiled, scope, method, why):
-    found = []
-    for residual in ("off", "auto"):
-        tome = studio.tome(studio.model, method=method, ratio=0.75, residual=residual)
-        found.append(compiled(tome, scope=scope))
-    with torch.compiler.set_stance("force_eager"):
-        assert torch.equal(*(studio.sample(model, steps=4) for model in found))
-    assert why in studio.report(found[1])
-
-
 def test_the_report_says_in_words_why_it_compiled_again_and_for_whose_patch(small, compiled):
     def made(factor):
         def patch(q, k, v, extra_options):

@@ -42,18 +42,6 @@ def test_leaving_the_node_out_leaves_no_trace(vae, compiled, report, studio):
     assert all(weight.is_contiguous() for weight in network.parameters())
 
 
-def test_two_copies_of_one_vae_alternate_without_meeting(vae, compiled):
-    """Both are loaded at once; nothing compiles again, and only one of them compiles at all."""
-    ours = compiled(vae)
-    expected = decode(vae, latent())
-    for _ in range(3):
-        assert torch.equal(decode(ours, latent()), expected)
-        assert torch.equal(decode(vae, latent()), expected)
-    technique = ours.paceline_stack.find("compilation")
-    state = next(iter(technique.policy.used)).functions[0].state
-    assert (state.graphs, state.compiled_calls, state.eager_calls) == (1, 3, {})
-
-
 def test_nodes_of_comfyui_decode_and_encode_through_it(vae, compiled, report, core_node):
     ours = compiled(vae)
     mask = torch.zeros(1, 16, 24)

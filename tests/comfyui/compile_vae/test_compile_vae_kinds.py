@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from functools import partial
 
 import pytest
@@ -64,38 +63,6 @@ def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled)
         compiled(comfy.sd.VAE(sd={}))
 
 
-def test_dynamic_vram_is_left_for_a_second_copy_or_refused(vae, studio, compiled, report, monkeypatch):
-    """There is no dynamic VRAM on a CPU: a patcher that says it is dynamic stands for it."""
-    other = vaes.kl(levels=1)
-
-    def patcher(loads):
-        dynamic = vae.patcher.clone()
-        dynamic.is_dynamic = lambda: True
-
-        def clone(disable_dynamic=False, model_override=None):
-            if not loads:
-                raise RuntimeError("cached_patcher_init is not initialized")
-            return other.patcher.clone(model_override=model_override)
-
-        dynamic.clone = clone
-        return dynamic
-
-    dynamic = copy.copy(vae)
-    dynamic.patcher = patcher(loads=True)
-    ours = compiled(dynamic)
-    assert ours.first_stage_model is ours.patcher.model is other.first_stage_model
-    assert torch.equal(decode(ours, latent()), decode(vae, latent()))
-    assert "a second copy of its weights, without dynamic VRAM" in report(ours)
-    removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
-    assert removed.patcher is dynamic.patcher and removed.first_stage_model is vae.first_stage_model
-
-    del ours
-    gc.collect()
-    dynamic.patcher = patcher(loads=False)
-    with pytest.raises(Exception, match="uses ComfyUI's dynamic VRAM, which cannot be compiled.*--disable-dynamic"):
-        compiled(dynamic)
-
-
 def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio, compiled, report):
     import comfy.model_patcher
 
@@ -116,12 +83,3 @@ def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio
         removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
         assert removed.patcher is dynamic and removed.vae_dtype == torch.float32
     assert all(torch.equal(picture, pictures[0]) for picture in pictures)
-
-
-def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, report, monkeypatch):
-    ours = compiled(vae)
-    expected = decode(vae, latent())
-    monkeypatch.setattr(vae.first_stage_model, "model_lowvram", True)
-    monkeypatch.setattr("comfy.model_management.load_models_gpu", lambda *args, **kwargs: None)
-    assert torch.equal(decode(ours, latent()), expected)
-    assert "the network is not loaded completely" in report(ours)
