@@ -16,15 +16,6 @@ def only(name):
     return {"include": name, "exclude": ", ".join({"attn1", "attn2", "ff"} - {name})}
 
 
-def weights(model):
-    return {name: tensor.clone() for name, tensor in model.model.diffusion_model.state_dict().items()}
-
-
-def unchanged(model, before):
-    now = model.model.diffusion_model.state_dict()
-    return now.keys() == before.keys() and all(torch.equal(now[name], tensor) for name, tensor in before.items())
-
-
 def int8_layers(model):
     modules = model.model.diffusion_model.named_modules()
     return {name: m for name, m in modules if getattr(getattr(m, "weight", None), "_layout_cls", "")}

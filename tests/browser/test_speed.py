@@ -61,14 +61,6 @@ def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, st
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
 
 
-def test_the_report_begins_with_how_fast_each_sampler_was(page: Page, timed: dict[str, str]):
-    page.script("await app.extensionManager.command.execute('Paceline.Report')")
-    dialog = page.wait(lambda: page.element("dialog.paceline-dialog[open]"), "report")
-    assert dialog.text.splitlines()[1:3] == [f"KSampler (#{SAMPLER})", timed["on"]]
-    page.press(ESCAPE)
-    page.wait(lambda: page.element("dialog.paceline-dialog") is None, "end of the report")
-
-
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_the_chip_stands_in_the_sampler_and_is_seen_at_every_zoom(page: Page, timed: dict[str, str], renderer: str):
     page.use(renderer)
@@ -82,24 +74,6 @@ def test_the_chip_stands_in_the_sampler_and_is_seen_at_every_zoom(page: Page, ti
         page.show_node(SAMPLER, zoom=zoom)
         rate = timed["on"].split(" ")[0]
         assert any(text.startswith(rate) for text in page.drawn()), zoom
-
-
-def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, str], seeds: Iterator[int]):
-    page.use(CANVAS)
-    outer = page.script(
-        """
-        const { graph } = app.canvas, sampler = graph.getNodeById(args[0]);
-        sampler.widgets[0].value = args[1];
-        return graph.convertToSubgraph(new Set([sampler])).node.id;
-        """,
-        SAMPLER,
-        next(seeds),
-    )
-    page.settle()
-    assert page.run() == "success"
-    page.show_node(outer, zoom=1.0)
-    page.wait(lambda: any("against off" in text for text in page.drawn()), "chip on the subgraph")
-    page.screenshot("chip_of_a_subgraph")
 
 
 def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, str], axe):
@@ -157,29 +131,6 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     pays = "return [...document.querySelectorAll('.paceline-speed .paceline-bar > p')].map((line) => line.textContent)"
     page.wait(lambda: "won back" in page.script(pays), "when compiling pays")  # the page keeps other tests' runs too
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-
-
-def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint: Path):
-    page.use(VUE)
-    workflow = example("Text to image - token merging", sd15_checkpoint)
-    for node in workflow["nodes"]:
-        if node["type"] == "EmptyLatentImage":
-            node["widgets_values"][:2] = [192, 128]  # nobody has drawn this size before
-    page.load(workflow)
-    page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
-    with page.slow_connection():
-        assert page.run() == "success"
-        page.wait(lambda: "no baseline yet" in chip(page), "chip")
-        page.show_node(SAMPLER)
-        page.screenshot("chip_without_baseline")
-        before = page.badges()
-        label = "return document.querySelector('.paceline-chip button')?.textContent ?? ''"
-        offer = page.wait(lambda: page.script(label), "button")
-        assert offer.startswith("measure (about ")
-        page.click(offer, ".paceline-chip")
-        page.wait(lambda: "against off" in chip(page), "baseline")
-    assert page.element(".paceline-chip button") is None
-    assert page.badges() == before  # it was no run of the workflow
 
 
 def test_the_tab_says_since_when_a_workflow_is_slower_and_the_settings_what_is_kept(

@@ -18,8 +18,6 @@ from reusing import reuse
 
 CANONICAL = ("lora", "precision", "int8", "fuse", "attention", "tome", "compile")
 TURNS = [CANONICAL[turn:] + CANONICAL[:turn] for turn in range(len(CANONICAL))]
-ORDERS = [*TURNS, *(turn[::-1] for turn in TURNS)]
-"""Each node first and last, and each pair both ways around, next to each other and apart."""
 
 
 @pytest.fixture(scope="module")

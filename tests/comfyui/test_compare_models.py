@@ -14,24 +14,6 @@ from cases import often
 from comparing import Work
 
 
-def test_a_gpu_is_waited_for_before_and_after_a_run_and_not_in_its_steps(emoji, monkeypatch):
-    """Steps that are waited for hide what compiling and CUDA graphs save."""
-    from paceline.workbench.comfyui import sampling
-    from paceline.workbench.measurement import steps
-
-    class Mark:
-        def elapsed_time(self, later):
-            return 3000.0
-
-    waited = []
-    monkeypatch.setattr(steps, "_events_of", lambda device: Mark)
-    for module in (sampling, steps):
-        monkeypatch.setattr(module, "synchronize", waited.append)
-    job = sampling.SamplingJob(emoji.positive, emoji.negative, emoji.latent, 1, 4, 2.0, "euler", "karras")
-    found = job.sample(emoji.model, 0, count().__next__, lambda: None)
-    assert (found.seconds_per_step, len(waited)) == (1.0, 2)
-
-
 def test_weights_under_dynamic_vram_count_as_memory(emoji, monkeypatch):
     import comfy.model_management
     from paceline.workbench.comfyui.machine import beside_the_allocator

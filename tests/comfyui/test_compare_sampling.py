@@ -45,19 +45,6 @@ def test_rounds_end_when_the_answer_is_clear(emoji):
     assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
 
 
-def test_a_seed_that_changes_nothing_is_said_to_and_ends_the_rounds(emoji, monkeypatch):
-    """As with fixed noise from a file, and samplers that take none."""
-    from comfy import sample
-
-    noise = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(1))
-    monkeypatch.setattr(sample, "prepare_noise", lambda *_: noise)
-    slightly = emoji.model.clone()
-    slightly.set_model_attn1_output_patch(lambda output, options: output * 0.9)
-    found, _ = told(emoji, emoji.model, slightly)
-    assert len(found.baseline) == 3
-    assert "another seed changes nothing here, so there is nothing to compare it with" in found.verdict.text
-
-
 def test_it_samples_as_the_sampler_node_does(emoji, core_node):
     """The very bits of KSampler, and of the preview's colours, for an image to image run with a mask."""
     generator = torch.Generator().manual_seed(3)
@@ -120,8 +107,8 @@ def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
 
 @pytest.mark.parametrize(
     ("seconds", "options"),
-    [(1.0, {}), (0.5, {"fewer_steps": False}), (0.5, {"steps": 1}), (0.01, {}), (0.5, {"ratio": 0.0})],
-    ids=["as fast", "switched off", "one step", "no step fits", "the same picture"],
+    [(0.5, {"fewer_steps": False}), (0.01, {})],
+    ids=["switched off", "no step fits"],
 )
 def test_there_is_no_control_where_it_could_say_nothing(emoji, seconds, options):
     work, said = Work(), []

@@ -12,7 +12,6 @@ import pytest
 import torch
 from comfy_host import in_process, transformers
 from compiled_models import state
-from waiting import until
 from writing import comfyui_writes_to
 
 TOLERANCE = 1e-4
@@ -56,30 +55,6 @@ def restarted():
 
 def difference(found, expected):
     return ((found - expected).norm() / expected.norm()).item()
-
-
-@pytest.mark.thorough
-def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
-    """First of all: what it compiles after that is there for the other tests."""
-    import threading
-
-    import comfy.model_management
-
-    model = compiled(studio, small.model, "whole_model")
-    technique = model.get_attachment("paceline").find("compilation")
-
-    def cancel():
-        if until(lambda: any(one.functions[0].state.phase == "generating code" for one in list(technique.policy.used))):
-            comfy.model_management.interrupt_current_processing()
-
-    user = threading.Thread(target=cancel)
-    user.start()
-    with pytest.raises(comfy.model_management.InterruptProcessingException):
-        sample(model)
-    user.join()
-    assert not state(model).fallback
-    assert difference(sample(model), sample(small.model)) < TOLERANCE
-    assert not state(model).eager_calls
 
 
 @pytest.mark.parametrize(

@@ -130,27 +130,6 @@ def test_tensors_in_containers_reach_our_layers(studio, baseline, monkeypatch):
     assert "sdpa_math in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
 
 
-def test_containers_stay_whole_for_an_override_that_takes_them(studio, baseline, monkeypatch):
-    from comfy.ldm.modules import attention
-
-    for name in ("optimized_attention", "optimized_attention_masked"):
-        monkeypatch.setattr(attention, name, in_containers(attention.attention_pytorch))
-    taken = []
-
-    def backend(func, *args, **kwargs):
-        return func(*args, **kwargs)
-
-    def with_containers(q, k, v, *args, **kwargs):
-        taken.append(type(q).__name__)
-        return attention.attention_pytorch(q.take(), k.take(), v.take(), *args, **kwargs)
-
-    backend.container_function = with_containers
-    model = studio.attention(with_override(studio.model, backend), "sdpa_math")
-    assert torch.equal(studio.sample(model), baseline)
-    assert len(taken) == 28 and all("Container" in name for name in taken)
-    assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)
-
-
 def test_comfyuis_function_for_a_backend_frees_what_is_in_containers(studio, baseline, monkeypatch):
     """The first call of each kind keeps it, as the call is lost where a kernel fails then."""
     from comfy.ldm.modules import attention

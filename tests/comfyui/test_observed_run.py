@@ -44,7 +44,7 @@ def draw_family(name):
     return lambda model: in_process.sample(model, *prompts, transformers.latent(name), 3, 3, 4.0, "euler", "simple")
 
 
-@pytest.mark.parametrize("name", often(("flux", "wan", *transformers.WITH_SOUND), transformers.ALL))
+@pytest.mark.parametrize("name", often(("wan", transformers.WITH_SOUND[0]), transformers.ALL))
 def test_every_family_draws_the_same(studio, name):
     (sampling,) = check(draw_family(name), transformers.build(name))
     assert sampling.evaluations == 3
@@ -56,7 +56,7 @@ def test_every_family_draws_the_same(studio, name):
 SAMPLERS = ("euler", "heun", "dpmpp_2m_sde", "dpm_adaptive", "uni_pc", "euler_cfg_pp", "dpmpp_sde", "lcm")
 
 
-@pytest.mark.parametrize("sampler", often(SAMPLERS[:5], SAMPLERS))
+@pytest.mark.parametrize("sampler", often(("heun", "dpmpp_2m_sde", "dpm_adaptive"), SAMPLERS))
 def test_any_sampler(studio, sampler):
     (sampling,) = check(lambda model: studio.sample(model, (8, 8), 2, steps=8, sampler=sampler), studio.model)
     assert sampling.solver == sampler and len(sampling.levels) == 9
@@ -70,13 +70,6 @@ CONDITIONS = ("lora_hook", "controlnet", "no_negative", "batch_of_two")
 def test_any_conditions(studio, change):
     more = changes.SAMPLING_CHANGES[change](studio)
     check(lambda model: studio.sample(model, steps=6, **more), studio.model)
-
-
-def test_a_picture_that_is_drawn_in_part(studio):
-    latent = {"samples": torch.ones(1, 4, 24, 16), "noise_mask": torch.zeros(1, 1, 24, 16)}
-    latent["noise_mask"][..., :8] = 1
-    (sampling,) = check(lambda model: studio.sample(model, steps=6, latent=latent), studio.model)
-    assert sampling.share(sampling.seen[-1].guided) > 0
 
 
 def test_two_samplers_and_two_models(studio, core_node):
@@ -94,25 +87,6 @@ def test_two_samplers_and_two_models(studio, core_node):
         return guided(model, core_node(**node, model=model, **made))
 
     check(draw, studio.model)
-
-
-def test_an_interrupted_run_is_not_kept(studio):
-    observer = Observer()
-    model, calls = observer.on(studio.model), []
-
-    def fail(executor, *args, **kwargs):
-        calls.append(1)
-        if len(calls) == 3:
-            raise RuntimeError("stopped")
-        return executor(*args, **kwargs)
-
-    failing = model.clone()
-    failing.add_wrapper_with_key("apply_model", "fail", fail)
-    with pytest.raises(RuntimeError, match="stopped"):
-        studio.sample(failing, steps=6)
-    assert not observer.samplings
-    studio.sample(model, steps=6)
-    assert observer.samplings[0].evaluations == 6
 
 
 def test_memory_is_bounded_and_given_back(studio, monkeypatch):
@@ -225,7 +199,7 @@ class Clock:
         return clone
 
 
-@pytest.mark.parametrize("steps", often((1, 6), (1, 4, 6, 8)))
+@pytest.mark.parametrize("steps", often((6,), (1, 4, 6, 8)))
 def test_a_run_of_few_steps_is_enough_to_tell(studio, monkeypatch, steps):
     """Its own work would be too little. Where evaluations are long, the first candidate is settled, and no other."""
     clock = Clock(studio.model)

@@ -92,10 +92,3 @@ def test_blocks_over_time_are_left_alone(studio, unets):
     assert self_attention == {(384, 117), (96, 35), (3, 3)}
     report = studio.report(model)
     assert "active in 7 of 7 self-attention blocks" in report and "fallbacks: 0" in report
-
-
-def test_attention_over_time_keeps_its_queries_when_attention_to_the_text_is_merged(studio, unets):
-    model = studio.tome(unets("SVD"), ratio=0.5, merge_crossattn=True)
-    assert sample(model, frames=3).isfinite().all()
-    report = studio.report(model)
-    assert "384 -> 192 tokens" in report and "fallbacks: 0" in report

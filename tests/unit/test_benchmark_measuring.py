@@ -36,18 +36,6 @@ def test_operations_are_those_of_projections_and_attention(device):
     assert counted == 2 * (3 * 2 * TOKENS * CHANNELS**2 + 4 * TOKENS**2 * CHANNELS)
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_the_share_of_the_roof_is_the_baselines_operations_over_each_time(long):
-    from shared.measuring import measure
-
-    a = torch.randn(128, 128)
-    variants = {"whole": lambda: a @ a, "half": lambda: a[:64] @ a}
-    for row in measure("w", variants, "whole", rounds=2, speed=1e9, long=long):
-        assert row.peak_memory_bytes > 0
-        assert row.roof_share == pytest.approx(2 * 128**3 / 1e9 / row.seconds_median)
-    assert [row.roof_share for row in measure("w", variants, "whole", rounds=1)] == [None, None]
-
-
 def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch, capsys):
     from shared.record import Row, report
 

@@ -38,28 +38,6 @@ def test_counts_graphs_recompiles_and_calls():
     assert compiled.variants_left() == EAGER.recompile_limit - 2
 
 
-def test_the_part_with_the_most_variants_decides_how_many_are_left():
-    def in_two_parts(x):
-        total = x.sum()  # compiled for each size; what follows is the same for all
-        torch._dynamo.graph_break()
-        return total + 1
-
-    compiled = CompiledFunction(in_two_parts, CompileSettings(backend="eager", dynamic="false", recompile_limit=8))
-    for size in (3, 4, 5):
-        compiled(torch.zeros(size))
-    assert compiled.variants_left() == 8 - 3
-
-
-def test_two_compilations_of_one_function_count_for_themselves():
-    """torch keeps one list of compiled variants for a function; ours must not use up each other's."""
-    first = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1, dynamic="false"))
-    second = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1, dynamic="false"))
-    first(torch.randn(3, 3), {"factor": 1.0})
-    second(torch.randn(4, 3), {"factor": 1.0})
-    assert (first.state.compiled_calls, second.state.compiled_calls) == (1, 1)
-    assert (first.state.recompiles, second.state.recompiles) == (0, 0)
-
-
 @pytest.mark.parametrize("fullgraph", [False, True])
 def test_at_the_limit_what_fits_stays_compiled_and_the_rest_is_counted(fullgraph):
     settings = CompileSettings(backend="eager", recompile_limit=2, dynamic="false", fullgraph=fullgraph)
@@ -182,24 +160,6 @@ def never_ready(graph, inputs):
     return graph
 
 
-def test_what_a_failed_compilation_holds_is_free_before_the_function_runs_without_it():
-    held, alive = [], []
-
-    def fails(graph, inputs):
-        tensor = torch.zeros(3)
-        held.append(weakref.ref(tensor))
-        raise RuntimeError("no code for this")
-
-    def function(x):
-        if not torch.compiler.is_compiling():
-            alive.append(held[0]() is not None)
-        return x + 1
-
-    compiled = CompiledFunction(function, EAGER, backend=fails)
-    assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
-    assert alive == [False]
-
-
 def test_progress_is_reported_while_compiling_from_another_thread():
     observer = Recorder()
 
@@ -267,11 +227,3 @@ def test_nothing_is_left_registered_or_alive():
     del network, compiled
     gc.collect()
     assert alive() is None  # torch keeps compiled code for good; it must not keep the network
-
-
-def test_a_call_that_torch_leaves_alone_is_not_called_compiled():
-    compiled = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1))
-    with torch.compiler.set_stance("force_eager"):
-        compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert compiled.state.compiled_calls == 0
-    assert "torch did not compile this call" in next(iter(compiled.state.eager_calls))

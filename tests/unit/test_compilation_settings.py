@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from types import SimpleNamespace
 
 import pytest
 import torch._inductor.config
@@ -39,13 +38,6 @@ def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it(monkeypatch
     monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
     without = inductor_options(CompileSettings(mode="max-autotune"))
     assert set(options) - set(without) == {"triton.cudagraphs"}
-
-
-def test_kernels_have_short_names_on_windows_where_a_path_may_not_be_long(monkeypatch):
-    monkeypatch.setattr(settings, "sys", SimpleNamespace(platform="win32"))
-    options = inductor_options(CompileSettings())
-    assert options == {"triton.descriptive_names": False}
-    assert set(options) <= set(torch._inductor.config.get_config_copy())
 
 
 def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import torch
 from paceline import Attention, FuseQKV, TokenMerging, optimize, report
 from random_pipelines import distance, picture, small
 
@@ -65,15 +64,3 @@ def test_features_reused_between_steps(ours_first: bool) -> None:
         assert distance(picture(pipeline, steps=4), expected) <= 0.2
         states = {line.title: line.summary.state for line in report(pipeline.pipe).lines if line.component == "unet"}
         assert set(states.values()) == {"active"}
-
-
-def test_feed_forward_layers_in_chunks_keep_all_tokens() -> None:
-    pipeline, found = small("sd15"), []
-    for module in pipeline.denoiser.modules():
-        if hasattr(module, "set_chunk_feed_forward"):
-            module.set_chunk_feed_forward(4, 1)
-    for merge_mlp in (True, False):
-        with optimize(pipeline.pipe, TokenMerging(method="merge", residual="off", merge_mlp=merge_mlp)) as now:
-            found.append(picture(pipeline))
-            assert ("gave a layer other tokens than the block's" in str(now)) == merge_mlp
-    assert torch.equal(*found)

@@ -156,30 +156,6 @@ class TestStages:
             host_dir()
 
 
-class TestEnvironment:
-    @pytest.fixture
-    def environment(self, tmp_path):
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-        (tmp_path / "cache").mkdir()
-        return Environment(tmp_path / "venv", tmp_path / "cache", None)
-
-    @pytest.mark.slow
-    def test_an_environment_without_python_is_made_anew(self, environment, capsys):
-        environment.python.unlink()
-        setup_env.set_up_environment(environment)
-        assert environment.works("-c", "import pip")
-        assert "repairing" in capsys.readouterr().out
-
-    def test_another_folder_is_not_touched(self, tmp_path):
-        (tmp_path / "cache").mkdir()
-        (tmp_path / "precious").mkdir()
-        (tmp_path / "precious" / "file").write_text("mine")
-        environment = Environment(tmp_path / "precious", tmp_path / "cache", None)
-        with pytest.raises(SetupFailed, match="not a virtual environment"):
-            setup_env.set_up_environment(environment)
-        assert (tmp_path / "precious" / "file").read_text() == "mine"
-
-
 def test_an_old_python_is_refused_in_one_sentence():
     script = str(ROOT / "tools" / "setup_env.py")
     code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({script!r}, run_name='__main__')"

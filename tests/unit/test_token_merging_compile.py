@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import often
-from matchings import random_tokens, token_of_slot
+from matchings import random_tokens
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.merging import match, merge, unmerge
 from torch._dynamo import testing
@@ -63,27 +63,3 @@ def test_automatic_dynamic_shapes_stop_recompiling():
     for height, width in ((13, 17),):
         x = random_tokens(2, height * width, 24)
         assert_same(function(x, torch.tensor(1), height, width), block(x, 1, height, width))
-
-
-@pytest.mark.thorough
-def test_inductor():
-    function, counter = compiled("inductor")
-    for step in range(3):
-        x = random_tokens(2, 16 * 12, 24, seed=step)
-        assert_same(function(x, torch.tensor(step), 16, 12), block(x, step, 16, 12), close=True)
-    assert counter.frame_count == 1
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_cuda_compiles_to_one_graph(dtype, backend):
-    function, counter = compiled(backend)
-    for step in range(3):
-        x = random_tokens(2, 32 * 32, 320, dtype=dtype).cuda()
-        image, merged, matching = function(x, torch.tensor(step, device="cuda"), 32, 32)
-        assert merged.shape == (2, 512, 320) and torch.isfinite(image).all()
-        kept = token_of_slot(block(x, step, 32, 32)[2])
-        assert (kept == token_of_slot(matching)).float().mean() > 0.9
-    assert counter.frame_count == 1

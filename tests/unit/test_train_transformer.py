@@ -57,56 +57,6 @@ def test_comfyui_predicts_what_was_trained(drawn):
     assert (denoised - (noisy - LEVEL * velocity)).abs().max() < 0.02, "weights are saved in half precision"
 
 
-@torch.no_grad()
-def test_more_blocks_start_as_what_fewer_have_learned(tmp_path, monkeypatch):
-    in_process.bootstrap()
-    import comfy.model_management
-    import icon_lumina
-    import icon_net
-
-    monkeypatch.setattr(comfy.model_management, "in_training", False)  # build() switches it on
-    words, drawn = {"<pad>": 0, "<null>": 1, "red": 2}, []
-    for blocks in ("2", "5"):
-        args = train_icons.parse(["--geometry", "icons-lumina", "--channels", "64", "--heads", "2", "--mult", blocks])
-        network, settings = icon_lumina.build(args, torch.device("cpu"))
-        net = icon_lumina.Net(network, len(words), args.context)
-        if not drawn:
-            for parameter in network.parameters():
-                parameter.copy_((torch.randn_like(parameter) * 0.1).half())
-            for table in (net.embedding, net.position):
-                table.copy_(table.half())
-            source = SimpleNamespace(captions=["red"], credit="none")
-            icon_net.save(net, tmp_path / "w.safetensors", settings, source, words, {})
-        else:
-            icon_net.warm_start(net, tmp_path / "w.safetensors", words)
-        torch.manual_seed(1)
-        drawn.append(
-            net(torch.randn(2, 4, 16, 16), torch.tensor([0.2, 0.8]), torch.tensor([[2, 0, 0, 0], [1, 0, 0, 0]]))
-        )
-    assert drawn[0].std() > 0
-    torch.testing.assert_close(*drawn)
-
-
-@torch.no_grad()
-def test_the_teacher_says_what_comfyui_samples_with(monkeypatch):
-    in_process.bootstrap()
-    monkeypatch.syspath_prepend(str(ROOT / "demo" / "icon_nodes"))
-    import icon_data
-    import icon_teacher
-    import model as loader
-
-    teacher = icon_teacher.Teacher(icon_data.WEIGHTS["icons32"], torch.device("cpu"))
-    patcher, encode = loader.load(icon_data.WEIGHTS["icons32"])
-    [[text, _]] = encode("red cat flat")
-    level = teacher.nearest(torch.tensor([0.3, LEVEL]))
-    assert teacher.teaches(torch.tensor([*level, 1.0])).all() and not teacher.teaches(torch.tensor([0.1, 0.97])).any()
-    noisy = torch.randn(2, 4, 32, 32)
-    velocity = teacher.velocity(noisy, level, ["red cat flat"] * 2)
-    share = (1 - level).view(-1, 1, 1, 1)  # core's latents have the picture whole and the noise on top
-    denoised = patcher.model.apply_model(noisy / share, level / (1 - level), c_crossattn=text.expand(2, -1, -1))
-    torch.testing.assert_close(noisy - (1 - share) * velocity, denoised, atol=1e-4, rtol=1e-4)
-
-
 def test_a_student_is_taught_the_way_from_each_level_of_the_schedule_to_the_next(tmp_path, monkeypatch):
     import distil_icons
     import icon_data

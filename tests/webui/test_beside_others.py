@@ -46,14 +46,6 @@ def test_beside_controlnet(host):
     assert said["Reuse Steps"]["counts"]["forecast"] > 0
 
 
-def test_beside_freeu(host):
-    only(host, "FORGE", "FreeU is an extension of its own in this host")
-    title = "FreeU Integrated (SD 1.x, SD 2.x, SDXL)"
-    freeu = {"alwayson_scripts": {title: {"args": [True, 1.3, 1.4, 0.9, 0.2, 0.0, 1.0]}}}
-    said = changed_and_back(host, ALL, freeu, steps=14)
-    assert {one["state"] for one in said.values()} == {"active"}
-
-
 def test_beside_hypertile(host):
     only(host, "WEBUI", "this host has no HyperTile")
     host.ask("/sdapi/v1/options", {"hypertile_enable_unet": False, "hypertile_max_tile_unet": 256})
@@ -71,16 +63,6 @@ def test_a_refiner_takes_over(host):
     said = changed_and_back(host, ALL, refiner, steps=14)
     assert {one["state"] for one in said.values()} == {"active"}
     assert said["Apply ToMe"]["counts"]["model_calls"] < said["Reuse Steps"]["counts"]["evaluations"]
-
-
-def test_an_extension_that_draws_each_picture_again(host):
-    plain, accelerated = host.draw(steps=14), host.draw(ALL, steps=14)
-    assert host.draw(ALL, steps=14, **trouble(again=True)) not in (plain, accelerated)
-    said = host.report()
-    assert said["Apply ToMe"]["state"] == "active"
-    assert said["Reuse Steps"]["counts"]["evaluations"] == 12  # those of the second picture
-    assert host.draw(ALL, steps=14) == accelerated
-    assert host.draw(steps=14) == plain
 
 
 def test_nothing_is_in_place_while_it_is_off_and_something_while_it_is_on(host):
