@@ -10,17 +10,18 @@ from dataclasses import replace
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, fake_cuda, in_process
+from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.core.guard import Guard
 from paceline.optimizers.hosts.comfyui.schedule import STEPS, SamplingSteps
 from paceline.optimizers.hosts.comfyui.stack import GUARD, RUN
+from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from vae_calls import decoded, on_fake_cuda
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
 TOME = "PacelineApplyToMe"
-# Pairs of them: test_fake_cuda_pairs.
 TECHNIQUES = {
     "kv_downsample": [(TOME, {**CUSTOM, "method": "kv_downsample"})],
     "merge": [(TOME, {**CUSTOM, "method": "merge"})],
@@ -96,6 +97,26 @@ def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, 
         served.append(title)
     assert "sdpa" in served
     assert ("merge" in served) == ("kv_downsample" in served) == (name in UNETS)
+
+
+@pytest.mark.parametrize("name", ["sd15", "flux"])
+def test_the_int8_kernel_of_a_gpu_does_not_wait_for_it(studio, call_of, name):
+    call = call_of(name)
+    plain, _ = step(made(name, torch.float16), call)
+    model = studio.run("PacelineQuantizeInt8", model=made(name, torch.float16), strict=True)
+    technique = model.get_attachment("paceline").find("int8")
+    assert isinstance(technique.policy.kernel, SafeKernel)
+    technique.policy.kernel.kernel = Kitchen()
+    found, _ = step(model, call)
+    assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape)
+    assert technique.last_summary().state == "active" and not technique.policy.kernel.failure
+
+
+def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio):
+    vae = studio.run("PacelineVAEPrecision", vae=vaes.kl(), dtype="bf16", channels_last=True)
+    with on_fake_cuda(vae) as network:
+        latent = network.encode(decoded(network, torch.bfloat16))
+    assert (latent.dtype, latent.device.type) == (torch.bfloat16, "cuda")
 
 
 def test_a_window_waits_in_the_first_step_only(studio, call_of):
