@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.graphs import TRAINED, example
-from browser.page import ATTENTION, CANVAS, ESCAPE, PICTURES, SAMPLER, TOME, VUE, Page, save
+from browser.page import ATTENTION, PICTURES, SAMPLER, TOME, VUE, Page, save
 from comfy_host.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -19,8 +18,6 @@ const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) =
 return widget?.element.firstChild?.textContent ?? "";
 """
 SEED_AND_STEPS = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4"
-DRAW = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = args[2]"
-KEPT_RUNS = "return document.querySelector('.paceline-outcomes output')?.textContent"
 MODE = "for (const id of args[0]) app.graph.getNodeById(id).mode = args[1]"
 
 
@@ -59,21 +56,6 @@ def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, st
     # The size may have been drawn before by other tests: then more is known than of one run.
     numbers = against.removeprefix("about ").removesuffix("x against off").split("–")
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
-
-
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_the_chip_stands_in_the_sampler_and_is_seen_at_every_zoom(page: Page, timed: dict[str, str], renderer: str):
-    page.use(renderer)
-    page.show_node(SAMPLER, zoom=1.0)
-    page.screenshot(f"chip_{renderer}")
-    assert page.element(".paceline-chip").is_displayed()
-    saved = next(node for node in page.workflow()["nodes"] if node["id"] == SAMPLER)
-    assert len(saved["widgets_values"]) == 7, "the chip is no value of the sampler"
-    assert timed["on"] not in page.drawn()
-    for zoom in (0.55, 0.3):
-        page.show_node(SAMPLER, zoom=zoom)
-        rate = timed["on"].split(" ")[0]
-        assert any(text.startswith(rate) for text in page.drawn()), zoom
 
 
 def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, str], axe):
@@ -131,52 +113,3 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     pays = "return [...document.querySelectorAll('.paceline-speed .paceline-bar > p')].map((line) => line.textContent)"
     page.wait(lambda: "won back" in page.script(pays), "when compiling pays")  # the page keeps other tests' runs too
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-
-
-def test_the_tab_says_since_when_a_workflow_is_slower_and_the_settings_what_is_kept(
-    page: Page, server: Any, seeds: Iterator[int], sd15_checkpoint: Path
-):
-    """Its earlier runs are made quick in what is kept of them; the run itself is real."""
-    page.use(VUE)
-    page.load(example("Text to image - token merging", sd15_checkpoint))
-    file = server.base_directory / "user" / "__paceline" / "outcomes.jsonl"
-
-    def run() -> dict[str, Any]:
-        before = file.read_text() if file.exists() else ""
-        page.script(DRAW, SAMPLER, next(seeds), 10)
-        assert page.run() == "success"
-        page.wait(lambda: file.exists() and file.read_text() != before, "outcome")
-        return json.loads(file.read_text().splitlines()[-1])
-
-    run()
-    again = run()  # what loads and encodes is kept by ComfyUI from now on
-    assert again["about"]["steps"] == "10" and again["seconds"]["steps"] > 0
-    quick = again | {"seconds": {"steps": 0.01}, "when": "2026-01-01T10:00:00+00:00", "facts": {"ComfyUI": "0.1"}}
-    slow = again | {"when": "2026-01-02T10:00:00+00:00"}
-    file.write_text("".join(json.dumps(one) + "\n" for one in (quick, quick, quick, slow)))
-    run()
-    speed_tab(page)
-    # The newest run comes first; where the test is run again, its runs before are below.
-    newest = "document.querySelector('.paceline-speed .paceline-bar').querySelectorAll('p')"
-    notes = f"return [...{newest}].map((line) => line.textContent)"
-    since = "Slower since 2026-01-02 10:00 UTC: steps "
-    note = page.wait(lambda: [text for text in page.script(notes) if text.startswith(since)], "what is slower")[0]
-    assert "Changed since: ComfyUI 0.1 →" in note
-    page.screenshot("slower")
-    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-
-    page.script("await app.extensionManager.command.execute('Comfy.ShowSettingsDialog')")
-    page.wait(lambda: page.element("[role=dialog] input"), "settings").send_keys("Paceline")
-    page.wait(lambda: page.script(KEPT_RUNS) == "5", "kept runs")
-    page.screenshot("kept_runs")
-    page.click("Delete", ".paceline-outcomes")
-    page.wait(lambda: page.script(KEPT_RUNS) == "0", "empty")
-    assert not file.read_bytes()
-    page.element("[role=dialog] input").send_keys(ESCAPE)
-    page.wait(lambda: page.element(".paceline-outcomes") is None, "end of the settings")
-    page.setting("Paceline.KeepOutcomes", False)
-    page.script(DRAW, SAMPLER, next(seeds), 4)
-    assert page.run() == "success"
-    page.settle()
-    assert not file.read_bytes()
-    page.setting("Paceline.KeepOutcomes", True)

@@ -44,16 +44,6 @@ def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, b
     assert sum(pieces(studio.model).values()) == size
 
 
-@pytest.mark.parametrize("part", ["to_q", "to_v"])
-def test_lora_strength_can_change_after_the_node(studio, baseline, fuse, part):
-    model = fuse(studio.model)
-    for strength in (0.5, 1.0, 0.0):
-        expected = studio.sample(with_lora(studio.model, strength, part))
-        assert torch.equal(expected, baseline) == (strength == 0.0)
-        for chosen in (with_lora(model, strength, part), fuse(with_lora(studio.model, strength, part))):
-            torch.testing.assert_close(studio.sample(chosen), expected, **CLOSE)
-
-
 @pytest.mark.parametrize(("end", "int8"), [("clone", False), ("dropped", False), ("unloaded", False), ("clone", True)])
 def test_each_weight_has_memory_of_its_own_again_at_the_end(studio, fuse, end, int8):
     import comfy.model_management
@@ -178,20 +168,3 @@ def test_other_code_in_the_attention_is_obeyed_and_counted(studio, fuse, name):
     torch.testing.assert_close(studio.sample(fused), studio.sample(model), **CLOSE)
     report = studio.report(fused)
     assert all(word in report for word in words), report
-
-
-@pytest.mark.parametrize(
-    ("settings", "fused"),
-    [
-        ({"method": "merge", "merge_crossattn": True, "merge_mlp": True}, BOTH),
-        # Keys and values of fewer tokens than the queries: those two together, the queries alone.
-        ({"method": "kv_downsample", "ratio": 0.75}, "q k v: 8, k v: 20, fallbacks: 0"),
-    ],
-    ids=["merge everywhere", "kv_downsample"],
-)
-def test_beside_apply_tome(studio, fuse, settings, fused):
-    model = studio.tome(studio.model, **settings)
-    fused_model = fuse(model)
-    torch.testing.assert_close(studio.sample(fused_model), studio.sample(model), rtol=1e-4, atol=1e-4)
-    report = studio.report(fused_model)
-    assert fused in report, report

@@ -113,16 +113,6 @@ def test_an_evaluation_of_nans_is_computed_again_exactly(studio, expected, late)
     assert f"planted in {5 * CALLS} attention calls" in found.details
 
 
-@AT_ONCE_AND_LATE
-def test_a_difference_that_was_kept_from_wrong_numbers_is_measured_anew(studio, late):
-    tome = studio.tome(studio.model, method="kv_downsample", ratio=0.75, residual="auto")
-    right = studio.sample(studio.attention(tome, "sdpa_math"), steps=8)
-    calls = CALLS + 3  # in full steps self-attention of the blocks at the latent's size is computed twice
-    model = approximate(studio, counting(lambda number, o: o * float("nan") if number // calls == 1 else o), tome)
-    assert relative(drawn(studio, model), right) < 1e-4
-    assert "left out" not in studio.report(model) and "nan%" not in studio.report(model)
-
-
 @pytest.fixture
 def inside_one_block(studio):
     """Tells whether the self-attention of one block is being computed."""
@@ -146,18 +136,6 @@ def test_one_layer_that_is_off_by_30_percent_is_computed_by_comfyui(studio, expe
     assert found.state == "partly"
     assert found.headline == "planted was far from exact attention in 1 layer, now computed exactly"
     assert "8 x fallback: this layer was far from exact attention" in found.details
-
-
-def test_it_is_remembered_for_this_model_and_size(studio, expected):
-    function = counting(nan_from(4))
-    model = approximate(studio, function)
-    drawn(studio, model)
-    function.calls = 0
-    assert relative(studio.sample(model, steps=8), expected) < 1e-4
-    assert function.calls == 0
-    assert summary(model).headline == "planted is not used with this model and size, where it went wrong before"
-    studio.sample(model, steps=1, size=(16, 16))
-    assert function.calls == CALLS
 
 
 def test_nans_that_are_not_its_own_are_said_and_change_nothing(studio, late):

@@ -165,13 +165,3 @@ def test_vae_computes_in_bfloat16_as_core_would(studio, vae, code, picture):
     assert "VAE Precision" in report and "computes in bf16 instead of fp32" in report
     removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=half).result[1]
     assert removed.first_stage_model is vae.first_stage_model and removed.vae_dtype == torch.float32
-
-
-def test_vae_channels_last_and_again(studio, vae, code, picture):
-    before = both(vae, code, picture)
-    last = studio.run("PacelineVAEPrecision", vae=vae, dtype="fp32", channels_last=True)
-    for found, expected in zip(both(last, code, picture), before, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    again = studio.run("PacelineVAEPrecision", vae=last, dtype="bf16")
-    assert studio.run("PacelineOptimizationReport", vae=again).count("VAE Precision") == 1
-    assert again.vae_dtype == torch.bfloat16 and vae.vae_dtype == torch.float32

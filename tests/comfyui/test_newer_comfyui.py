@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_calls import with_override
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -61,30 +59,6 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
     assert inside and all(inside.values())
 
 
-def test_calls_that_sparse_attention_takes_are_no_fault(studio):
-    from comfy.ldm.modules.attention import attention_pytorch
-
-    calls, every = 0, 2
-
-    def sparse_attention_override(func, *args, **kwargs):
-        nonlocal calls
-        calls += 1
-        return attention_pytorch(*args, **kwargs) if calls % every == 0 else func(*args, **kwargs)
-
-    model = studio.attention(with_override(studio.model, sparse_attention_override), "sdpa_math")
-    studio.sample(model)
-    summary = model.get_attachment("paceline").find("attention").last_summary()
-    assert summary.state == "active" and summary.counts["fallbacks"] == 0
-    assert summary.headline == "sdpa_math in 14 attention calls"
-    assert summary.details == ("skipped 7 blocks: ComfyUI's sparse attention computed them",)
-
-    every = 1
-    studio.sample(model)
-    summary = model.get_attachment("paceline").find("attention").last_summary()
-    assert summary.state == "inactive"
-    assert summary.headline == "sdpa_math not active: ComfyUI's sparse attention computed them"
-
-
 class Container:
     """The contract of ComfyUI's ``AttentionTensorContainer``: holds a tensor until somebody takes it."""
 
@@ -128,34 +102,6 @@ def test_tensors_in_containers_reach_our_layers(studio, baseline, monkeypatch):
     model = studio.attention(studio.model, "sdpa_math")
     assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
     assert "sdpa_math in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
-
-
-def test_comfyuis_function_for_a_backend_frees_what_is_in_containers(studio, baseline, monkeypatch):
-    """The first call of each kind keeps it, as the call is lost where a kernel fails then."""
-    from comfy.ldm.modules import attention
-
-    for name in ("optimized_attention", "optimized_attention_masked"):
-        monkeypatch.setattr(attention, name, in_containers(attention.attention_pytorch))
-    freed = []
-
-    def kitchen(*args, **kwargs):
-        raise AssertionError("has tensors")
-
-    def with_containers(*args, **kwargs):
-        tensors = [box.take() for box in args[:3]]
-        copies, watched = [tensor.clone() for tensor in tensors], weakref.ref(tensors[0])
-        del tensors
-        freed.append(watched() is None)
-        return attention.attention_pytorch(*copies, *args[3:], **kwargs)
-
-    kitchen.container_function = with_containers
-    monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", kitchen, raising=False)
-    model = studio.attention(studio.model, "sdpa_math")
-    policy = model.get_attachment("paceline").find("attention").policy
-    policy.backend = dataclasses.replace(policy.backend, name="kitchen")
-    assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
-    assert "kitchen in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
-    assert len(freed) == 26 and all(freed)  # of two head sizes
 
 
 def set_model_optimized_attention(model, optimized_attention):

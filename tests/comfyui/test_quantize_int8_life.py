@@ -11,24 +11,6 @@ from int8_models import int8_layers, one_call, parameter_bytes, with_lora
 # -- the life of the clones --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("from_file", [True, False])
-def test_a_clone_on_the_original_that_is_dropped_while_loaded_is_no_leak(studio, quantize, from_file):
-    """ComfyUI would collect garbage, up to a second each time, before every model that it loads from then on."""
-    import comfy.model_management
-
-    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
-    if from_file:
-        model.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48, seed=4), ())
-    changed = model.clone()  # another node stands between loader and ours, and goes with the next workflow
-    removed = studio.run("PacelineRemoveOptimizations", model=quantize(changed))
-    studio.sample(removed)
-    del changed, removed
-    assert not any(loaded.is_dead() for loaded in comfy.model_management.current_loaded_models)
-    studio.sample(model)
-    loaded = [one for one in comfy.model_management.current_loaded_models if one.real_model() is model.model]
-    assert len(loaded) == 1
-
-
 def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantize):
     import gc
     import weakref
@@ -47,36 +29,6 @@ def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantiz
     # Going back loads the file again, as a loader would.
     removed = studio.run("PacelineRemoveOptimizations", model=converted)
     assert torch.equal(studio.sample(removed), expected)
-
-
-def test_a_copy_that_compile_unet_had_taken_off_dynamic_vram_is_loaded_without_it_again(studio, quantize):
-    """Its loader leaves a file's tensors in the file's dtype, which only dynamic VRAM casts."""
-    import gc
-
-    import comfy.model_management
-    import comfy.model_patcher
-
-    class Dynamic(comfy.model_patcher.ModelPatcher):
-        def is_dynamic(self):
-            return True
-
-    loaded = []
-
-    def load(disable_dynamic=False):
-        plain = checkpoints.tiny_sd15(width=32, context=48, seed=4)
-        kind = comfy.model_patcher.ModelPatcher if disable_dynamic else Dynamic
-        model = kind(plain.model, plain.load_device, plain.offload_device)
-        model.cached_patcher_init = (load, ())
-        loaded.append(disable_dynamic)
-        return model
-
-    model = load()
-    converted = quantize(studio.run("PacelineCompileUNet", model=model, backend="eager"))
-    comfy.model_management.unload_all_models()
-    gc.collect()  # as without ComfyUI's cache, only the last MODEL is held
-    studio.run("PacelineModelPrecision", model=converted, dtype="bf16")
-    asked_for_dynamic, *rest = loaded[2:]  # after the file and the copy of Compile UNet
-    assert not asked_for_dynamic and rest and all(rest)
 
 
 def test_a_copy_of_its_own_for_another_device(studio, quantize):
@@ -107,6 +59,20 @@ def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize)
     assert torch.equal(studio.sample(converted), studio.sample(quantize(studio.model)))  # and it is gone afterwards
 
 
+def _one_reported_call(model, studio):
+    """Count one call by the technique itself: a sampler would load the whole model first."""
+    from paceline.core.activity import Activity
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.stack import ModelCall
+
+    technique = stack_of(model).techniques[0]
+    activity = Activity(model_calls=1)
+    technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
+    summary = technique.policy.summarize(activity)
+    assert summary.state == "partly"
+    return "\n".join((summary.text, *summary.details))
+
+
 def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, quantize):
     """Partial loading: what did not fit has its LoRA added at each use; the rest is requantised."""
     converted = with_lora(quantize(studio.model), 1.0)
@@ -124,47 +90,6 @@ def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, qu
     converted.detach()
     studio.sample(converted, steps=1)
     assert torch.equal(one_call(converted), whole)
-
-
-def _one_reported_call(model, studio):
-    """Count one call by the technique itself: a sampler would load the whole model first."""
-    from paceline.core.activity import Activity
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-    from paceline.optimizers.hosts.comfyui.stack import ModelCall
-
-    technique = stack_of(model).techniques[0]
-    activity = Activity(model_calls=1)
-    technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
-    summary = technique.policy.summarize(activity)
-    assert summary.state == "partly"
-    return "\n".join((summary.text, *summary.details))
-
-
-def test_the_layers_are_looked_for_once_a_run_and_again_in_the_next(studio, quantize):
-    """Walking through all modules in each call took 6.5 ms of an SDXL step."""
-    model = quantize(studio.model)
-    network, walks = model.model.diffusion_model, []
-    modules = network.modules
-
-    def walk():
-        walks.append(1)
-        return modules()
-
-    studio.sample(model, steps=1)
-    network.modules = walk
-    studio.sample(model, steps=1)
-    once = len(walks)
-    studio.sample(model, steps=5)
-    assert len(walks) == 2 * once
-    place = network.get_submodule("input_blocks.1.1.transformer_blocks.0.attn1")
-    assert type(place.to_q).__name__ == "Int8Linear"
-    quantized, place.to_q = place.to_q, torch.nn.Linear(32, 32, bias=False)
-    studio.sample(model, steps=1)
-    assert "active in 69 linear layers" in studio.report(model)
-    place.to_q = quantized
-    studio.sample(model, steps=1)
-    assert "active in 70 linear layers" in studio.report(model)
-    del network.modules
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

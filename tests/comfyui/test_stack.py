@@ -117,20 +117,3 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
     (message,) = caplog.messages
     assert message.startswith(f"Paceline: This ComfyUI ({version}) has no comfy.")
     assert said in message and (not fault or fault in message)
-
-
-def test_clones_that_garbage_collection_takes_at_once_are_no_leak_for_comfyui(studio):
-    """As after an error: its traceback holds all clones of the run, in a circle. ComfyUI's own nodes would be lost."""
-    import gc
-
-    import comfy.model_management as management
-
-    dead = [loaded for loaded in management.current_loaded_models if loaded.is_dead()]  # by tests before
-    model = studio.attention(studio.tome(studio.model.clone()), "sdpa")
-    management.load_models_gpu([model])
-    circle = [model]
-    circle.append(circle)
-    del model, circle
-    gc.collect()
-    assert [loaded.model for loaded in management.current_loaded_models].count(studio.model) == 1
-    assert not [loaded for loaded in management.current_loaded_models if loaded.is_dead() and loaded not in dead]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from attention_calls import attention_lengths
 from cases import often
 from distances import relative
@@ -74,30 +73,6 @@ def test_passes_one_by_one_give_the_same_image_as_together(studio):
     assert (outcome(apart).full, outcome(apart).added) == (6, 10)
 
 
-def tiles(apply, given):
-    """A node that has the network look at the upper and the lower half by themselves."""
-    halves = [apply(half, given["timestep"], **given["c"]) for half in given["input"].chunk(2, dim=2)]
-    return torch.cat(halves, dim=2)
-
-
-def tiles_in_a_batch(apply, given):
-    c = given["c"] | {"c_crossattn": given["c"]["c_crossattn"].repeat(2, 1, 1)}
-    halves = torch.cat(given["input"].chunk(2, dim=2))
-    return torch.cat(apply(halves, given["timestep"].repeat(2), **c).chunk(2), dim=2)
-
-
-@pytest.mark.parametrize("wrapper", [tiles, tiles_in_a_batch])
-def test_tiles_are_reduced_without_it(studio, wrapper):
-    model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
-    for one in (model, alone):
-        one.set_model_unet_function_wrapper(wrapper)
-    pictures = [studio.sample(one, steps=STEPS) for one in (model, alone)]
-    assert pictures[0].isfinite().all() and relative(*pictures) < 0.5
-    assert "residual left out: several parts of the latent were computed one by one" in studio.report(model)
-    if wrapper is tiles_in_a_batch:
-        assert torch.equal(*pictures)
-
-
 def test_regions_of_one_picture_each_have_their_own(studio):
     text = studio.positive[0]
     regions = [
@@ -107,14 +82,6 @@ def test_regions_of_one_picture_each_have_their_own(studio):
     model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
     near, far = (relative(studio.sample(one, steps=STEPS, positive=regions), plain) for one in (model, alone))
     assert near < far / 5 and "left out" not in studio.report(model)
-
-
-def test_runs_know_nothing_of_each_other(studio):
-    model = with_residual(studio)
-    first = studio.sample(model, steps=STEPS)
-    studio.sample(model, steps=5, size=(16, 24), batch=2)
-    assert torch.equal(studio.sample(model, steps=STEPS), first)
-    assert not policy(model).residuals._kept
 
 
 class Stopped(Exception):

@@ -100,20 +100,6 @@ def test_a_kernel_that_raises_gives_its_message_in_one_line():
     assert found.reason == "it failed a test call on cpu: RuntimeError: no kernel image is available for execution"
 
 
-def test_running_out_of_memory_is_not_remembered():
-    answers = iter([torch.cuda.OutOfMemoryError("full"), None])
-
-    def once(inputs):
-        error = next(answers)
-        if error is not None:
-            raise error
-        return vanilla(inputs)
-
-    backend = made_of(once)
-    assert "memory" in probe(backend, "cpu", torch.float32).reason
-    assert probe(backend, "cpu", torch.float32).available
-
-
 def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
     before = torch.get_rng_state()
     with torch.device("meta"), torch.autograd.set_grad_enabled(True):

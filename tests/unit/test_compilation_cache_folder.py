@@ -6,11 +6,8 @@ import os
 from types import SimpleNamespace
 
 import pytest
-import torch
 from paceline.optimizers.compilation import cache_folder
 from paceline.optimizers.compilation.cache_folder import VARIABLE, CacheFolder
-from paceline.optimizers.compilation.compiled import CompiledFunction
-from paceline.optimizers.compilation.settings import CompileSettings
 
 
 @pytest.fixture
@@ -118,38 +115,3 @@ def has_a_group_of_its_own() -> bool:
 
     user = pwd.getpwuid(os.getuid())
     return grp.getgrgid(user.pw_gid).gr_name == user.pw_name
-
-
-INDUCTOR = CompileSettings(backend="inductor", dynamic="false")
-
-
-def test_a_damaged_library_costs_one_compilation_and_not_the_speed(folder):
-    """What cannot be loaded is thrown away, and the next call compiles anew."""
-    attempts = []
-
-    def backend(graph, inputs):
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise OSError("kernel.so: file too short")
-        return graph
-
-    fill(folder, "kernel.so", 10, used=1)
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
-    x = torch.randn(3)
-    for _ in range(2):
-        assert torch.equal(compiled(x), x.relu())
-    assert not compiled.state.fallback
-    assert compiled.state.compiled_calls == 1
-    assert compiled.state.eager_calls == {"what was kept from an earlier start was damaged, and is removed": 1}
-    assert not (folder.path / "inductor" / "kernel.so").exists()
-
-
-def test_another_failure_leaves_the_kept_code_alone(folder):
-    def backend(graph, inputs):
-        raise RuntimeError("No working C++ compiler found")
-
-    fill(folder, "kernel.so", 10, used=1)
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
-    compiled(torch.ones(3))
-    assert "no C++ compiler" in compiled.state.fallback
-    assert (folder.path / "inductor" / "kernel.so").exists()

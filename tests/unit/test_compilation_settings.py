@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-
 import pytest
 import torch._inductor.config
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import settings
-from paceline.optimizers.compilation.failures import explain, free_frames
+from paceline.optimizers.compilation.failures import explain
 from paceline.optimizers.compilation.settings import CompileSettings, cudagraph_trees_refusal, inductor_options
 
 
@@ -87,24 +85,3 @@ def test_cuda_graphs_are_refused_with_the_allocator_that_comfyui_chooses(monkeyp
     assert "--disable-cuda-malloc" in cudagraph_trees_refusal()
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
     assert cudagraph_trees_refusal() is None
-
-
-def test_the_tensors_of_an_error_and_of_its_causes_go_while_the_error_is_still_there():
-    made = []
-
-    def fails():
-        x = torch.ones(3)
-        made.append(weakref.ref(x))
-        try:
-            y = x + 1
-            made.append(weakref.ref(y))
-            raise ValueError("first")
-        except ValueError as error:
-            raise RuntimeError("second") from error
-
-    try:
-        fails()
-    except RuntimeError as error:
-        assert all(one() is not None for one in made)
-        free_frames(error)
-        assert all(one() is None for one in made)

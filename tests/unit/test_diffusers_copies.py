@@ -15,7 +15,6 @@ from paceline import (
     Attention,
     FuseQKV,
     Precision,
-    ScheduleOnCPU,
     TokenMerging,
     optimize,
     report,
@@ -73,15 +72,6 @@ def test_what_accelerate_has_prepared_and_unwrapped_is_optimized_still() -> None
     assert report(pipeline.pipe).lines[0].summary.counts["q_k_v"] == 2 * count > 0
     restore(pipeline.pipe)
     assert not differences(before, state_of(pipeline.pipe))
-
-
-def test_a_copy_of_a_scheduler_makes_its_own_timesteps() -> None:
-    pipe = small("sd15").pipe
-    optimize(pipe, ScheduleOnCPU())
-    pipe.scheduler.set_timesteps(4)
-    other = copy.deepcopy(pipe.scheduler)
-    other.set_timesteps(7)
-    assert (len(pipe.scheduler.timesteps), len(other.timesteps)) == (5, 8)  # PNDM makes one more
 
 
 def test_averaged_weights_are_saved_and_loaded(tmp_path: Path) -> None:

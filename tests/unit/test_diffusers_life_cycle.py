@@ -113,15 +113,6 @@ def test_precision_of_one_part_alone() -> None:
     assert unet.dtype == torch.float32
 
 
-def test_precision_of_the_vae_alone() -> None:
-    name = "sd15-inpaint"  # which encodes with it too
-    pipeline = small(name)
-    with optimize(pipeline.pipe, Precision("bf16", vae_dtype="fp32")):
-        assert (pipeline.pipe.unet.dtype, pipeline.pipe.vae.dtype) == (torch.bfloat16, torch.float32)
-        assert distance(picture(pipeline), baseline(name)) <= 0.1
-    assert torch.equal(picture(pipeline), baseline(name))
-
-
 def test_precision_of_a_vae_that_its_pipeline_converts() -> None:
     pipeline = small("sdxl")
     pipeline.pipe.vae.register_to_config(force_upcast=True)
@@ -155,41 +146,6 @@ def test_what_torch_has_wrapped_since_is_restored() -> None:
     restore(pipeline.pipe)
     pipeline.pipe.unet = unet
     del unet._is_torch_compile  # torch's own mark
-    assert not differences(before, state_of(pipeline.pipe))
-
-
-def test_one_schedule_that_two_pipelines_share() -> None:
-    first, second = small("sd15"), small("sd15")
-    second.pipe.register_modules(scheduler=first.pipe.scheduler)
-    before = state_of(first.pipe)
-    optimize(first.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5), ScheduleOnCPU())
-    optimize(second.pipe, ScheduleOnCPU())
-    expected = small("sd15")
-    optimize(expected.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5))
-    assert torch.equal(picture(first), picture(expected))
-    assert torch.equal(picture(second), baseline("sd15"))
-    for pipeline in (first, second):  # it is one schedule: both made it, and both say so
-        (line,) = [line for line in report(pipeline.pipe).lines if line.component == "scheduler"]
-        assert "2 schedules made on the CPU" in line.summary.headline
-    restore(first.pipe)
-    assert torch.equal(picture(second), baseline("sd15"))
-    restore(second.pipe)
-    assert not differences(before, state_of(first.pipe))
-    assert torch.equal(picture(first), baseline("sd15"))
-
-
-def test_precision_is_the_setting_of_the_node() -> None:
-    from paceline.optimizers.precision.settings import PrecisionSettings
-
-    pipeline = small("sd15")
-    before = state_of(pipeline.pipe)
-    assert issubclass(Precision, PrecisionSettings)
-    with pytest.raises(UnsupportedModel, match="tf32"):
-        optimize(pipeline.pipe, Precision("fp32", tf32=True))
-    with optimize(pipeline.pipe, Precision("fp32", channels_last=True)) as now:
-        assert pipeline.denoiser.conv_in.weight.is_contiguous(memory_format=torch.channels_last)
-        assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-        assert "unet: Model Precision: computes in fp32; channels last" in str(now)
     assert not differences(before, state_of(pipeline.pipe))
 
 

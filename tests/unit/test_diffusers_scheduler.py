@@ -66,18 +66,6 @@ def test_steps_wait_for_the_device_only_without_it(name: str) -> None:
     assert reads(name, on_cpu=False) and not reads(name, on_cpu=True)
 
 
-@pytest.mark.parametrize("name", SCHEDULERS[2:5:2])
-def test_pictures_are_the_same(name: str) -> None:
-    results = []
-    for on_cpu in (False, True):
-        pipeline = small("sd15")
-        pipeline.pipe.scheduler = getattr(diffusers, name).from_config(pipeline.pipe.scheduler.config)
-        if on_cpu:
-            optimize(pipeline.pipe, ScheduleOnCPU())
-        results.append(pipeline.call(["a"], 64, 3, output_type="pt"))
-    assert torch.equal(*results)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "UniPCMultistepScheduler"])
 def test_no_step_synchronises_a_gpu(name: str) -> None:

@@ -74,21 +74,6 @@ def test_an_error_outside_of_the_network_drops_it() -> None:
     assert torch.equal(picture(pipeline, steps=STEPS), whole)
 
 
-def test_other_prompts_are_measured_anew() -> None:
-    pipeline = small("sd15")
-
-    def other(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
-        return values | ({"prompt_embeds": values["prompt_embeds"].flip(0)} if step == 5 else {})
-
-    options: Any = {"callback_on_step_end": other, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
-    optimize(pipeline.pipe, TokenMerging(**FEWER))
-    found = []
-    for more in ({}, options):
-        picture(pipeline, steps=STEPS, **more)
-        found.append(residuals(pipeline).counts.full)
-    assert found == [3, 4]
-
-
 def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
     pipeline, found = small("sd15"), []
     compiled = Compile(backend="eager", strict=True, regional=True)
@@ -106,15 +91,3 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
         unet(torch.randn(1, 4, 16, 16), 1, torch.randn(1, 77, unet.config.cross_attention_dim))
         assert "it is not known here where a step begins and ends" in str(now)
     restore(unet)
-
-
-def test_compiled_it_is_the_same_picture_from_two_graphs() -> None:
-    pipeline, found = small("sd15"), []
-    compiled = Compile(backend="eager", fullgraph=True, strict=True)
-    for settings in ((TokenMerging(**FEWER),), (TokenMerging(**FEWER), compiled)):
-        with optimize(pipeline.pipe, *settings, components=["unet"]) as now:
-            found += [picture(pipeline, steps=STEPS), picture(pipeline, steps=STEPS)]
-            lines = {line.title: line.summary for line in now.lines}
-    assert all(torch.equal(one, found[0]) for one in found)
-    assert (lines["Compile"].counts["graphs"], lines["Compile"].counts["graph_breaks"]) == (2, 0)
-    assert "residual: " in str(lines["Apply ToMe"].details) and "left out" not in str(lines["Apply ToMe"].details)

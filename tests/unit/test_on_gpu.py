@@ -52,27 +52,6 @@ def test_every_stage_runs_and_is_saved(tmp_path):
     assert rows["Compile UNet"]["quality"]["relative_error"] < 1e-4
 
 
-def test_the_real_run_has_the_rehearsals_stages_in_the_same_order(tmp_path):
-    real, rehearsed = (
-        [line.split(":")[0] for line in run(tmp_path, "--list", *more).stdout.splitlines()]
-        for more in ((), ("--rehearse",))
-    )
-    assert [name for name in real if name in rehearsed] == rehearsed
-    assert set(real) - set(rehearsed) == {"sd15_512_batch8", "token_reduction_sdxl"}
-    # What no other machine can answer, correctness, and what most users would ask first.
-    assert real[:3] == ["about", "gpu_tests", "sdxl_1024"]
-
-
-def test_a_stage_that_fails_costs_only_itself_and_is_tried_again(tmp_path):
-    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON="false")
-    assert done.returncode == 1
-    assert ended(tmp_path) == [["about", "1"], ["attention_backends", "1"]]
-    done = run(tmp_path, "--rehearse", "--only", "about", PYTHON="true")
-    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON="true")
-    assert done.returncode == 0
-    assert ended(tmp_path)[2:] == [["about", "0"], ["attention_backends", "0"]]
-
-
 def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tmp_path):
     short = tmp_path / "python"
     short.write_text(f"#!/bin/sh\n[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; exit 75; }}\n")

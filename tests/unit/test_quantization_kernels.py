@@ -151,22 +151,6 @@ def test_a_kernel_that_fails_is_named_and_another_one_taken():
         timings.time(broken, SMALL)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")])
-def test_memory_that_ran_out_once_says_nothing_about_the_kernel(error):
-    full = Failing("full", error)
-    timings = Timings(CPU, torch.float32)
-    kernel, failures = timings.fastest([full, Doubling("other", range(64, 65))], SMALL)
-    assert kernel.name == "other" and "memory ran out" in failures["full"]
-    assert timings.fastest([full, Doubling("other", range(64, 65))], SMALL) == (full, {})
-    full.errors.append(error)
-    with pytest.raises(RuntimeError, match="memory"):
-        timings.fastest([full, Reference()], LARGE)
-    full.errors.append(error)
-    with pytest.raises(RuntimeError, match="memory"):
-        timings.time(full, LARGE)
-    assert timings.time(full, LARGE).int8 > 0
-
-
 def test_timings_are_kept_and_grow_with_the_tokens(tmp_path):
     file = tmp_path / "folder" / "timings.json"
     kernel = Doubling("ours")

@@ -9,10 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import setup_env
-from comfy_host.paths import ROOT, HostMissing, host_dir
+from comfy_host.paths import ROOT
 from fetch_host import SetupFailed, fetch
-from setup_env import Environment
 
 HOST_FILES = {
     "main.py": "main",
@@ -71,89 +69,6 @@ class TestFetchingTheHost:
         with pytest.raises(SetupFailed, match="not a whole ComfyUI"):
             fetch("0.30.0", host, good_pip)
         assert [p.name for p in host.iterdir()] == ["models"]
-
-
-class RecordingEnvironment(Environment):
-    """Notes pip's calls and pretends that they worked."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "venv", folder / "cache", None)
-        self.calls: list[str] = []
-        self.fail_at = ""
-        (folder / "cache").mkdir(exist_ok=True)
-        self.packages.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def packages(self) -> Path:
-        return self.folder / "lib" / "python3.11" / "site-packages"
-
-    def pip(self, what, *arguments):
-        self.calls.append(what)
-        if self.fail_at and self.fail_at in what:
-            raise SetupFailed(what)
-        self.anew, self.upgraded = "--ignore-installed" in self._anew, "--upgrade" in self._anew
-        if "Fetching" in what:
-            good_pip(*arguments)
-
-    def works(self, *arguments):
-        return setup_env.PROBE_REAL not in arguments
-
-    def set_up(self) -> list[str]:
-        self.calls = []
-        setup_env.set_up_torch(self)
-        setup_env.set_up_host(self)
-        setup_env.set_up_tools(self)
-        return self.calls
-
-
-class TestStages:
-    @pytest.fixture
-    def environment(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("COMFYUI_PATH", raising=False)
-        monkeypatch.delenv("COMFYUI_VERSION", raising=False)
-        monkeypatch.setattr(setup_env, "has_nvidia_gpu", lambda: False)
-        monkeypatch.setattr(setup_env, "NEWEST", False)
-        return RecordingEnvironment(tmp_path)
-
-    def test_second_call_does_nothing(self, environment, capsys):
-        assert len(environment.set_up()) == 5
-        assert (environment.cache / "host-requirements.txt").read_text() == "einops\n", "torch is not asked of the host"
-        assert environment.set_up() == []
-        assert "ready" in capsys.readouterr().out
-
-    def test_stand_ins_are_hooked_in_where_the_real_packages_fail(self, environment):
-        environment.set_up()
-        assert (environment.packages / "paceline_standins.pth").read_text().startswith("import _paceline_standins")
-        compile((environment.packages / "_paceline_standins.py").read_text(), "copy", "exec")
-
-    def test_a_failed_stage_is_where_the_next_call_continues(self, environment):
-        environment.fail_at = "ComfyUI's requirements"
-        with pytest.raises(SetupFailed):
-            environment.set_up()
-        environment.fail_at = ""
-        assert environment.set_up() == ["Installing ComfyUI's requirements", "Installing the tools"]
-
-    def test_an_interrupted_stage_installs_all_of_its_packages_anew(self, environment):
-        environment.set_up()
-        (environment.stamps / "tools.json").unlink()
-        environment.set_up()
-        assert not environment.anew
-        (environment.stamps / "tools.json").unlink()
-        (environment.stamps / "running").write_text("tools")
-        environment.set_up()
-        assert environment.anew
-
-    def test_pip_must_keep_the_torch_that_is_there(self, environment):
-        for name in ("torch-2.13.0+cpu", "torchaudio-2.11.0", "torchao-0.18.0"):
-            (environment.packages / f"{name}.dist-info").mkdir()
-        pins = setup_env.constraints(environment).read_text().split()
-        assert sorted(pins) == ["torch==2.13.0+cpu", "torchaudio==2.11.0"]
-
-    def test_missing_host_says_what_to_run(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("COMFYUI_PATH", raising=False)
-        monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
-        with pytest.raises(HostMissing, match="make setup"):
-            host_dir()
 
 
 def test_an_old_python_is_refused_in_one_sentence():

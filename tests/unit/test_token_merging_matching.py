@@ -59,22 +59,6 @@ def test_nothing_to_merge_is_the_identity(height, width, sx, sy, ratio):
     assert torch.equal(m.counts, torch.ones(2, height * width, dtype=torch.int64))
 
 
-@settings(max_examples=60, deadline=None)
-@given(SIZES, st.integers(2, 6), st.integers(1, 330), RATIOS, st.integers(0, 999))
-def test_an_element_does_not_depend_on_the_rest_of_the_batch(sizes, batch, channels, ratio, seed):
-    tokens = sizes[0] * sizes[1]
-    x = random_tokens(batch, tokens, channels, seed=seed)
-    partition = random_partition(*sizes, seed=seed)
-    together = match(x, partition, ratio)
-    merged = merge(x, together)
-    for b in range(batch):
-        alone = match(x[b : b + 1], partition, ratio)
-        assert torch.equal(alone.kept_as, together.kept_as[b : b + 1])
-        assert torch.equal(slot_of_token(alone), slot_of_token(together)[b : b + 1])
-        assert torch.equal(alone.members, together.members[b : b + 1] - b * tokens)
-        assert torch.equal(merge(x[b : b + 1], alone), merged[b : b + 1])
-
-
 def test_odd_values_do_no_harm():
     x = random_tokens(3, 8 * 8, 6)
     x[0, [0, 5, 7]] = 0
@@ -110,17 +94,6 @@ def test_chunks_do_not_change_the_result(monkeypatch):
     whole = match(x, partition, 0.5)
     monkeypatch.setattr(implementation, "CPU_SCORES", 1)
     assert same(match(x, partition, 0.5), whole)
-
-
-def test_views_and_gradients():
-    x = random_tokens(2, 6, 8 * 8).transpose(1, 2)  # BCN -> BNC, not contiguous
-    partition = partition_tokens(8, 8)
-    m = match(x, partition, 0.5)
-    assert same(m, match(x.contiguous(), partition, 0.5))
-    assert torch.equal(merge(x, m), merge(x.contiguous(), m))
-    trainable = x.clone().requires_grad_()
-    unmerge(merge(trainable, match(trainable, partition, 0.5)), m).sum().backward()
-    assert trainable.grad is not None and bool(torch.isfinite(trainable.grad).all())
 
 
 def test_tokens_of_another_number_are_refused_in_words():

@@ -45,17 +45,6 @@ def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, c
     assert not state(model).eager_calls
 
 
-@pytest.mark.parametrize("name", often(("controlnet",), changes.SAMPLING_CHANGES))
-def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled, small_baseline, name):
-    change = changes.SAMPLING_CHANGES[name]
-    expected = small.sample(small.model, **change(small))
-    model = compiled(small.model)
-    assert torch.equal(small.sample(model), small_baseline)
-    assert torch.equal(small.sample(model, **change(small)), expected)
-    assert torch.equal(small.sample(model), small_baseline)
-    assert not state(model).eager_calls
-
-
 def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     model = compiled(small.model)
     small.sample(model, size=(24, 24))
@@ -78,19 +67,6 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert f"{recompiles} recompiles" in small.report(model)
 
 
-def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node, small_baseline):
-    """Hooks of ours and other weights; each night every change of a model, above."""
-    model = compiled(small.model)
-    with_tome = small.tome(model)
-    merged, styled = small.sample(small.tome(small.model)), small.sample(changes.lora(small, core_node, small.model))
-    assert not torch.equal(merged, small_baseline) and not torch.equal(styled, small_baseline)
-    for _ in range(2):
-        assert torch.equal(small.sample(model), small_baseline)
-        assert torch.equal(small.sample(with_tome), merged)
-        assert torch.equal(small.sample(changes.lora(small, core_node, model)), styled)
-    assert state(model).graphs == 2 and not state(model).eager_calls
-
-
 def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled):
     model = compiled(studio.model, scope="repeated_blocks")
     assert torch.equal(studio.sample(model), studio.sample(studio.model))
@@ -98,12 +74,6 @@ def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled)
     assert state(model).graphs <= 3  # one for each width; seven blocks
     assert torch.equal(studio.sample(studio.tome(model)), studio.sample(studio.tome(studio.model)))
     assert "patches need to know at which block they are" in studio.report(studio.tome(model))
-
-
-def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, small_baseline):
-    model = compiled(small.model, channels_last=True)
-    assert (small.sample(model) - small_baseline).norm() < 1e-3 * small_baseline.norm()
-    assert torch.equal(small.sample(small.model), small_baseline)
 
 
 @pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])

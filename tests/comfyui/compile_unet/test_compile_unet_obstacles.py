@@ -136,26 +136,6 @@ def test_diffusion_transformers_are_compiled_too(compiled, name):
     assert not state(made).eager_calls
 
 
-def test_what_torch_keeps_of_its_tracing_holds_no_model(compiled):
-    """Until Python collects garbage that would be a model which ComfyUI does not know, and calls a memory leak."""
-    import gc
-
-    from comfy_host.transformers import build, conditioning, latent
-    from paceline.optimizers.hosts.comfyui.stack import ModelCall
-
-    model = compiled(build("flux"), scope="repeated_blocks")
-    gc.collect()
-    gc.disable()
-    try:
-        prompts = conditioning("flux", seed=1), conditioning("flux", seed=2)
-        in_process.sample(model, *prompts, latent("flux"), steps=1, seed=7, scheduler="simple")
-        kept = [thing for thing in gc.get_objects() if type(thing) is ModelCall]
-    finally:
-        gc.enable()
-    assert kept, "torch keeps the calls that it has traced"
-    assert not [call for call in kept if hasattr(call, "model")]
-
-
 @pytest.mark.parametrize("dynamic", often(["true"], ["auto", "true"]))
 def test_patches_find_the_negative_prompt_in_the_batch_whatever_numbers_were_before(small, compiled, dynamic):
     """Parts of a batch are [1, 0], and [0] or [1] where each part has a call of its own."""

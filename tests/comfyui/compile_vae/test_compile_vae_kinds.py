@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 
 import pytest
 import torch
@@ -61,25 +60,3 @@ def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled)
         compiled(tiling)
     with pytest.raises(Exception, match="This VAE is empty"):
         compiled(comfy.sd.VAE(sd={}))
-
-
-def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio, compiled, report):
-    import comfy.model_patcher
-
-    class Dynamic(comfy.model_patcher.ModelPatcher):
-        def is_dynamic(self):
-            return True
-
-    vae, again = vaes.kl(levels=1), vaes.kl(levels=1)
-    plain = vae.patcher
-    dynamic = vae.patcher = Dynamic(plain.model, plain.load_device, plain.offload_device)
-    dynamic.cached_patcher_init = (lambda disable_dynamic=False: again.patcher, ())
-    half = partial(studio.run, "PacelineVAEPrecision", dtype="bf16")
-    pictures = []
-    for ours in (compiled(half(vae=vae)), half(vae=compiled(vae)), half(vae=compiled(half(vae=vae)))):
-        assert next(ours.first_stage_model.parameters()).dtype == torch.bfloat16
-        pictures.append(decode(ours, latent()))
-        assert "compiled decode: 1 graph" in report(ours)
-        removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
-        assert removed.patcher is dynamic and removed.vae_dtype == torch.float32
-    assert all(torch.equal(picture, pictures[0]) for picture in pictures)

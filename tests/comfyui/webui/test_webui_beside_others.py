@@ -6,7 +6,6 @@ import pytest
 import torch
 from paceline.core.technique import ATTENTION, TOKEN_MERGING
 from paceline.optimizers.token_merging import TokenMergingSettings
-from torch.nn import Module
 from webui_drawing import LOOSE, MERGE
 
 pytestmark = pytest.mark.usefixtures("untouched")
@@ -39,28 +38,6 @@ def test_tiles_are_pictures_of_their_own(host):
     assert not torch.equal(host.draw(ALL, scripts=[in_tiles]), plain)
     assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
     assert host.lines[1] == "Paceline Apply ToMe: active in 2 of 3 self-attention blocks"
-
-
-class Packed(Module):
-    """A projection with weights in int8, which does not tell its width: Forge's layers for nf4 and gguf."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.bias = layer.bias
-        self.scale = layer.weight.abs().amax() / 127
-        self.register_buffer("weight", (layer.weight / self.scale).round().to(torch.int8))
-
-    def forward(self, x):
-        return torch.nn.functional.linear(x, self.weight * self.scale, self.bias)
-
-
-def test_quantised_layers_compute_for_themselves(host, studio, monkeypatch):
-    for module in studio.model.model.diffusion_model.modules():
-        for name in ("to_q", "to_k", "to_v"):
-            if hasattr(module, name):
-                monkeypatch.setitem(module._modules, name, Packed(getattr(module, name)))
-    host.draw(ALL)
-    assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
 
 
 def test_where_the_negative_pass_sets_in_nothing_older_is_reused(host):

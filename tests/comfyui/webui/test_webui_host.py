@@ -1,13 +1,10 @@
 """Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 import webui_stand_ins as hosts
 from comfy_host import checkpoints, in_process
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.attention.backend import Backend
 from paceline.optimizers.hosts.webui import accelerate
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
@@ -46,18 +43,6 @@ def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
 def test_no_budget_is_the_plain_picture_bit_for_bit(host):
     assert torch.equal(host.draw({STEP_REUSE: StepReuseSettings(budget=0.0)}), host.draw())
     assert host.lines[0].startswith("Paceline Reuse Steps: nothing was reused: no skip fits into the budget")
-
-
-def test_ddim_is_eulers_step_at_other_scales(host):
-    """What is forecast and taken back does not depend on whether a sampler asks for noise or for pictures."""
-    host.draw(LOOSE, sampler=hosts.ddim)
-    table = hosts.alphas(host.drawing().sd_model.network)
-    steps = torch.arange(0, 1000, 1000 // 13)[:13] + 1
-    levels = ((1 - table) / table).sqrt()[steps].flip(0)
-    host.draw(LOOSE, sigmas=levels)
-    first, second = (said.summary.counts for said in host.said)
-    assert first["forecast"] > 0
-    assert all(first[name] == second[name] for name in ("evaluations", "computed", "forecast"))
 
 
 def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
@@ -130,14 +115,6 @@ def test_a_refiner_that_takes_over_gets_the_techniques(host):
     assert shadowed(refiner.model.diffusion_model) == before
 
 
-def test_the_layout_of_sdxl(host, studio, sdxl):
-    host.studio = SimpleNamespace(model=sdxl)
-    prompt, negative = (hosts.always(in_process.random_conditioning(sdxl, seed=seed)) for seed in (1, 2))
-    host.draw(MERGE | LOOSE, prompts=hosts.prompts(prompt), negative=[negative[0].schedules], steps=10)
-    assert host.lines[0] == "Paceline Apply ToMe: active in 10 of 70 self-attention blocks"
-    assert host.said[1].summary.counts["forecast"] > 0
-
-
 def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
     """Prompt editing: the evaluation after the change is computed, and so are the two after it."""
     later = hosts.always(studio.negative)[0].schedules[0]
@@ -156,20 +133,6 @@ def test_attention_is_computed_by_the_backend(host):
     torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-3)
     assert not torch.equal(found, plain)
     assert host.lines == ["Paceline Set Attention Processor: vanilla in 18 attention calls"]
-
-
-def test_a_refused_call_is_projected_by_the_host_alone(host, studio, monkeypatch):
-    projections = [module for name, module in studio.model.model.diffusion_model.named_modules() if "to_q" in name]
-    calls = []
-    handles = [module.register_forward_hook(lambda *_: calls.append(1)) for module in projections]
-    monkeypatch.setattr(Backend, "refusal", lambda backend, call: "too busy" if call.query_tokens > 64 else None)
-    try:
-        host.draw({ATTENTION: "vanilla"}, steps=1)
-    finally:
-        for handle in handles:
-            handle.remove()
-    counts = host.said[0].summary.counts
-    assert counts["fallbacks"] > 0 and len(calls) == counts["calls"] + counts["fallbacks"]
 
 
 def test_signatures_stay_those_of_the_sampler(host):
