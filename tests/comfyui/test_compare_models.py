@@ -14,20 +14,6 @@ from cases import often
 from comparing import Work
 
 
-def test_weights_under_dynamic_vram_count_as_memory(emoji, monkeypatch):
-    import comfy.model_management
-    from paceline.workbench.comfyui.machine import beside_the_allocator
-
-    model = emoji.model
-    comfy.model_management.unload_all_models()  # all that is loaded counts
-    comfy.model_management.load_models_gpu([model])
-    assert beside_the_allocator(model) == 0
-    monkeypatch.setattr(type(model), "is_dynamic", lambda self: True)
-    held = model.model.model_loaded_weight_memory
-    monkeypatch.setattr(type(model), "loaded_size", lambda self: held + 5000)  # what its own allocator holds
-    assert beside_the_allocator(model) == 5000
-
-
 def test_a_no_op_is_called_out(emoji):
     work = Work()
     found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work, warmup_runs=0)

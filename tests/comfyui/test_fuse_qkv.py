@@ -3,8 +3,6 @@ patches obeyed."""
 
 from __future__ import annotations
 
-import gc
-
 import cases
 import pytest
 import torch
@@ -25,15 +23,6 @@ def parts(parameter):
     return (parameter._qdata, parameter._params.scale) if hasattr(parameter, "_qdata") else (parameter,)
 
 
-def with_lora(model, strength, part="to_k"):
-    clone = model.clone()
-    key = f"diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.{part}.weight"
-    shape = model.model.state_dict()[key].shape
-    difference = torch.randn(shape, generator=torch.Generator().manual_seed(5)) * 0.1
-    assert clone.add_patches({key: ("diff", (difference,))}, strength) == [key]
-    return clone
-
-
 def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, baseline, fuse):
     size = sum(pieces(studio.model).values())
     model = fuse(studio.model)
@@ -42,30 +31,6 @@ def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, b
     assert "q, k and v of 7 attention layers; k and v of 7 attention layers" in report
     assert "one multiplication for q, k and v in 14 attention calls" in report and BOTH in report
     assert sum(pieces(studio.model).values()) == size
-
-
-@pytest.mark.parametrize(("end", "int8"), [("clone", False), ("dropped", False), ("unloaded", False), ("clone", True)])
-def test_each_weight_has_memory_of_its_own_again_at_the_end(studio, fuse, end, int8):
-    import comfy.model_management
-
-    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
-    if int8:
-        model = studio.run("PacelineQuantizeInt8", model=model, include="attn")
-    expected, before = studio.sample(model, steps=1), len(pieces(model))
-    fused = fuse(model)
-    image = studio.sample(fused, steps=1)
-    # 7 layers with q, k and v in one piece, 7 with k and v; with int8, scales as well, but none of a bias
-    assert before - len(pieces(model)) == 7 * (2 + 1) * (2 if int8 else 1)
-    if end == "clone":
-        studio.sample(model, steps=1)
-    elif end == "dropped":
-        del fused
-        gc.collect()
-    else:
-        comfy.model_management.unload_all_models()
-    assert len(pieces(model)) == before
-    assert torch.equal(studio.sample(model, steps=1), expected)
-    assert torch.equal(studio.sample(fuse(model), steps=1), image)
 
 
 SERVED = {

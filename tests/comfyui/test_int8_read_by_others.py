@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from distances import relative
-from int8_models import int8_layers
 
 GENERATOR = 3
 
@@ -47,16 +46,3 @@ def test_a_control_lora_is_as_near_as_without_int8(studio, baseline, quantize, m
     found = studio.sample(int8, positive=controlled(studio, control_lora(studio.model)))
     assert relative(found, plain) < 3 * floor
     assert torch.equal(studio.sample(int8), studio.sample(quantize(studio.model, mode=mode)))
-
-
-def test_the_dictionary_of_a_model_has_weights_and_that_of_its_network_what_files_have(studio, quantize):
-    model = quantize(studio.model)
-    names = [f"{name}.weight" for name in int8_layers(model)]
-    plain = studio.model.model.diffusion_model.state_dict()
-    whole, network = model.model_state_dict(), model.model.diffusion_model.state_dict()
-    assert {name.removeprefix("diffusion_model.") for name in whole if name.startswith("diffusion_model.")} == {*plain}
-    for name in names:
-        weight = whole[f"diffusion_model.{name}"]
-        assert weight.dtype == plain[name].dtype and weight.shape == plain[name].shape
-        assert relative(weight * 1.0, plain[name]) < 0.02
-        assert network[name].dtype == torch.int8 and f"{name}_scale" in network

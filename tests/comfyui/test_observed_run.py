@@ -12,7 +12,6 @@ from cases import often
 from comfy_host import checkpoints, in_process, transformers
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.workbench.comfyui import observer as observing
-from paceline.workbench.comfyui import probe as probing
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
 from paceline.workbench.expectation.replay import replay
@@ -174,49 +173,3 @@ def test_a_probe_ranks_and_stays_within_its_work(studio):
     assert merged.error > 100 * exact.error and exact.error < 1e-3 and merged.speedup[1] > 0
     assert ["not here" in failed[0].why_not, failed[1].why_not] == [True, "no kernel"]
     assert all(done <= total == 20 for done, total, _ in calls) and calls[-1] == (20, 20, "")
-
-
-class Clock:
-    """Tells the seconds that evaluations were said to take, each a little more or less, and counts them."""
-
-    def __init__(self, model):
-        self.model, self.now, self.calls = model, 0.0, 0
-
-    def perf_counter(self):
-        return self.now
-
-    def taking(self, seconds):
-        """Return the MODEL, whose evaluations take so long."""
-
-        def wait(executor, *args, **kwargs):
-            self.calls += 1
-            self.now += seconds * (0.99, 1.0, 1.02)[self.calls % 3]
-            return executor(*args, **kwargs)
-
-        clone = self.model.clone()
-        clone.remove_wrappers_with_key("apply_model", "clock")
-        clone.add_wrapper_with_key("apply_model", "clock", wait)
-        return clone
-
-
-@pytest.mark.parametrize("steps", often((6,), (1, 4, 6, 8)))
-def test_a_run_of_few_steps_is_enough_to_tell(studio, monkeypatch, steps):
-    """Its own work would be too little. Where evaluations are long, the first candidate is settled, and no other."""
-    clock = Clock(studio.model)
-    monkeypatch.setattr(probing, "time", clock)
-    monkeypatch.setattr(observing, "time", clock)
-
-    def probed(long):
-        observer = Observer()
-        studio.sample(observer.on(clock.taking(long)), steps=steps)
-        shares = {"quick": 0.5, "quicker": 0.7, "same": 1.0}
-        clock.calls, (sampling,) = 0, observer.samplings
-        with torch.inference_mode():
-            return probe(sampling, {name: lambda _, one=one: clock.taking(long * one) for name, one in shares.items()})
-
-    quick, quicker, same = probed(0.1)
-    assert quick.clear and quicker.clear and quicker.speedup[0] > 1.3 and same.speedup[0] < 1.03
-    assert not any(one.untried for one in (quick, quicker, same)) and clock.calls <= 4 * 9
-    first, *others = probed(30.0)
-    assert first.clear and first.speedup[0] > 1.8 and [one.untried for one in others] == [True, True]
-    assert clock.calls <= 10

@@ -108,21 +108,3 @@ def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():
     for name in ("sdpa_efficient", "sdpa_cudnn"):
         with pytest.raises(RuntimeError, match="No viable backend"):
             BACKENDS[name].load()(Inputs(q, q, q))
-
-
-@pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_math", "vanilla"])
-def test_the_check_and_the_call_trace_into_one_graph(name):
-    backend = BACKENDS[name]
-    function = backend.load()
-
-    def attend(q, k, v, mask):
-        if backend.refusal(AttentionCall.of(q, k, v, mask)) is not None:
-            return q
-        return function(Inputs(q, k, v, mask=mask, scale=0.2))
-
-    torch._dynamo.reset()
-    compiled = torch.compile(attend, backend="eager", fullgraph=True)
-    for queries, keys in ((64, 77), (65, 33), (130, 77)):  # the second size makes shapes symbolic
-        q, k, v = torch.randn(2, 3, queries, 40), torch.randn(2, 3, keys, 40), torch.randn(2, 3, keys, 40)
-        mask = torch.rand(queries, keys) > 0.3
-        torch.testing.assert_close(compiled(q, k, v, mask), attend(q, k, v, mask))

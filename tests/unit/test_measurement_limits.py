@@ -68,37 +68,6 @@ def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
     assert judge(evidence(0.1, repeat=distance(0.2501))).state == "suspicious"
 
 
-@pytest.mark.parametrize(
-    ("rmse", "said"),
-    [
-        (0.11, "(10 of 20) would do as well, with 1.1 times the difference: you do not need this optimization."),
-        (0.112, "(10 of 20) would differ 1.1 times as much."),
-        (0.994, "(10 of 20) would differ 9.9 times as much."),
-        (1.05, "(10 of 20) would differ 10 times as much."),
-    ],
-)
-def test_the_control_in_words(rmse, said):
-    assert judge(evidence(0.1, fewer_steps=control(rmse))).text.endswith(said)
-
-
-def test_the_mean_and_the_worst_are_both_said():
-    found = judge(evidence(0.02, farthest=Farthest(3, distance(0.05), 0.1), count=5))
-    assert "; difference is 1/25 of a seed change, 1/10 in picture 3, the worst of 5 pictures." in found.text
-    assert (found.mean_share, found.seed_share, found.quality) == (0.04, 0.1, "hardly visible")
-    worse = judge(evidence(0.02, farthest=Farthest(3, distance(0.26), 0.1), count=5))
-    assert (worse.quality, worse.state) == ("another picture", "suspicious"), "the worst decides"
-    assert "half a seed change (0.52), and 1/25 of a seed change over all 5 pictures. 1.42x faster" in worse.text
-
-
-@pytest.mark.parametrize(
-    ("picture", "count", "frames", "place"),
-    [(1, 1, 1, ""), (3, 4, 1, "picture 3"), (3, 4, 4, "frame 3"), (7, 8, 4, "frame 3 of video 2")],
-)
-def test_the_place_names_only_what_there_is_to_choose_from(picture, count, frames, place):
-    worst = Farthest(picture, distance(0.1), 0.1)
-    assert evidence(0.1, farthest=worst, count=count, frames=frames).place == place
-
-
 @pytest.mark.parametrize(("repeat", "within"), [(None, False), (0.09, False), (0.1, True), (0.2, True)])
 def test_the_baselines_own_difference_counts_up_to_it(repeat, within):
     given = {} if repeat is None else {"repeat": distance(repeat)}

@@ -68,18 +68,12 @@ def test_an_interval_that_says_nothing_is_not_given():
             "no_effect",
             "No difference in time of more than 3% (between 0.98x and 1.02x); the image is the same bit for bit.",
         ),
-        (evidence(difference=SAME, same_bits=True), "faster", "the image is the same bit for bit."),
         (evidence(difference=SAME), "faster", "the pictures are the same in all of their 8 bits."),
         (evidence(EQUAL), "no_gain", "No difference in time of more than 3% (between 0.98x and 1.02x); difference is"),
         (
             evidence(NOISY, SAME, same_bits=True),
             "unknown",
             "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; the image is the same bit for bit.",
-        ),
-        (
-            evidence(TWICE, SAME, same_bits=True),
-            "unknown",
-            "1.15x in 2 runs, which are too few for an interval; 13 more runs would tell; the image is the same",
         ),
         (evidence(WILD), "unknown", "too noisy to tell; close other programs or use more steps, as more runs alone"),
         (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is 1/9 of a seed change."),
@@ -94,11 +88,6 @@ def test_an_interval_that_says_nothing_is_not_given():
             "Another picture: the difference is larger than half a seed change (0.69). 1.42x faster",
         ),
         (
-            evidence(difference=distance(0.9)),
-            "suspicious",
-            "The difference is larger than a seed change (2.50): something is wrong. 1.42x faster",
-        ),
-        (
             evidence(difference=distance(0.5), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.9))),
             "suspicious",
             "Another picture: the difference is larger than a seed change (1.39). 1.42x faster (1.40 to 1.45); fewer "
@@ -106,16 +95,10 @@ def test_an_interval_that_says_nothing_is_not_given():
         ),
         (evidence(broken="The optimized image has NaN"), "broken", "The optimized image has NaN: something is wrong."),
         (
-            evidence(difference=distance(0.01), repeat=distance(0.02)),
-            "faster",
-            "difference is no larger than the baseline's own from run to run.",
-        ),
-        (
             evidence(difference=distance(0.01), repeat=distance(0.31)),
             "suspicious",
             "The baseline's own images from the same seed differ by 0.86 of a seed change: something is wrong with the",
         ),
-        (evidence(measure_speedup([1.0, 1.001], [1.001, 1.0])), "no_gain", "No difference in time of more than 3% ("),
         (evidence(seed=SAME), "faster", "another seed changes nothing here, so there is nothing to compare it with."),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 import subprocess
 import sys
 import traceback
@@ -68,13 +67,6 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_
     assert [result.cell["ApplyToMe.ratio"] for result in results] == [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
-def test_a_grid_of_numbers_may_grow_and_shrink(tmp_path):
-    assert run(sweep(tmp_path, {"ApplyToMe.ratio": (0.2, 0.3)}))[1] == [0.2, 0.3]
-    assert run(sweep(tmp_path))[1] == [0.1, 0.4, 0.5]
-    results, calls = run(sweep(tmp_path, {"ApplyToMe.ratio": (0.3, 0.2)}))
-    assert calls == [] and [result.cell["ApplyToMe.ratio"] for result in results] == [0.3, 0.2]
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -132,13 +124,3 @@ def test_what_optuna_says_goes_through_but_no_password(url, words, caplog):
         Sweep(RATIOS, settings, {})
     shown = "".join(traceback.format_exception(caught.value)) + repr(settings) + caplog.text
     assert "hunter2" not in shown and "ter2" not in shown
-
-
-def test_a_storage_that_is_lost_in_the_middle_is_a_sentence(tmp_path):
-    def lose(cell):
-        with sqlite3.connect(tmp_path / "sweeps" / "study.db") as connection:
-            connection.execute("DROP TABLE trial_user_attributes")
-        return measured(cell)
-
-    with pytest.raises(BackendUnavailable, match="no such table: trial_user_attributes. Finished cells are kept"):
-        run(sweep(tmp_path), lose)

@@ -6,10 +6,7 @@ import re
 import threading
 
 import pytest
-from comfy_host import in_process
-from comfy_host.cached import generated
 from waiting import until
-from webui import models
 from webui.host import ALL, MERGE, REUSE, trouble
 
 pytestmark = pytest.mark.slow
@@ -58,13 +55,6 @@ def test_beside_hypertile(host):
     assert host.draw(MERGE, **WIDE) == merged
 
 
-def test_a_refiner_takes_over(host):
-    refiner = {"refiner_checkpoint": "other", "refiner_switch_at": 0.5}
-    said = changed_and_back(host, ALL, refiner, steps=14)
-    assert {one["state"] for one in said.values()} == {"active"}
-    assert said["Apply ToMe"]["counts"]["model_calls"] < said["Reuse Steps"]["counts"]["evaluations"]
-
-
 def test_nothing_is_in_place_while_it_is_off_and_something_while_it_is_on(host):
     def in_place(arguments):
         return re.search(r"Trouble: ([\w+]+)", host.asked(arguments, steps=2, **trouble(look=True))["info"])[1]
@@ -87,18 +77,3 @@ def test_switched_off_in_the_middle_of_a_picture(host):
         host.ask("/sdapi/v1/options", {"disabled_extensions": []})
     assert found == accelerated
     assert host.draw() == plain
-
-
-def test_sdxl(host):
-    only(host, "FORGE", "this host builds SDXL's text encoder in full precision, which takes minutes")
-    in_process.bootstrap()
-    (host.folder / "models" / "Stable-diffusion" / "sdxl.safetensors").symlink_to(generated("sdxl", models))
-    host.ask("/sdapi/v1/refresh-checkpoints", {})
-    given = {"override_settings": {"sd_model_checkpoint": "sdxl"}, "width": 128, "height": 128, "steps": 12}
-    small, plain = host.draw(), host.draw(**given)
-    assert host.draw(ALL, **given) != plain
-    said = host.report()
-    assert said["Apply ToMe"]["headline"] == "active in 10 of 70 self-attention blocks"
-    assert said["Reuse Steps"]["counts"]["forecast"] > 0
-    assert host.draw(**given) == plain
-    assert host.draw() == small

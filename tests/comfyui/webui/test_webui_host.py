@@ -1,5 +1,7 @@
 """Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import webui_stand_ins as hosts
@@ -113,6 +115,14 @@ def test_a_refiner_that_takes_over_gets_the_techniques(host):
     host.draw(LOOSE, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
     assert host.said[-1].summary.counts["forecast"] > 0
     assert shadowed(refiner.model.diffusion_model) == before
+
+
+def test_the_layout_of_sdxl(host, studio, sdxl):
+    host.studio = SimpleNamespace(model=sdxl)
+    prompt, negative = (hosts.always(in_process.random_conditioning(sdxl, seed=seed)) for seed in (1, 2))
+    host.draw(MERGE | LOOSE, prompts=hosts.prompts(prompt), negative=[negative[0].schedules], steps=10)
+    assert host.lines[0] == "Paceline Apply ToMe: active in 10 of 70 self-attention blocks"
+    assert host.said[1].summary.counts["forecast"] > 0
 
 
 def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
