@@ -1,4 +1,4 @@
-"""Every attention backend that runs here on the calls that SD1.5, SDXL and Flux make.
+"""Every attention backend that runs here on the calls that models make at the sizes of ComfyUI's templates.
 
     python benchmarks/attention_backends.py [--quick] [--json PATH] [--threads N]
 
@@ -26,8 +26,11 @@ CALLS = {
     "SD1.5 512 x 512, self-attention": (2, 8, 4096, 4096, 40),
     "SD1.5 1024 x 1024, self-attention": (2, 8, 16384, 16384, 40),
     "SDXL 1024 x 1024, self-attention": (2, 10, 4096, 4096, 64),
+    "SDXL 1024 x 1024, self-attention, inner": (2, 20, 1024, 1024, 64),
     "SDXL 1024 x 1024, text": (2, 10, 4096, 77, 64),
     "Flux 1024 x 1024, joint": (1, 24, 4608, 4608, 128),
+    "Z-Image 1024 x 1024, joint": (1, 30, 4608, 4608, 128),
+    "Wan 14B 640 x 640, 81 frames, self-attention": (1, 40, 33600, 33600, 128),
 }
 QUICK = {"SD1.5 64 x 64, self-attention": (1, 2, 64, 64, 40), "SDXL 64 x 64, text": (1, 2, 64, 77, 64)}
 MOST_PLAIN = 2**32

@@ -146,53 +146,55 @@ mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --includ
 EACH='status=0; for file; do "$0" -m pytest -v -p keep_tests -m gpu "$file" || status=$?; done; exit $status'
 gpu_tests() { stage gpu_tests 480 env PYTHONPATH="benchmarks/gpu${PYTHONPATH:+:$PYTHONPATH}" bash -c "$EACH" "$PYTHON" "${GPU_TESTS[@]}"; }
 
+# Seconds are what a stage took at most on an H100, with a third more.
 run_stages() {
   stage about 60 "$PYTHON" -c "$ABOUT"
   if [ -n "$REHEARSE" ]; then
-    TINY=(--quick --layout tiny --latent 8 --steps 2 --rounds 1 --compiler eager)
-    gpu_tests
+    TINY=(--quick --latent 8 --steps 2 --rounds 1 --compiler eager)
     # Compiling takes the time here, so each thing that is compiled is so once.
-    bench sdxl_1024 300 stacks.py "${TINY[@]}" --vae \
-      --variants "Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced" "Apply ToMe fast"
-    bench sd15_512_batch1 300 stacks.py "${TINY[@]}" --batch 2 --variants "Apply ToMe fast"
+    bench recipe_sdxl 300 stacks.py "${TINY[@]}" --layout tiny --dynamic-vram \
+      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "Apply ToMe balanced" "Reuse Steps 0.05"
+    bench recipe_sd15_batch1 300 stacks.py "${TINY[@]}" --layout tiny --batch 2 --variants "Apply ToMe quality"
+    bench z_image 300 stacks.py "${TINY[@]}" --layout z_image --cfg 1 --variants "+ Set Attention Processor"
+    bench vae_sdxl 300 stacks.py "${TINY[@]}" --layout vae_sdxl --variants "VAE Precision: channels last"
+    bench vae_h3 300 stacks.py "${TINY[@]}" --layout vae_h3 --variants "torchao int8"
+    bench int8_layers 300 quantization.py --quick --only layers
     bench attention_backends 300 attention_backends.py --quick
+    bench guard_time 300 guard_time.py --quick --milliseconds 5
+    gpu_tests
+    bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --solver dpmpp_2m --latents 16 --rounds 1
+    bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, fused, int8"
+    bench first_image 300 compile.py --quick --only start
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" balanced
-    bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
-      --variants "Quantize int8 + Compile UNet"
-    bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --with-tome --solver dpmpp_2m --latents 16 --rounds 1
-    bench reuse_sd15 300 step_reuse_time.py --quick --width 32 --only sd15 --solver euler --latents 16 --rounds 1 \
-      --with-easycache
-    bench reuse_flux 300 step_reuse_time.py --quick --only flux --solver euler --latents 16 --rounds 1
-    bench first_image 300 compile.py --quick --only start
-    bench int8_layers 300 quantization.py --quick --only layers
-    bench int8_unet 300 quantization.py --quick --only unet
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
-    bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
-      --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
-    bench diffusers_recipe 300 stacks.py "${TINY[@]}" --group diffusers --variants "bf16, SDPA, compiled, fused, int8"
   else
+    PICTURES=(--steps 30 --dynamic-vram)
+    # 1. What users have, whole pictures: the server's memory management and allocator, first picture, then medians.
+    bench recipe_sdxl 500 stacks.py "${PICTURES[@]}" --layout sdxl
+    bench recipe_sd15_batch1 160 stacks.py "${PICTURES[@]}" --layout sd15 --latent 64
+    bench recipe_sd15_batch8 200 stacks.py "${PICTURES[@]}" --layout sd15 --latent 64 --batch 8
+    # 2. What people of today wait for.
+    bench z_image 200 stacks.py --dynamic-vram --layout z_image --steps 8 --cfg 1
+    for vae in vae_sdxl vae_wan vae_wan_5b vae_ltx vae_hunyuan vae_h3; do
+      bench "$vae" 100 stacks.py --dynamic-vram --layout "$vae" --rounds 3
+    done
+    bench flux 240 stacks.py --dynamic-vram --layout flux --steps 8 --cfg 1
+    # 3. What decides defaults.
+    bench int8_layers 100 quantization.py --only layers
+    bench attention_backends 100 attention_backends.py
+    bench guard_time 40 guard_time.py
     gpu_tests
-    # What users have, whole images: the server's memory management and allocator, first image, then medians.
-    bench sdxl_1024 540 stacks.py --layout sdxl --latent 128 --steps 30 --vae --dynamic-vram --seconds 470
-    bench sd15_512_batch1 180 stacks.py --layout sd15 --latent 64 --steps 30 --seconds 140
-    bench sd15_512_batch8 180 stacks.py --layout sd15 --latent 64 --steps 30 --batch 8 --seconds 140
-    bench attention_backends 90 attention_backends.py
+    bench reuse_sdxl 100 step_reuse_time.py --only sdxl --solver dpmpp_2m
+    bench diffusers_recipe 400 stacks.py --diffusers --steps 30 --seconds 330
+    # 4. The rest.
+    bench first_image 300 compile.py --only start
     bench token_reduction_sd15 150 token_reduction.py --only sd15
     bench token_reduction_sdxl 150 token_reduction.py --only sdxl
-    WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Quantize int8 + Compile UNet" "Set Attention Processor auto")
-    bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
-    bench reuse_sdxl 200 step_reuse_time.py --only sdxl --with-tome --solver dpmpp_2m
     bench reuse_sd15 120 step_reuse_time.py --only sd15 --with-easycache
     bench reuse_flux 200 step_reuse_time.py --only flux
-    bench first_image 300 compile.py --only start
-    # Its third part, quality, needs another model, and no GPU.
-    bench int8_layers 120 quantization.py --only layers
     bench int8_unet 120 quantization.py --only unet
     bench memory_frontier 240 memory_frontier.py
-    bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
-    # The same recipe in diffusers.
-    bench diffusers_recipe 500 stacks.py --layout sdxl --latent 128 --steps 30 --group diffusers --seconds 430
   fi
 }
 

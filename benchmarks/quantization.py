@@ -45,6 +45,20 @@ LAYERS = {
     "GEGLU, 1280 channels": (512, 1280, 10240),
     "text keys, 1280 channels": (154, 768, 1280),
 }
+ON_A_GPU = {
+    "SDXL, attention, 640 channels": (8192, 640, 640),
+    "SDXL, GEGLU, 640 channels": (8192, 640, 5120),
+    "SDXL, attention, 1280 channels": (2048, 1280, 1280),
+    "SDXL, GEGLU, 1280 channels": (2048, 1280, 10240),
+    "SDXL, feed-forward out, 1280 channels": (2048, 5120, 1280),
+    "Flux.1, projections": (4608, 3072, 9216),
+    "Flux.1, feed-forward": (4608, 3072, 12288),
+    "Flux.1, single block out": (4608, 15360, 3072),
+    "Z-Image, feed-forward": (4608, 3840, 10240),
+    "Wan 14B, projection": (33600, 5120, 5120),
+    "Wan 14B, feed-forward": (33600, 5120, 13824),
+}
+"""With guidance where the model has it; of transformers at 1024 x 1024, of Wan 81 frames of 640 x 640."""
 QUICK_LAYERS = ("attention, 640 channels", "GEGLU, 640 channels", "attention, 1280 channels")
 NOTES = {
     "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
@@ -72,8 +86,9 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
     device, plain = place()
     kernel, _ = Timings(device, plain).fastest(available(device)[0], Shape(4096, 1280, 1280))
     rows: list[Row] = []
-    for name in QUICK_LAYERS if quick else LAYERS:
-        tokens, inputs, outputs = LAYERS[name]
+    layers = LAYERS if device.type == "cpu" else ON_A_GPU
+    for name in QUICK_LAYERS if quick else layers:
+        tokens, inputs, outputs = layers[name]
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(tokens, inputs, generator=generator).to(device, plain)
         layer = torch.nn.Linear(inputs, outputs, device=device, dtype=plain).requires_grad_(False)
@@ -84,6 +99,9 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
             BF16: partial(half, x.bfloat16()),
             OURS: partial(kernel.linear, x, weight, layer.bias),
         }
+        for other in available(device)[0]:
+            if other.fast and other is not kernel:
+                ways[f"{OURS}, {other.name}"] = partial(other.linear, x, weight, layer.bias)
         if torchao is not None:
             ways[TORCHAO] = partial(torchao, x)
         if quick:

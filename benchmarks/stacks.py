@@ -1,12 +1,12 @@
-"""Whole images on SDXL and SD1.5: ComfyUI as it is, its own compile node, and our nodes one on top of the other.
+"""Whole pictures: ComfyUI as it comes, its own nodes, and ours one on top of the other; and decoding alone.
 
-    python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15|tiny] [--latent 128] [--batch 1]
-                                [--steps 30] [--group ours|recipe|diffusers] [--variants NAME ...]
-                                [--rounds 5] [--seconds 480]
+    python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15|flux|z_image|vae_wan|...] [--latent 128]
+                                [--batch 1] [--steps 30] [--cfg 7] [--diffusers] [--variants NAME ...] [--rounds 5]
+                                [--seconds 480]
 
-Weights are random: speed does not depend on them, pictures do. ``ours`` compares with ComfyUI's defaults, ``recipe``
-goes through the steps of the published recipe for fast SDXL (github.com/huggingface/diffusion-fast), each on top of
-the one before, and ``diffusers`` does so in diffusers' own pipeline. ``roof`` is the time that the network's
+Weights are random: speed does not depend on them, pictures do, and so does how many steps can be left out:
+*evaluations* of the network are counted where some are. ``--diffusers`` goes through the published recipe for fast SDXL
+(github.com/huggingface/diffusion-fast) in diffusers' own pipeline. ``roof`` is the time that the network's
 multiplications would take at the speed of this device's largest matrix product, measured here, in the dtype of the row.
 
 Each variant takes turns with the first one, and none is begun after ``--seconds``. The file is written after each, so a
@@ -24,12 +24,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import torch
+from shared.decoding import DECODERS, Decoding
 from shared.measuring import arguments, measure, relative_error, wait
 from shared.record import Row, keep, kept, report, write
 from shared.roof import operations, peak_speed, speed_note
-from shared.stack_variants import WIDE, Models, Variant, ours, recipe
+from shared.stack_variants import LARGE, LARGE_NAMES, Models, Variant, recipe, said_by
 
 # isort: split
 from comfy_host import vaes
@@ -38,11 +40,13 @@ from paceline.core.errors import error_line
 
 MORE = 75
 """Exit status where there was too little time for all variants (``EX_TEMPFAIL``)."""
+SHORTEST = 15.0
+"""Seconds that a variant is measured for, also where its first picture took all of its share of the time."""
 Draw = Callable[[], torch.Tensor]
 
 
 class Images:
-    """Images by ComfyUI: what they are (``work``), and the ways in which they are drawn (``variants``)."""
+    """Pictures by ComfyUI: what they are (``work``), and the ways in which they are drawn (``variants``)."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         on_gpu = torch.cuda.is_available()
@@ -51,36 +55,56 @@ class Images:
         bootstrap(cpu=not on_gpu)
         dynamic = options.dynamic_vram and use_dynamic_vram()
         self.memory = "dynamic VRAM, as ComfyUI's server has it by default" if dynamic else "without dynamic VRAM"
-        self.variants = (ours if options.group == "ours" else recipe)(options.compiler)
+        large = layout in LARGE
+        self.variants = recipe(options.compiler, unet=not large)
         self._options, self._models = options, Models(layout, width, on_gpu)
-        self._dtype = torch.float32 if not on_gpu else torch.bfloat16 if layout in WIDE else torch.float16
+        self._dtype = torch.float32 if not on_gpu else torch.bfloat16 if large else torch.float16
         self._models.of(self._dtype)
         self._texts = self._models.conditioning(1), self._models.conditioning(2)
-        self._cfg = 1.0 if layout.startswith("flux") else 7.0  # Flux dev is guided without a second pass
-        self._vae = (vaes.kl() if layout == "tiny" else vaes.sd15(dtype=None)) if options.vae else None
+        self._scheduler = "simple" if large else "normal"
+        channels = 16 if large else 4
+        small = options.quick or layout == "tiny"
+        make = partial(vaes.kl, channels=channels) if small else partial(vaes.sd15, 0, channels, None)
+        self._vae = vaes.reloadable(make)
         what = f"{layout}, {width} channels"
-        if layout in WIDE:
-            what = f"{WIDE[layout][0]}, {'narrow' if options.quick else 'full width'}"
+        if large:
+            what = LARGE_NAMES[layout] + (", made tiny" if options.quick else "")
         pixels = f"{options.latent * 8} x {options.latent * 8}"
-        self.work = f"{options.steps} steps, cfg {self._cfg:g}: {what}, {pixels}, batch {options.batch}, random weights"
-        self.work += ", decoded" if options.vae else ""
+        self.work = f"{options.steps} steps, cfg {options.cfg:g}: {what}, {pixels}, batch {options.batch}, random "
+        self.work += "weights, decoded"
+        self.evaluations = 0
 
     def dtype(self, variant: Variant) -> torch.dtype:
         """Return in what a variant computes."""
-        return variant.dtype or self._dtype
+        return self._dtype
 
     @contextmanager
     def ready(self, variant: Variant) -> Iterator[Draw]:
         """Give what draws with a variant."""
         with torch.inference_mode():
-            yield partial(self._draw, variant.of(self._models.of(self.dtype(variant))))
+            model = variant.of(self._models.of(self._dtype))
+            if variant.counted:
+                from comfy.patcher_extension import WrappersMP
 
-    def _draw(self, model: object) -> torch.Tensor:
-        given = self._options
-        latent = self._models.latent(given.batch, given.latent)
-        drawn: torch.Tensor = sample(model, *self._texts, latent, seed=1, steps=given.steps, cfg=self._cfg)
-        if self._vae is not None:
-            self._vae.decode(drawn)
+                model = model.clone()
+                model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "counting", self._count)
+            vae = variant.of_vae(self._vae)
+            yield partial(self._draw, model, vae)
+            self.said = said_by(model, vae)
+
+    def _count(self, executor: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> torch.Tensor:
+        self.evaluations += 1
+        return executor(*args, **kwargs)
+
+    def _draw(self, model: object, vae: Any) -> torch.Tensor:
+        given, self.evaluations = self._options, 0
+        latent, begun = self._models.latent(given.batch, given.latent), time.perf_counter()
+        drawn: torch.Tensor = sample(
+            model, *self._texts, latent, seed=1, steps=given.steps, cfg=given.cfg, scheduler=self._scheduler
+        )
+        wait()
+        self.sampling = time.perf_counter() - begun
+        vae.decode(drawn)
         return drawn
 
 
@@ -95,14 +119,15 @@ def first_image(draw: Draw) -> tuple[torch.Tensor, float]:
 def main() -> None:
     options = arguments(__doc__.splitlines()[0], more=_more)
     # on_gpu.sh ends this program after so long.
-    end = time.perf_counter() + min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 40)
+    end = time.perf_counter() + min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 15)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if options.group == "diffusers":
+    images: Any
+    if options.diffusers:
         from shared.diffusers_recipe import Pipelines
 
-        images: Images | Pipelines = Pipelines(options)
+        images = Pipelines(options)
     else:
-        images = Images(options)
+        images = (Decoding if options.layout in DECODERS else Images)(options)
     base, *others = _chosen(images.variants, options)
     done = kept(images.work)
     waiting = [variant for variant in others if variant.name not in done]
@@ -139,6 +164,8 @@ def main() -> None:
                     drawn, seconds = first_image(draw)
                     error = relative_error(drawn, expected)
                     quality[variant.name] = {"first_image_seconds": seconds, "relative_error": error}
+                    if getattr(variant, "counted", False):
+                        quality[variant.name]["evaluations"] = images.evaluations
                     print(f"{variant.name}: first image after {seconds:.1f} s", file=sys.stderr, flush=True)
                     found = measure(
                         images.work,
@@ -148,8 +175,15 @@ def main() -> None:
                         quality=quality,
                         long=True,
                         follow_tensors=False,
-                        seconds=share - seconds,
+                        seconds=max(share - seconds, SHORTEST),
                     )
+                if hasattr(images, "sampling"):  # of the last picture, whichever of the two drew it
+                    for name, one in ((base.name, plain), (variant.name, draw)):
+                        one()
+                        quality[name]["sampling_seconds"] = images.sampling
+                    for row in found:
+                        row.quality = dict(quality[row.name])
+                print(getattr(images, "said", ""), file=sys.stderr, flush=True)
             except Exception as failed:  # one that cannot run here must not cost the others
                 left_out[variant.name] = error_line(failed, named=True)
                 print(f"{variant.name}: {left_out[variant.name]}", file=sys.stderr, flush=True)
@@ -171,21 +205,21 @@ def _chosen(known: list[Variant], options: argparse.Namespace) -> list[Variant]:
     names = [variant.name for variant in known]
     unknown = [name for name in options.variants or () if name not in names]
     if unknown:
-        sys.exit(f"There is no variant {unknown[0]!r} in the group {options.group}. There are: {'; '.join(names)}.")
+        sys.exit(f"There is no variant {unknown[0]!r}. There are: {'; '.join(names)}.")
     return [v for v in known if not options.variants or v is known[0] or v.name in options.variants]
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--layout", choices=("sdxl", "sd15", "tiny", *WIDE), default="sdxl")
+    add("--layout", choices=("sdxl", "sd15", "tiny", *LARGE, *DECODERS), default="sdxl")
     add("--latent", type=int, default=128, metavar="SIDE", help="side of the latent: 1/8 of the picture's")
     add("--batch", type=int, default=1, metavar="N")
     add("--steps", type=int, default=30, metavar="N")
-    add("--group", choices=("ours", "recipe", "diffusers"), default="ours")
-    add("--variants", nargs="+", metavar="NAME", help="only these of the group, and its first")
+    add("--cfg", type=float, default=7.0, metavar="SCALE", help="guidance; without a second pass if 1")
+    add("--diffusers", action="store_true", help="the recipe in diffusers' own pipeline")
+    add("--variants", nargs="+", metavar="NAME", help="only these, and the first")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=480.0, help="begin nothing new after this long")
-    add("--vae", action="store_true", help="decode the images too")
     add("--dynamic-vram", action="store_true", help="let ComfyUI manage the GPU's memory as its server does")
     add("--compiler", default="inductor", help="backend of torch.compile; eager compiles nothing, for rehearsals")
 

@@ -24,7 +24,7 @@ from shared.measuring import arguments, measure, relative_error
 from shared.nodes import Apply, core_cache, reused, tome
 from shared.record import Row, report
 from shared.roof import Counted
-from shared.stack_variants import WIDE, Models, Variant
+from shared.stack_variants import LARGE_NAMES, Models, Variant
 
 # isort: split
 from comfy_host.in_process import sample
@@ -64,7 +64,7 @@ def measured(
     models: Models, width: int, side: int, guidance: float, sampler: str, changes: Changes, rounds: int
 ) -> Iterator[Row]:
     """Measure one solver at one size."""
-    low = torch.bfloat16 if models.layout in WIDE else torch.float16
+    low = torch.bfloat16 if models.large else torch.float16
     model = models.of(low if torch.cuda.is_available() else torch.float32)
     changed = {name: Variant(name, nodes).of(model) for name, nodes in changes.items()}
     positive, negative = models.conditioning(1), models.conditioning(2)
@@ -81,8 +81,8 @@ def measured(
     for name in changes:  # small and quick, only so that nobody is first
         run(name, 8)
     what = f"{models.layout}, {width} channels"
-    if models.layout in WIDE:
-        what = WIDE[models.layout][0] + (", made narrow" if width < 320 else "")
+    if models.large:
+        what = LARGE_NAMES[models.layout] + (", made tiny" if width < 320 else "")
     work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
     variants = {name: partial(run, name, side) for name in changes}
     for row in measure(work, variants, PLAIN, rounds=rounds, long=True):

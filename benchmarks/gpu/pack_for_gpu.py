@@ -38,7 +38,7 @@ WHEELS = (
     "pydantic-core",
     "annotated-types",
     "typing-inspection",
-    "xformers==0.0.35",
+    "sageattention==1.0.6",
 )
 """In the versions that are installed here, where none is named."""
 

@@ -15,22 +15,23 @@ sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_nodes  # noqa: E402
 
 Apply = Callable[[Any], Any]
-"""Makes the MODEL of a variant from the plain one, anew for each run."""
+"""Makes the MODEL or VAE of a variant from the plain one, anew for each run."""
 
 
 def node(name: str, **inputs: Any) -> Apply:
-    """Return what puts a node on a model; inputs that are not given have their defaults.
+    """Return what puts a node on what its first input takes; inputs that are not given have their defaults.
 
     Args:
         name: the id of one of ours, or ``module:class`` of one of ComfyUI's.
         inputs: of the node.
     """
 
-    def apply(patcher: Any) -> Any:
+    def apply(target: Any) -> Any:
         found = resolve_name(name) if ":" in name else load_nodes()[name]
-        defaults = {one.id: getattr(one, "default", None) for one in found.define_schema().inputs}
+        schema = found.define_schema().inputs
+        defaults = {one.id: getattr(one, "default", None) for one in schema}
         given = {key: value for key, value in (defaults | inputs).items() if value is not None}
-        return found.execute(**{**given, "model": patcher}).args[0]
+        return found.execute(**{**given, schema[0].id: target}).args[0]
 
     return apply
 

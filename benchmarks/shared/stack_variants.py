@@ -1,4 +1,4 @@
-"""The ways in which stacks.py runs a model: ComfyUI as it is, with its own compile node, and with our nodes."""
+"""The ways in which stacks.py draws: ComfyUI as it comes, with its own nodes, and with ours one on top of the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .nodes import Apply, core_compile, node, reused, tome
+from .nodes import Apply, core_cache, core_compile, node, reused, tome
 from .record import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -18,88 +18,94 @@ from comfy_host import checkpoints, transformers  # noqa: E402
 from comfy_host.in_process import bootstrap, random_conditioning  # noqa: E402
 from comfy_host.unets import unet  # noqa: E402
 
-DEFAULT = "ComfyUI default"
+DEFAULT = "ComfyUI as it comes"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run the model: a dtype, and nodes on top of it."""
+    """A way to draw: nodes on top of the model and of the VAE.
+
+    Attributes:
+        counted: whether the evaluations of the network are counted, because some are left out.
+    """
 
     name: str
     nodes: tuple[Apply, ...] = ()
-    dtype: torch.dtype | None = None
+    vae: tuple[Apply, ...] = ()
+    counted: bool = False
 
     def of(self, model: Any) -> Any:
         """Return ``model`` with the variant's nodes."""
-        for apply in self.nodes:
-            model = apply(model)
-        return model
+        return _through(self.nodes, model)
+
+    def of_vae(self, vae: Any) -> Any:
+        """Return ``vae`` with the variant's nodes."""
+        return _through(self.vae, vae)
 
 
-def attention(backend: str) -> Apply:
-    """Return what puts Set Attention Processor on a model."""
-    return node("PacelineSetAttentionProcessor", backend=backend)
+def _through(nodes: tuple[Apply, ...], target: Any) -> Any:
+    for apply in nodes:
+        target = apply(target)
+    return target
 
 
-def ours(compiler: str) -> list[Variant]:
-    """Return the variants that are compared with ComfyUI as it is, most important first."""
-    compiled = node("PacelineCompileUNet", backend=compiler)
-    last = node("PacelineCompileUNet", backend=compiler, channels_last=True)
-    fused, precision = node("PacelineFuseQKV"), node("PacelineModelPrecision", channels_last=True)
-    fast, balanced = tome(preset="fast"), tome(preset="balanced")
-    return [
+def said_by(*targets: Any) -> str:
+    """Return what the nodes on these MODELs and VAEs report of their last run."""
+    stacks = [stack for one in targets if (stack := getattr(one, "paceline_stack", None) or _attached(one))]
+    found = [(technique.title, technique.last_summary()) for stack in stacks for technique in stack.techniques]
+    return "; ".join(f"{title}: {summary.state}, {summary.text}" for title, summary in found)
+
+
+def _attached(target: Any) -> Any:
+    return target.get_attachment("paceline") if hasattr(target, "get_attachment") else None
+
+
+def recipe(compiler: str, unet: bool) -> list[Variant]:
+    """Return the recipe, each row with the nodes of those before it, then what stands alone; most important first.
+
+    Args:
+        compiler: backend of torch.compile.
+        unet: whether the model is a UNet, which Apply ToMe and Fuse QKV are for.
+    """
+    attention = node("PacelineSetAttentionProcessor", backend="auto")
+    compiled, compiled_vae = (node(f"PacelineCompile{part}", backend=compiler) for part in ("UNet", "VAE"))
+    last, last_vae = (node(f"PacelineCompile{part}", backend=compiler, channels_last=True) for part in ("UNet", "VAE"))
+    precision, precision_vae = (node(f"Paceline{part}Precision", channels_last=True) for part in ("Model", "VAE"))
+    fused, int8, balanced = node("PacelineFuseQKV"), node("PacelineQuantizeInt8"), tome(preset="balanced")
+    base, decoder = (attention, compiled), (compiled_vae,)
+    laid_out, laid_out_vae = (attention, precision, last), (precision_vae, last_vae)
+    rows = [
         Variant(DEFAULT),
-        Variant("Compile UNet", (compiled,)),
-        Variant("ComfyUI TorchCompileModel", (core_compile(compiler),)),
-        Variant("Compile UNet + Apply ToMe balanced", (compiled, balanced)),
-        Variant("Reuse Steps 0.05", (reused(0.05),)),
-        Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, balanced, reused(0.05))),
-        Variant("Compile UNet + Apply ToMe fast", (compiled, fast)),
-        Variant("Quantize int8 + Compile UNet", (node("PacelineQuantizeInt8"), compiled)),
-        Variant("Compile UNet + channels last", (precision, last)),
-        Variant("Compile UNet + channels last + Fuse QKV", (precision, last, fused)),
-        Variant(
-            "Compile UNet + channels last + Fuse QKV + cuDNN attention",
-            (precision, last, fused, attention("sdpa_cudnn")),
-        ),
-        Variant("Apply ToMe fast", (fast,)),
-        Variant("Apply ToMe balanced", (balanced,)),
-        Variant("Set Attention Processor auto", (attention("auto"),)),
+        Variant("+ Compile UNet and VAE", base, decoder),
+        Variant("ComfyUI's TorchCompileModel", (core_compile(compiler),)),
+        Variant("+ Set Attention Processor", (attention,)),
+        Variant("+ Quantize int8", (attention, int8, compiled), decoder),
+        Variant("Reuse Steps 0.05", (reused(0.05),), counted=True),
     ]
+    if unet:
+        rows += [
+            Variant("+ channels last", laid_out, laid_out_vae),
+            Variant("+ Fuse QKV", (*laid_out, fused), laid_out_vae),
+            Variant("Apply ToMe quality", (tome(preset="quality"),)),
+            Variant("Apply ToMe balanced", (balanced,)),
+            Variant("+ Compile UNet and VAE, Apply ToMe balanced", (*base, balanced), decoder),
+        ]
+    return [*rows, Variant("ComfyUI's EasyCache 0.1", (core_cache("EasyCache", 0.1),), counted=True)]
 
 
-def recipe(compiler: str) -> list[Variant]:
-    """Return the steps of the recipe; the first row is its own starting point."""
-    low, fused, int8 = torch.bfloat16, node("PacelineFuseQKV"), node("PacelineQuantizeInt8")
-    options = {"mode": "max-autotune-no-cudagraphs", "preset": "diffusion-fast"} if compiler == "inductor" else {}
-    compiled, tuned = (node("PacelineCompileUNet", backend=compiler, **more) for more in ({}, options))
-    return [
-        Variant("fp32, plain attention", (attention("vanilla"),), torch.float32),
-        Variant("bf16, plain attention", (attention("vanilla"),), low),
-        Variant("bf16, SDPA", (attention("sdpa"),), low),
-        Variant("bf16, SDPA, compiled", (attention("sdpa"), compiled), low),
-        Variant("bf16, SDPA, compiled, fused projections", (attention("sdpa"), compiled, fused), low),
-        Variant("bf16, SDPA, compiled, fused, int8", (attention("sdpa"), compiled, fused, int8), low),
-        Variant("bf16, SDPA, compiled with the recipe's options", (attention("sdpa"), tuned), low),
-    ]
-
-
-LAYERS = {"depth": 4, "depth_single_blocks": 8, "mlp_ratio": 4.0, "guidance_embed": True}
-WIDE: dict[str, tuple[str, dict[str, Any]]] = {
-    "flux": (
-        "Flux.1 dev with 4 of 19 double and 8 of 38 single blocks",
-        LAYERS | {"hidden_size": 3072, "num_heads": 24, "axes_dim": [16, 56, 56]},
-    ),
-    "flux-512": (
-        "Flux.1 dev with 512 of 3072 channels, 4 of 19 double and 8 of 38 single blocks",
-        LAYERS | {"hidden_size": 512, "num_heads": 8, "axes_dim": [16, 24, 24]},
-    ),
+LARGE = {"flux": {"depth": 19, "depth_single_blocks": 38, "mlp_ratio": 4.0, "guidance_embed": True,
+                  "hidden_size": 3072, "num_heads": 24, "axes_dim": [16, 56, 56]},
+         "z_image": {"dim": 3840, "n_heads": 30, "n_kv_heads": 30, "axes_dims": [32, 48, 48], "multiple_of": 256,
+                     "ffn_dim_multiplier": 8 / 3, "n_layers": 30}}  # fmt: skip
+LARGE["flux-512"] = LARGE["flux"] | {
+    "hidden_size": 512, "num_heads": 8, "axes_dim": [16, 24, 24], "depth": 4, "depth_single_blocks": 8,
+}  # fmt: skip
+"""Sizes of transformers: of Flux.1 dev and Z-Image, and a narrow and flat Flux for processors."""
+LARGE_NAMES = {
+    "flux": "Flux.1 dev",
+    "flux-512": "Flux.1 dev with 512 of 3072 channels, 4 of 19 double and 8 of 38 single blocks",
+    "z_image": "Z-Image",
 }
-"""Transformers with fewer layers than the real ones: what a person reads, and the sizes of the network.
-
-A step of so wide a network takes as long per layer as that of the real one, and fits beside its variants on one GPU.
-The narrower one is for processors.
-"""
 
 
 class Models:
@@ -108,23 +114,25 @@ class Models:
     def __init__(self, layout: str, width: int, on_gpu: bool) -> None:
         bootstrap(cpu=not on_gpu)
         self.layout = layout
+        self.large = layout in LARGE
+        self._kind = layout.split("-")[0]
         self._make: Callable[..., Any] = partial(checkpoints.tiny_sd15, width=32, context=48)
-        if layout in WIDE:
-            sizes = WIDE[layout][1] if width >= 320 else {}
-            self._make = partial(transformers.build, "flux", device="cuda" if on_gpu else "cpu", **sizes)
+        if self.large:
+            sizes = LARGE[layout] if width >= 320 else {}
+            self._make = partial(transformers.build, self._kind, device="cuda" if on_gpu else "cpu", **sizes)
         elif layout != "tiny":
             self._make = partial(unet, layout, width)
         self._made: dict[torch.dtype, Any] = {}
 
     def conditioning(self, seed: int) -> Any:
         """Return random conditioning that fits."""
-        if self.layout in WIDE:
-            return transformers.conditioning("flux", tokens=256, seed=seed)
+        if self.large:
+            return transformers.conditioning(self._kind, tokens=256, seed=seed)
         return random_conditioning(next(iter(self._made.values())), seed=seed)
 
     def latent(self, batch: int, side: int) -> torch.Tensor:
         """Return an empty latent."""
-        return torch.zeros(batch, 16 if self.layout in WIDE else 4, side, side)
+        return torch.zeros(batch, 16 if self.large else 4, side, side)
 
     def of(self, dtype: torch.dtype) -> Any:
         """Return the MODEL with weights of ``dtype``."""

@@ -43,13 +43,13 @@ def test_every_stage_runs_and_is_saved(tmp_path):
     kept = str(tmp_path / "out" / "kept.jsonl")
     collect = [*COLLECT, kept, "--out", str(tmp_path / "results")]
     subprocess.run(collect, check=True)
-    content = json.loads((tmp_path / "results" / "gpu_sdxl_1024.json").read_text())
+    content = json.loads((tmp_path / "results" / "gpu_recipe_sdxl.json").read_text())
     assert {"hardware", "versions", "commit", "command", "date", "baseline", "rows"} <= set(content)
     rows = {row["name"]: row for row in content["rows"]}
-    assert {"ComfyUI default", "ComfyUI TorchCompileModel", "Compile UNet"} <= set(rows)
+    assert {"ComfyUI as it comes", "ComfyUI's TorchCompileModel", "+ Compile UNet and VAE"} <= set(rows)
     assert all(0 < row["roof_share"] < 10 for row in rows.values())
     # eager compiles nothing, so these compute what the first one does.
-    assert rows["Compile UNet"]["quality"]["relative_error"] < 1e-4
+    assert rows["+ Compile UNet and VAE"]["quality"]["relative_error"] < 1e-4
 
 
 def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tmp_path):

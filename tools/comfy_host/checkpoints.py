@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -66,10 +67,14 @@ _LATENT_SCALE = 0.02
 
 def _base_model(config_class: Any, config: dict[str, Any], dtype: torch.dtype, device: str) -> Any:
     """Return ComfyUI's own BaseModel for ``config``, its weights uninitialised."""
+    import comfy.memory_management
+
     model_config = config_class(config)
     model_config.unet_config |= config  # over what the class takes for granted
     model_config.set_inference_dtype(dtype, None)
-    return model_config.get_model({}, "", device=torch.device(device))
+    # With dynamic VRAM layers have no weights until a file is read.
+    with patch.object(comfy.memory_management, "aimdo_enabled", False):
+        return model_config.get_model({}, "", device=torch.device(device))
 
 
 def _patcher(base_model: Any, seed: int, device: str = "cpu") -> Any:

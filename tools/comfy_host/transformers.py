@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -186,11 +188,20 @@ def lacking() -> set[str]:
     return {name for name, entry in ALL.items() if entry.newer and not (folders / entry.newer).exists()}
 
 
-def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu", **settings: Any) -> Any:
+def build(
+    name: str,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    disable_dynamic: bool = False,
+    **settings: Any,
+) -> Any:
     """Return a MODEL of one of ``TRANSFORMERS`` or ``WITH_SOUND``, with weights in ``dtype`` and other ``settings``.
 
-    ``device`` makes the weights. Needs ``in_process.bootstrap()``.
+    ``device`` makes the weights. ComfyUI asks loaders for one without dynamic VRAM, and so it can ask this one. Needs
+    ``in_process.bootstrap()``.
     """
+    import comfy.model_patcher as patchers
     import comfy.supported_models
 
     entry = ALL[name]
@@ -202,7 +213,11 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, device: 
         if base.diffusion_model.use_adaln_curves:
             table = base.diffusion_model.adaln_t_table
             table.copy_(torch.linspace(-1, 1, table.numel()).view_as(table).sin())
-    return _patcher(base, seed, device)
+    kind = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
+    with patch.object(patchers, "CoreModelPatcher", kind):
+        patcher = _patcher(base, seed, device)
+    patcher.cached_patcher_init = (partial(build, **settings), (name, seed, dtype, device))
+    return patcher
 
 
 def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -19,20 +20,35 @@ def _random(network: Any, seed: int) -> dict[str, torch.Tensor]:
     return random_state_dict(network.state_dict(), seed, gain=_gain)
 
 
-def kl(seed: int = 0, width: int = 32, levels: int = 4) -> Any:
+def reloadable(make: Callable[[], Any]) -> Any:
+    """Return what ``make`` makes, a VAE that can also be loaded without dynamic VRAM, as those of ComfyUI's loaders."""
+    import comfy.model_patcher as patchers
+
+    def again(disable_dynamic: bool = False) -> Any:
+        kind = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
+        with patch.object(patchers, "CoreModelPatcher", kind):
+            return make().patcher
+
+    vae = make()
+    vae.patcher.cached_patcher_init = (again, ())
+    return vae
+
+
+def kl(seed: int = 0, width: int = 32, levels: int = 4, channels: int = 4) -> Any:
     """Return a VAE with SD's AutoencoderKL, narrow.
 
     Args:
         seed: of the weights.
         width: channels of every level (SD: 128, 256, 512, 512); a multiple of 32.
         levels: resolutions; the latent is smaller by 2 to the power of ``levels - 1`` (SD: 8).
+        channels: of the latent.
     """
     import comfy.ldm.models.autoencoder
     import comfy.sd
 
     config = {
         "double_z": True,
-        "z_channels": 4,
+        "z_channels": channels,
         "resolution": 256,
         "in_channels": 3,
         "out_ch": 3,
@@ -42,11 +58,12 @@ def kl(seed: int = 0, width: int = 32, levels: int = 4) -> Any:
         "attn_resolutions": [],
         "dropout": 0.0,
     }
-    parameters = {"ddconfig": config, "embed_dim": 4}
+    parameters = {"ddconfig": config, "embed_dim": channels}
     with torch.device("meta"):
         shapes = comfy.ldm.models.autoencoder.AutoencoderKL(**parameters)
     vae = comfy.sd.VAE(sd=_random(shapes, seed), config={"params": parameters}, dtype=torch.float32)
     vae.upscale_ratio = vae.downscale_ratio = 2 ** (levels - 1)
+    vae.latent_channels = channels
     return vae
 
 
