@@ -58,21 +58,6 @@ def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, st
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
 
 
-def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, str], axe):
-    page.use(VUE)
-    speed_tab(page)
-    page.settle()
-    page.screenshot("speed_tab")
-    bars = page.driver.find_elements("css selector", ".paceline-speed .paceline-bar")
-    assert len(bars) >= 2
-    first = "document.querySelector('.paceline-speed .paceline-bar')"
-    kinds = page.script(f"return [...{first}.querySelectorAll('li')].map((name) => name.dataset.kind)")
-    assert {"samplingRun", "decoding"} <= set(kinds)
-    marks = "return document.querySelectorAll('.paceline-bar [data-kind=samplingRun] i').length"
-    assert page.script(marks) >= 2 * 3  # where each of four steps ended but the last, in both runs
-    assert axe(".paceline-speed") == []
-
-
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     node = page.build(

@@ -14,10 +14,8 @@ from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.core.guard import Guard
-from paceline.optimizers.hosts.comfyui.schedule import STEPS, SamplingSteps
 from paceline.optimizers.hosts.comfyui.stack import GUARD, RUN
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
-from torch._subclasses.fake_tensor import DataDependentOutputException
 from vae_calls import decoded, on_fake_cuda
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
@@ -117,25 +115,6 @@ def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio):
     with on_fake_cuda(vae) as network:
         latent = network.encode(decoded(network, torch.bfloat16))
     assert (latent.dtype, latent.device.type) == (torch.bfloat16, "cuda")
-
-
-def test_a_window_waits_in_the_first_step_only(studio, call_of):
-    call, mode = call_of("sd15"), fake_cuda.fake_cuda()
-    window = {"method": "kv_downsample", "start_percent": 0.05, "end_percent": 0.95}
-    model = studio.run(TOME, model=made("sd15"), **{**CUSTOM, **window})
-    first = call.options["sample_sigmas"][0]
-    steps = SamplingSteps(torch.stack([first, first / 2, torch.zeros(())]))
-    sampling, schedule = model.model.model_sampling, steps.sigmas
-    for percent in (0.05, 0.95):  # in the first step
-        steps.limits[id(sampling), percent] = float(sampling.percent_to_sigma(percent))
-    fake_cuda.move_model(model, mode)
-    with pytest.raises(DataDependentOutputException):
-        fake_cuda.run(model, replace(call, options={**call.options, RUN: {STEPS: steps}}), mode)
-    steps.done = 1
-    assert schedule[1] == float(first) / 2
-    fake_cuda.run(model, replace(call, options={**call.options, RUN: {STEPS: steps}}), mode)
-    (technique,) = model.get_attachment("paceline").techniques
-    assert technique.last_summary().state == "active"
 
 
 # Operators that a method adds to one self-attention, and to one call of the network, from the second call of a run on.

@@ -8,17 +8,13 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, fake_cuda, in_process, vaes
+from comfy_host import checkpoints, fake_cuda, in_process
 from compiled_models import state
 from paceline.core.technique import attach
 from paceline.optimizers.compilation.compiler import Compiler
 from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
-from paceline.optimizers.hosts.comfyui.compilation.vae import compile_vae
-from paceline.optimizers.hosts.comfyui.method_proxy import stack_on
 from paceline.optimizers.hosts.comfyui.model import ModelTarget
-from paceline.optimizers.hosts.comfyui.vae import VAETarget
-from vae_calls import decoded, on_fake_cuda
 
 from .test_fake_cuda import CUSTOM, TOME, is_active
 
@@ -62,14 +58,3 @@ def test_a_compiled_stack_is_one_graph_and_does_not_wait_for_the_gpu(studio, cal
     assert (state(model).graphs, state(model).graph_breaks, state(model).compiled_calls) == (1, 0, 2)
     for technique in model.get_attachment("paceline").techniques:
         assert is_active(technique), technique.last_summary()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_a_compiled_vae_does_not_wait_for_the_gpu(studio, dtype):
-    vae = studio.run("PacelineVAEPrecision", vae=vaes.kl(), dtype=dtype, channels_last=True)
-    vae = attach(VAETarget(vae), compile_vae(vae, HOW, Compiler(), encoder=False, decoder=True)[1])
-    with on_fake_cuda(vae) as network:
-        decoded(network, {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype])
-    compiled = [found for technique in stack_on(vae).techniques for found in getattr(technique.policy, "used", ())]
-    assert [function.state.compiled_calls for one in compiled for function in one.functions] == [1]

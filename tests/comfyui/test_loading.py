@@ -94,17 +94,6 @@ def test_alternating_workflows_load_as_often_as_without_the_node(studio, model, 
     assert found <= without, (found, without)
 
 
-@pytest.mark.parametrize("name", NODES)
-def test_a_node_whose_setting_changes_from_run_to_run_loads_nothing_again(studio, model, moved, name):
-    """ComfyUI runs such a node anew, and keeps what the nodes before it have given."""
-    changed = NODES[name](studio, model)
-    variants = [studio.tome(changed, ratio=0.1 * (run + 1)) for run in range(RUNS - 1)]
-    without = counts_of(studio, moved, *(changed.clone() for _ in variants))
-    found = counts_of(studio, moved, *variants)
-    assert found["loads"] == without["loads"] == 1
-    assert found <= without, (found, without)
-
-
 def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(studio, model, monkeypatch):
     import comfy.model_management
     import comfy.model_patcher

@@ -6,14 +6,11 @@ Where the ComfyUI of these tests does not have one yet, a function with its name
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
-from comfy_host import in_process
-from comfy_host.transformers import build, conditioning, latent
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SLOT = "optimized_attention_override"
@@ -173,48 +170,3 @@ def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attentio
 
 
 comfy = None  # as Wan's module has it; imported once the host is there
-
-
-class FeedForward(torch.nn.Sequential):
-    """Wan's since 0.33; LTX, MiniMax H3 and Qwen-Image 2.1 have the like."""
-
-    def forward(self, x):
-        return comfy.ops.linear_input_act(self[2], self[0](x), "gelu_tanh")
-
-
-def test_int8_layers_are_asked_where_comfyui_computes_them_together_with_the_activation(studio, monkeypatch):
-    """It would compute weight-only layers in int8 too, by a dispatch that torch.compile cannot trace."""
-    from paceline.optimizers.quantization.kernels import Kitchen
-
-    monkeypatch.setitem(globals(), "comfy", importlib.import_module("comfy"))
-    together = []
-
-    def linear_input_act(linear, x, input_act):
-        together.append(linear)
-        return linear(comfy.ops.INPUT_ACT_EAGER[input_act](x))
-
-    def drawn(model):
-        together.clear()
-        text = conditioning("wan")
-        return in_process.sample(model, text, text, latent("wan"), steps=1, cfg=1.0)
-
-    gelu = torch.nn.GELU(approximate="tanh")
-    monkeypatch.setattr(comfy.ops, "linear_input_act", linear_input_act, raising=False)
-    monkeypatch.setattr(comfy.ops, "INPUT_ACT_EAGER", {"gelu_tanh": gelu}, raising=False)
-    for mode in ("weight_only", "int8"):
-        settings, model = {"mode": mode, "include": "ffn"}, build("wan")
-        expected = drawn(studio.run("PacelineQuantizeInt8", model=model, **settings))
-        blocks = model.model.diffusion_model.blocks
-        for block in blocks:
-            block.ffn.__class__ = FeedForward
-        converted = studio.run("PacelineQuantizeInt8", model=model, **settings)
-        assert torch.equal(drawn(converted), expected) and not together
-        drawn(model)
-        assert len(together) == len(blocks)
-    kernel = converted.get_attachment("paceline").find("int8").policy.kernel
-    kernel.kernel = Kitchen()  # it is the same dispatch, quicker in one step
-    drawn(converted)
-    assert len(together) == len(blocks)
-    with torch.compiler.set_stance("force_eager"):
-        drawn(studio.run("PacelineCompileUNet", model=converted, backend="eager"))
-    assert not together

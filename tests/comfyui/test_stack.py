@@ -31,27 +31,6 @@ def cancel(*_):
     raise KeyboardInterrupt
 
 
-def test_a_technique_is_told_of_both_ends_of_each_run(studio):
-    """Also where a run is cancelled."""
-    model = studio.tome(studio.model)
-    (technique,) = model.get_attachment("paceline").techniques
-    ends = []
-    technique.began, technique.ended = lambda: ends.append("began"), lambda: ends.append("ended")
-    studio.sample(model, steps=2)
-    assert ends == ["began", "ended"]
-    cancelled = model.clone()
-    cancelled.model_options["model_function_wrapper"] = cancel
-    with pytest.raises(KeyboardInterrupt):
-        studio.sample(cancelled)
-    studio.sample(model, steps=2)
-    assert ends == ["began", "ended"] * 3 and technique.runs.latest.activity.model_calls == 2
-    stack = model.get_attachment("paceline")
-    stack.begin("interrupted")  # ComfyUI does not clean up ControlNets after an error
-    stack.begin("interrupted")
-    stack.finish("interrupted")
-    assert ends == ["began", "ended"] * 5
-
-
 @pytest.mark.parametrize("node", ["ModelPrecision", "SetAttentionProcessor"])
 def test_calls_that_another_nodes_step_cache_has_answered_are_not_counted(studio, node):
     """As EasyCache does: in a wrapper around the network, which then does not run."""

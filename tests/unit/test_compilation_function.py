@@ -98,25 +98,6 @@ def test_the_functions_own_errors_are_raised_as_they_are():
         CompiledFunction(lambda a, b: a + b, EAGER)(torch.zeros(2), torch.zeros(3))
 
 
-def test_running_out_of_memory_while_running_is_for_the_host_to_handle():
-    def runs_out(graph, inputs):
-        calls = []
-
-        def run(*args):
-            calls.append(1)
-            if len(calls) > 1:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return graph(*args)
-
-        return run
-
-    compiled = CompiledFunction(scaled, EAGER, backend=runs_out)
-    compiled(torch.randn(2, 2), {"factor": 2.0})
-    with pytest.raises(torch.OutOfMemoryError):
-        compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert not compiled.state.fallback
-
-
 def test_a_failure_after_a_part_has_run_starts_over_with_the_arguments_as_they_were():
     """ControlNet's residuals are taken out of their lists while the network runs."""
     calls = []

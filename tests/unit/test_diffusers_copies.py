@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from types import MethodType
 from typing import Any
 
 import torch
 from accelerate import cpu_offload_with_hook
 from accelerate.utils import convert_outputs_to_fp32, extract_model_from_parallel
-from diffusers.training_utils import EMAModel
 from paceline import (
     Attention,
     FuseQKV,
@@ -20,7 +18,7 @@ from paceline import (
     report,
     restore,
 )
-from random_pipelines import baseline, differences, picture, small, state_of
+from random_pipelines import differences, picture, small, state_of
 
 MERGED = TokenMerging(method="merge", ratio=0.5)
 
@@ -72,19 +70,3 @@ def test_what_accelerate_has_prepared_and_unwrapped_is_optimized_still() -> None
     assert report(pipeline.pipe).lines[0].summary.counts["q_k_v"] == 2 * count > 0
     restore(pipeline.pipe)
     assert not differences(before, state_of(pipeline.pipe))
-
-
-def test_averaged_weights_are_saved_and_loaded(tmp_path: Path) -> None:
-    pipeline, again = small("sd15"), small("sd15")
-    unet = pipeline.pipe.unet
-    optimize(pipeline.pipe, FuseQKV(), MERGED)
-    average = EMAModel(unet.parameters(), decay=0.5, model_cls=type(unet), model_config=unet.config)
-    average.step(unet.parameters())
-    average.save_pretrained(tmp_path)
-    again.pipe.register_modules(unet=type(unet).from_pretrained(tmp_path))
-    assert torch.equal(picture(again), baseline("sd15"))
-    average.store(unet.parameters())
-    average.copy_to(unet.parameters())
-    average.restore(unet.parameters())
-    restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), baseline("sd15"))

@@ -64,19 +64,3 @@ def reads(name: str, on_cpu: bool) -> list[str]:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_steps_wait_for_the_device_only_without_it(name: str) -> None:
     assert reads(name, on_cpu=False) and not reads(name, on_cpu=True)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "UniPCMultistepScheduler"])
-def test_no_step_synchronises_a_gpu(name: str) -> None:
-    pipe = small("sd15").pipe
-    pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config)
-    optimize(pipe, ScheduleOnCPU())
-    pipe.scheduler.set_timesteps(4, device="cuda")
-    sample = torch.randn(1, 4, 8, 8, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for timestep in pipe.scheduler.timesteps:
-            sample = pipe.scheduler.step(sample * 0.5, timestep, sample).prev_sample
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

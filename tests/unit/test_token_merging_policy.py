@@ -8,7 +8,6 @@ from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
 from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, Block, CallState, restored_output
-from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
 from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
 
 LATENT = (24, 16)
@@ -64,25 +63,6 @@ def test_which_blocks_are_reduced_and_to_how_many_tokens(settings, levels, sizes
     distinct = sorted({size for size in sizes if size}, reverse=True)
     shown = ", ".join(f"{before} -> {after}" for before, after in distinct)
     assert summary.details[0] == f"{shown} {'tokens' if policy.shrinks_queries else 'keys and values'}"
-
-
-def test_what_is_made_without_looking_at_tokens_is_made_once_for_a_run(monkeypatch):
-    made, original = [], KVDownsampling.prepare
-
-    def prepare(call, device):
-        made.append(call.ratio)
-        return original(call, device)
-
-    monkeypatch.setattr(KVDownsampling, "prepare", prepare)
-    policy = unet(**THINNED, max_downsample=2, level_decay=0.5)
-    for _ in range(3):
-        asked(policy)
-    assert made == [0.75, 0.375]
-    asked(policy, latent=(20, 16))
-    assert len(made) == 4
-    policy.ended()
-    asked(policy)
-    assert len(made) == 6
 
 
 def test_a_block_with_other_tokens_is_left_alone_and_counted():
