@@ -43,7 +43,7 @@ def draw_family(name):
     return lambda model: in_process.sample(model, *prompts, transformers.latent(name), 3, 3, 4.0, "euler", "simple")
 
 
-@pytest.mark.parametrize("name", often(("wan", transformers.WITH_SOUND[0]), transformers.ALL))
+@pytest.mark.parametrize("name", often(("wan", "ltx2"), transformers.ALL))
 def test_every_family_draws_the_same(studio, name):
     (sampling,) = check(draw_family(name), transformers.build(name))
     assert sampling.evaluations == 3
