@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from cases import often
@@ -81,18 +79,6 @@ def test_weights_that_dynamic_vram_left_in_the_files_dtype_are_brought_in_the_ne
     network.load_state_dict(studio.model.model.diffusion_model.state_dict(), assign=True)
     assert staged(network) == {(torch.float16, torch.float32)}
     assert staged(precision(half, dtype="bf16").model.diffusion_model) == {(torch.bfloat16, torch.float32)}
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_what_dynamic_vram_does_to_channels_last_is_said(studio, vae, dynamic):
-    from paceline.optimizers.hosts.comfyui.precision import model_precision, with_precision
-    from paceline.optimizers.precision.settings import PrecisionSettings
-
-    settings, model, other = PrecisionSettings("bf16", channels_last=True), studio.model.clone(), copy.copy(vae)
-    other.patcher = vae.patcher.clone()
-    model.is_dynamic = other.patcher.is_dynamic = lambda: dynamic
-    for technique in (model_precision(model, settings), with_precision(other, settings)[1]):
-        assert ("dynamic VRAM does not keep weights channels last" in technique.policy.describe()) == dynamic
 
 
 def test_the_layers_of_int8_compute_in_the_new_dtype(studio, precision):

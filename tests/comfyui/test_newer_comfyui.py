@@ -6,54 +6,12 @@ Where the ComfyUI of these tests does not have one yet, a function with its name
 from __future__ import annotations
 
 import dataclasses
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 SLOT = "optimized_attention_override"
-
-
-@pytest.mark.parametrize("settings", [{}, {"merge_mlp": True}, {"method": "kv_downsample"}])
-def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio, monkeypatch, settings):
-    import comfy.model_prefetch
-    from paceline.optimizers.token_merging.policy import TokenMergingPolicy
-
-    depth, inside = 0, {}
-
-    @contextmanager
-    def pause():
-        nonlocal depth
-        depth += 1
-        try:
-            yield
-        finally:
-            depth -= 1
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                inside.setdefault(result.untyped_storage().data_ptr(), depth > 0)
-            return result
-
-    seen = []
-    decide = TokenMergingPolicy.reduction
-
-    def look(self, block, tokens, size, state):
-        with Watch():
-            reduction = decide(self, block, tokens, size, state)
-        seen.append(depth)
-        return reduction
-
-    monkeypatch.setattr(comfy.model_prefetch, "pause_malloc_graph", pause, raising=False)
-    monkeypatch.setattr(TokenMergingPolicy, "reduction", look)
-    model = studio.tome(studio.model, **settings)
-    studio.sample(model)
-    assert seen and all(seen)
-    assert inside and all(inside.values())
 
 
 class Container:

@@ -9,13 +9,13 @@ import model_changes as changes
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, in_process, transformers
+from comfy_host import in_process, transformers
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.workbench.comfyui import observer as observing
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
 from paceline.workbench.expectation.replay import replay
-from reusing import guided, outcome, reuse
+from reusing import outcome, reuse
 
 pytestmark = pytest.mark.slow
 
@@ -69,23 +69,6 @@ CONDITIONS = ("lora_hook", "controlnet", "no_negative", "batch_of_two")
 def test_any_conditions(studio, change):
     more = changes.SAMPLING_CHANGES[change](studio)
     check(lambda model: studio.sample(model, steps=6, **more), studio.model)
-
-
-def test_two_samplers_and_two_models(studio, core_node):
-    """As Wan's two models of high and low noise: each on a wire of its own, in one run of a workflow."""
-    observer, second = Observer(), checkpoints.tiny_sd15(seed=5, width=32, context=48)
-    half = studio.sample(observer.on(studio.model, "high"), steps=4)
-    studio.sample(observer.on(second, "low"), steps=3, latent=half)
-    assert [(one.wire, one.evaluations, one.model) for one in observer.samplings] == [
-        ("high", 4, studio.model), ("low", 3, second)
-    ]  # fmt: skip
-    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
-
-    def draw(model):
-        node = {"module": "comfy_extras.nodes_custom_sampler", "name": "DualModelGuider", "model_negative": second}
-        return guided(model, core_node(**node, model=model, **made))
-
-    check(draw, studio.model)
 
 
 def test_memory_is_bounded_and_given_back(studio, monkeypatch):

@@ -13,7 +13,7 @@ from paceline.core.errors import BackendUnavailable
 from paceline.optimizers.attention import probing
 from paceline.optimizers.attention.backend import Backend, Inputs
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import Probe, probe
+from paceline.optimizers.attention.probing import probe
 from paceline.optimizers.attention.registry import BACKENDS, get, names, require
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,21 +52,6 @@ def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
         assert "\n" not in found.reason
     available = {name for name, found in probes.items() if found.available}
     assert available == {"sdpa", "sdpa_flash", "sdpa_math", "vanilla"}
-
-
-def test_probe_runs_one_call_per_device_dtype_and_head_size():
-    shapes = []
-
-    def counting(inputs):
-        shapes.append((inputs.q.shape[-1], inputs.q.dtype))
-        return vanilla(inputs)
-
-    backend = made_of(counting)
-    for _ in range(3):
-        assert probe(backend, "cpu", torch.float32, 40) == Probe(True)
-        probe(backend, "cpu", torch.bfloat16, 40)
-        probe(backend, torch.device("cpu"), torch.float32, 80)
-    assert shapes == [(40, torch.float32), (40, torch.bfloat16), (80, torch.float32)]
 
 
 @pytest.mark.parametrize(

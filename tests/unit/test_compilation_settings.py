@@ -27,17 +27,6 @@ def test_what_is_not_allowed_is_said(wrong, sentence):
         CompileSettings(**wrong)
 
 
-def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it(monkeypatch):
-    assert inductor_options(CompileSettings()) == {}
-    monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: None)
-    options = inductor_options(CompileSettings(mode="max-autotune"))
-    assert options["max_autotune"]
-    assert options["triton.cudagraphs"]
-    monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
-    without = inductor_options(CompileSettings(mode="max-autotune"))
-    assert set(options) - set(without) == {"triton.cudagraphs"}
-
-
 def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):
     before = torch._inductor.config.get_config_copy()
     options = inductor_options(CompileSettings(preset="diffusion-fast"))

@@ -60,15 +60,6 @@ def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
     assert not waited
 
 
-def test_steps_are_timed_with_the_clock_where_nothing_can_be_marked():
-    seconds = iter([1.0, 4.0, 5.0])
-    timed = steps.StepTimes(torch.device("cpu"), lambda: next(seconds))
-    timed.step()
-    assert timed.mean() is None
-    timed.step(), timed.step()
-    assert timed.mean() == 2.0
-
-
 def test_a_sampler_that_ignores_the_number_of_steps_has_no_control():
     drawn = []
     control, why = draw_control(20, 20.0, 1.0, 10.0, lambda fit: (drawn.append(fit), (20.0, "picture"))[1])

@@ -35,17 +35,6 @@ def test_the_control_is_shown_beside_with_its_own_difference():
     assert torch.equal(shown[top : top + 256, left + 272 : left + 528].int(), difference)
 
 
-def test_the_shown_pictures_are_the_given_ones():
-    a, b = pictures(256, 256)
-    sheet = comparison_sheet(a, b, VERDICT)
-    shown = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
-    top = 16 + 25
-    assert torch.equal(shown[top : top + 256, 16 : 16 + 256], a[0])
-    assert torch.equal(shown[top : top + 256, 32 + 256 : 32 + 512], b[0])
-    difference = (a[0].int() - b[0].int()).abs() * 32
-    assert torch.equal(shown[top : top + 256, 48 + 512 : 48 + 768].int(), difference.clamp(max=255))
-
-
 def test_small_differences_are_amplified_until_they_can_be_seen():
     grey = torch.full((1, 50, 50, 3), 100, dtype=torch.uint8)
     assert difference_gain(grey, grey) == 0

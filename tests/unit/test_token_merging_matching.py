@@ -88,14 +88,6 @@ def test_the_mean_of_many_tokens_is_not_lost_in_half_precision(dtype):
     assert torch.equal(merge(x, m), torch.ones(1, 1, 2, dtype=dtype))
 
 
-def test_chunks_do_not_change_the_result(monkeypatch):
-    x = random_tokens(2, 32 * 48, 32)
-    partition = random_partition(32, 48, 2, 2)
-    whole = match(x, partition, 0.5)
-    monkeypatch.setattr(implementation, "CPU_SCORES", 1)
-    assert same(match(x, partition, 0.5), whole)
-
-
 def test_tokens_of_another_number_are_refused_in_words():
     x = random_tokens(2, 64, 4)
     m = match(x, partition_tokens(8, 8), 0.5)

@@ -44,16 +44,6 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
     assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
 
 
-def test_thinning_is_traced_into_one_graph():
-    def attention(x):
-        reduced = plan(x, 16, 12, "kv_downsample", 0.5).reduce(x)
-        return F.scaled_dot_product_attention(x, reduced, reduced)
-
-    x = field(2, 16, 12).float()
-    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), attention(x))
-
-
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_are_valid_and_keep_what_they_do_not_set(name):
     chosen = TokenMergingSettings(**apply_preset(name, {"seed": 9, "ratio": 0.1, "start_percent": 0.2}))
