@@ -25,12 +25,14 @@ from torch import Tensor
 
 # isort: split
 from comfy_host import in_process, transformers
-from paceline.workbench.comfyui.latents import distance, seed_distance
+from paceline.workbench.comfyui.latents import streams_of
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import probe
 from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import Sampling
+from paceline.workbench.measurement.drawn import Drawn, TimedRun
+from paceline.workbench.measurement.quality import Distance, seed_change
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
 MERGING = ("quality",)
@@ -156,11 +158,16 @@ def measure(number: int, workflow: Workflow) -> list[JudgedRow]:
     for picture in range(1, LATER + 1):
         plain, whole = subject.draw(lambda model: model, picture)
         others = [subject.draw(lambda model: model, picture, seed, FEW)[0] for seed in range(1, OTHER_SEEDS + 1)]
-        apart = seed_distance([plain, *others])
+        apart = seed_change([[plain, *others]], _distances).rmse
         for name, one in settings.items():
             latent, work = subject.draw(_applied(one), picture)
-            pictures[name].append((whole / work, distance(latent, plain)[0] / apart))
+            pictures[name].append((whole / work, _distances(latent, plain)[0].rmse / apart))
     return [_row(workflow, sampling, name, one, pictures[name]) for name, one in settings.items()]
+
+
+def _distances(latent: Tensor, reference: Tensor) -> list[Distance]:
+    one, other = (Drawn(TimedRun(None), streams_of(samples)) for samples in (latent, reference))
+    return one.distances(other)
 
 
 def _row(

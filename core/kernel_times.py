@@ -153,22 +153,13 @@ def where(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
-    """Return what a file has; what is damaged in it is left out, and measured again."""
+    """Return what a file has; a damaged one has nothing, and is measured again."""
     try:
         content = json.loads(file.read_text("utf-8")) if file is not None else {}
-    except (OSError, ValueError, RecursionError):
+        known = {
+            name: {key: [float(one) for one in each] for key, each in times.items()} for name, times in content.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    sections = content.items() if isinstance(content, dict) else ()
-    return {
-        section: {key: seconds for key, seconds in times.items() if _are_seconds(seconds)}
-        for section, times in sections
-        if isinstance(times, dict)
-    }
-
-
-def _are_seconds(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(one, (int, float)) and 0 < one < math.inf for one in value)
-    )
+    seconds = [each for times in known.values() for each in times.values()]
+    return known if all(each and all(0 < one < math.inf for one in each) for each in seconds) else {}

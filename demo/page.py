@@ -100,9 +100,10 @@ class LargePicture:
         """The pictures by what stands beside them; none after a single step, when there is little to see."""
         if self.plain["sampler"]["inputs"]["steps"] == 1:
             return {}
-        names, control = {"baseline": "plain", "optimized": "Apply ToMe"}, self.comparison["fewer_steps"]
-        if control:
-            names["fewer_steps"] = f"{control['steps']} steps"
+        names = {"baseline": "plain", "optimized": "Apply ToMe"}
+        for kind, what in (("late_levels", "levels"), ("fewer_steps", "steps")):
+            if control := self.comparison[kind]:
+                names[kind] = f"{control['steps']} of {control['full_steps']} {what}"
         return {names[side]: shown for side, shown in self.pictures.items()}
 
 

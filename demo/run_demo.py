@@ -125,7 +125,8 @@ def large_picture(client: ComfyClient, workflows: Workflows, plain: Prompt, mode
     comparing = workflows.measured(merged, "PacelineCompareModels", **sides, **rounds)
     result = client.run(comparing, timeout=3600)
     found = result.outputs["measured"]["paceline_comparison"][0]
-    pictures = {side: [client.image(**one) for one in shown] for side, shown in found["pictures"].items()}
+    shown = {side: files for side, files in found["files"]["pictures"].items() if side != "other_seed"}
+    pictures = {side: [client.image(**one) for one in files] for side, files in shown.items()}
     return LargePicture(model, plain, found, pictures)
 
 

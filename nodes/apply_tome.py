@@ -87,17 +87,13 @@ class PacelineApplyToMe(TechniqueNode):
                     "tokens, which protects the composition.",
                     advanced=True,
                 ),
+                setting("residual", TOOLTIPS["residual"]),
             ],
-            later=[setting("residual", TOOLTIPS["residual"], optional=True)],
             outputs=[io.Model.Output()],
         )
 
     @classmethod
-    def technique(
-        cls, model: ModelPatcher, preset: str, max_downsample: str, residual: str = "off", **settings: Any
-    ) -> Made:
-        """Return the technique. A workflow from before there was ``residual`` means what it meant, which is off."""
-        settings["residual"] = residual
+    def technique(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> Made:
         settings["max_downsample"] = level_of(max_downsample)
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
         return ModelTarget(model), token_merging_for(model, chosen)

@@ -17,9 +17,9 @@ from ..optimizers.hosts.comfyui.reporting import send
 from ..server.built_in_presets import BUILT_IN
 from ..server.sweep_run import SWEEP_EVENT, run_sweep, summary_of, sweep_payload, upstream
 from ..server.sweeps import Bench, plain, read_axes
-from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
+from ..workbench.measurement.measure import MeasurePlan
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.axes import describe_cell
 from ..workbench.sweep.results import Result, to_markdown
@@ -127,7 +127,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         plan = SweepPlan(name, chosen_storage(user_folder("sweeps", "sweeps.db")), trials, largest_difference)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         model, vae, removed = plain(model, vae)
-        bench = Bench(NODES, model, vae, job, ComparisonSettings(runs, most_runs=most_runs))
+        bench = Bench(NODES, model, vae, job, MeasurePlan(job.steps, runs, most_runs, job.prompts))
         connected = (*_CONNECTED, *(f"prompts.{name}" for name in prompts or {}))
         source = upstream(getattr(cls.hidden, "prompt", None), getattr(cls.hidden, "unique_id", None), connected)
         done: tuple[int, int] | None = None  # cells, of how many

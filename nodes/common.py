@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from comfy_api.latest import io
@@ -46,8 +46,7 @@ class OptimizingNode(PacelineNode):
     """A node that changes what it is given, its first input and first output, and hands it on where it cannot."""
 
     @classmethod
-    def schema(cls, later: Sequence[io.Input] = (), **description: Any) -> io.Schema:
-        """Return the schema; ``later``: inputs that came after ``strict``, whose place is saved in workflows."""
+    def schema(cls, **description: Any) -> io.Schema:
         strict = io.Boolean.Input(
             "strict",
             default=False,
@@ -56,7 +55,7 @@ class OptimizingNode(PacelineNode):
             tooltip="Off: where the node can do nothing, it hands on its inputs unchanged and says why. On: it stops "
             "with an error.",
         )
-        return super().schema(**description | {"inputs": [*description["inputs"], strict, *later]})
+        return super().schema(**description | {"inputs": [*description["inputs"], strict]})
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:

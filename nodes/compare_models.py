@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..workbench.comfyui import comparison
-from ..workbench.comfyui.comparison.findings import seconds
-from ..workbench.comfyui.comparison.rounds import TimedRun
+from ..workbench.comfyui.comparison.compare import Side, compare
+from ..workbench.comfyui.comparison.report import measured_on, record, save
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.measurement.picture import comparison_sheet
-from ..workbench.measurement.verdict import Verdict
+from ..workbench.measurement.controls import CONTROLS
+from ..workbench.measurement.measure import MeasurePlan
 from .common import PacelineNode
 from .measuring import (
     image_output,
@@ -28,10 +27,13 @@ from .measuring import (
     workflow_of,
 )
 
-_STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
-"""What the page shows for the state of a verdict, where it is not ``partly``."""
 _PREFIX = "paceline/compare"
 _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
+_SHOWN = (
+    *("verdict", "state", "badge", "quality", "speedup", "speedup_low", "speedup_high", "speedup_of", "seconds"),
+    *("difference", "noise_floor", *CONTROLS, "lines", "shown", "count", "seed_shares", "farthest"),
+)
+"""What the page is shown of a record."""
 
 
 class PacelineCompareModels(PacelineNode):
@@ -80,8 +82,9 @@ class PacelineCompareModels(PacelineNode):
                     default=True,
                     optional=True,
                     advanced=True,
-                    tooltip="If the optimized model is faster and draws another image, also draw the baseline with "
-                    "as many steps as fit into the same time. Shows whether fewer steps would do as well.",
+                    tooltip="If the optimized model is faster and draws another image, also draw what the baseline can "
+                    "in the same time: with fewer steps, and without some late noise levels. Shows whether that would "
+                    "do as well.",
                 ),
                 io.Vae.Input(
                     "audio_vae",
@@ -117,74 +120,30 @@ class PacelineCompareModels(PacelineNode):
         require_decoder("vae", vae)
         require_decoder("audio_vae", audio_vae)
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
-        found = comparison.compare(
-            comparison.Side("baseline", model_baseline, vae, audio_vae),
-            comparison.Side("optimized", model_optimized, vae, audio_vae),
+        controls = CONTROLS if fewer_steps else ()
+        found = compare(
+            Side(model_baseline, vae, audio_vae),
+            Side(model_optimized, vae, audio_vae),
             job,
-            comparison.ComparisonSettings(runs, fewer_steps=fewer_steps, most_runs=most_runs),
+            MeasurePlan(job.steps, runs, most_runs, job.prompts, controls=controls),
             say=lambda text: cls.announce(Summary("working", text)),
         )
-        return show(cls, found, model_baseline, OutputFiles(_PREFIX, save_files))
+        output, numbers = OutputFiles(_PREFIX, save_files), record(found)
+        # For others to read: what it was measured on, and not what is missing on this machine.
+        told = [line for line in numbers["lines"] if line not in found.notes] + [measured_on(numbers)]
+        sheet = found.sheet(told)
+        files = save(found, numbers, sheet, output, workflow_of(cls))
+        counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
+        lines = found.verdict.text, *numbers["lines"]
+        cls.announce(Summary(numbers["badge"], found.verdict.headline, counts, lines))
+        payload = {
+            "images": [files["comparison"]],
+            "text": ["\n".join(lines)],
+            "paceline_comparison": [shown_comparison(numbers, files)],
+        }
+        return io.NodeOutput(image_output(sheet), "\n".join(lines), ui=payload)
 
 
-def show(
-    node: type[PacelineNode], found: comparison.Comparison, model: ModelPatcher, output: OutputFiles
-) -> io.NodeOutput:
-    """Save and show what was found with ``model``, and return the node's outputs: sheet of pictures, and summary."""
-    lines = comparison.summary_lines(found)
-    pictures, steps = found.pictures, found.evidence.fewer_steps
-    control = None
-    if steps is not None and pictures.fewer_steps is not None:
-        control = (f"{steps.steps} steps", pictures.fewer_steps)
-    numbers = {**comparison.record(found), "surroundings": comparison.environment(model)}
-    # For others to read: what it was measured on, and not what is missing on this machine.
-    told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
-    sides = pictures.baseline, pictures.optimized
-    sheet = comparison_sheet(*sides, found.verdict.text, told, control, found.evidence.worst)
-    files = comparison.save(found, numbers, sheet, output, workflow_of(node))
-    shown = shown_comparison(numbers, files, found.verdict, lines)
-    counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
-    node.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
-    summary = "\n".join([found.verdict.text, *lines])
-    payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
-    return io.NodeOutput(image_output(sheet), summary, ui=payload)
-
-
-def shown_comparison(
-    numbers: Mapping[str, Any], files: Mapping[str, Any], verdict: Verdict, lines: Sequence[str]
-) -> dict[str, Any]:
-    """Return what the page shows of a comparison: ``Comparison`` in web/js/measurements.d.ts.
-
-    ``numbers`` are all that was found, as saved; ``lines`` stand below the verdict.
-    """
-    control = numbers["fewer_steps"]
-    fewer = {"fewer_steps": control["difference"]} if control else {}
-    unit = numbers["speedup_of"]
-    return {
-        **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
-        "found": numbers["state"],
-        "state": page_state(numbers["state"], verdict.quality, bool(control and control["as_good"])),
-        "quality": verdict.quality,
-        "seconds": {side: [seconds(TimedRun(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
-        "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
-        "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
-        "lines": list(lines),
-        "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
-        "numbers": numbers["shown"],
-        "count": numbers["count"],
-        "shares": [numbers["seed_shares"][number - 1] for number in numbers["shown"]],
-        "first": numbers["shown"].index(numbers["farthest"]["picture"]) if numbers["frames"] > 1 else 0,
-        "motion": files.get("motion"),
-        "sounds": files["sounds"],
-    }
-
-
-def page_state(found: str, quality: str, fewer_steps_do: bool) -> str:
-    """Return the state that badge and panel show for what a verdict found.
-
-    Another picture is a price, not a fault. A gain that fewer steps bring as well is none to be proud of.
-    """
-    faulty = found == "suspicious" and quality != "another picture"
-    if found == "faster" and fewer_steps_do:
-        return "partly"
-    return "failed" if faulty else _STATES.get(found, "partly")
+def shown_comparison(numbers: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a record: ``Comparison`` in web/js/measurements.d.ts."""
+    return {**{key: numbers[key] for key in _SHOWN}, "files": files}

@@ -12,7 +12,7 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.comparison import environment
+from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob

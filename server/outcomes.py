@@ -21,7 +21,7 @@ from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.comfyui.workflow import Workflow
-from ..workbench.measurement.slower import Outcome, Slower, slower
+from ..workbench.measurement.slower import KeptRun, Slower, slower
 from .faster.request import Seconds, Sent
 from .faster.sentences import STAGES, by_stage, told
 from .faster.wires import find_wires, solver_on, steps_on
@@ -38,7 +38,7 @@ _FREE = re.compile(r"seed|^text|prompt|filename|control_after")
 _NOT_ORDINARY = re.compile(r"_Paceline|Paceline(Compare|Benchmark|Profile)")
 """Nodes of prompts that measure."""
 
-_OUTCOME = TypeAdapter(Outcome)
+_OUTCOME = TypeAdapter(KeptRun)
 
 
 class Ended(Sent):
@@ -80,7 +80,7 @@ class Outcomes:
         found = slower(known, outcome)
         return {"slower": None if found is None else told(sentence(found))}
 
-    def read(self) -> list[Outcome]:
+    def read(self) -> list[KeptRun]:
         """Return what is kept; lines that are none of ours are left out."""
         try:
             lines = self.path.read_bytes()[-2 * MOST_BYTES :].splitlines()
@@ -98,18 +98,18 @@ class Outcomes:
             self._write([])
         return self.payload()
 
-    def _write(self, outcomes: list[Outcome]) -> None:
+    def _write(self, outcomes: list[KeptRun]) -> None:
         lines = [json.dumps(asdict(one)).encode() + b"\n" for one in outcomes]
         while sum(map(len, lines)) > MOST_BYTES:
             del lines[: max(1, len(lines) // 10)]
         write_atomically(self.path, lambda path: path.write_bytes(b"".join(lines)))
 
 
-def outcome_of(ended: Ended, workflow: Workflow) -> Outcome:
+def outcome_of(ended: Ended, workflow: Workflow) -> KeptRun:
     """Return what is kept of a run: no text, no name of a file, no seed."""
     nodes = {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
     seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
-    return Outcome(
+    return KeptRun(
         fingerprint_of([nodes, sorted(set(ended.nodes))])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
@@ -156,7 +156,7 @@ def _device() -> str:
     return processor_name() if device.type == "cpu" else device_name(device)
 
 
-def _readable(lines: list[bytes]) -> Iterator[Outcome]:
+def _readable(lines: list[bytes]) -> Iterator[KeptRun]:
     for line in lines:
         try:
             yield _OUTCOME.validate_json(line)

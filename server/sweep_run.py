@@ -13,7 +13,7 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import describe_model
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.comparison import environment
+from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.long_running import progress_bar
 from ..workbench.comfyui.machine import host_version
 from ..workbench.comfyui.workflow import Workflow
@@ -115,13 +115,12 @@ def sweep_payload(plan: SweepPlan, results: Sequence[Result], total: int, preset
 def _job_identity(bench: Bench, source: str) -> dict[str, str]:
     """Return what must be the same for two results to stand in one table, by names that an error can show."""
     job = bench.job
-    least, most = bench.settings.rounds(job.prompts)
     return {
         "model": describe_model(bench.model),
         "what is connected": source,
         "sampler": f"{job.sampler_name}, {job.scheduler}, {job.steps} steps, cfg {job.cfg:g}, denoise {job.denoise:g}",
         "seed": str(job.seed),
-        "runs": f"seeds {least} to {most}",
+        "runs": f"seeds {bench.plan.least} to {bench.plan.most}",
         "device": device_name(bench.model.load_device),
         "torch": torch.__version__,
         "ComfyUI": host_version(),

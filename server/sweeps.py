@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import cast
 
 from ..core.devices import is_out_of_memory
@@ -12,9 +13,10 @@ from ..core.technique import detach_all
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
-from ..workbench.comfyui.comparison import Comparison, ComparisonSettings, Side, compare, record
+from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.long_running import unload_models
 from ..workbench.comfyui.sampling import SamplingJob
+from ..workbench.measurement.measure import Comparison, MeasurePlan
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep.axes import ABSENT, Axes, Cell, parse_axes
 from ..workbench.sweep.results import Result
@@ -62,7 +64,7 @@ class Bench:
     model: ModelPatcher
     vae: VAE | None
     job: SamplingJob
-    settings: ComparisonSettings
+    plan: MeasurePlan
 
     def measure(self, cell: Cell, say: Callable[[str], None], show: Callable[[float], None]) -> Result:
         """Measure a cell, ``say`` and ``show`` as of ``compare``; running out of memory and refusal are results too."""
@@ -75,9 +77,8 @@ class Bench:
                 return Result(cell, "not possible", text=str(error))
             if applied.left_out:
                 return Result(cell, "not possible", text="; ".join(applied.left_out))
-            optimized = Side("optimized", applied.objects["model"], applied.objects.get("vae"))
-            baseline = Side("baseline", self.model, self.vae)
-            return _result_of(cell, compare(baseline, optimized, self.job, self.settings, say, show=show))
+            optimized = Side(applied.objects["model"], applied.objects.get("vae"))
+            return _result_of(cell, compare(Side(self.model, self.vae), optimized, self.job, self.plan, say, show=show))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -88,22 +89,23 @@ class Bench:
 
 
 def _result_of(cell: Cell, found: Comparison) -> Result:
-    numbers, verdict = record(found), found.verdict
-    if verdict.state == "broken":
-        return Result(cell, "broken", text=verdict.text)
-    ratio, share, control = found.evidence.control_ratio, verdict.seed_share, found.evidence.fewer_steps
+    evidence, share, control = found.evidence, found.verdict.seed_share, found.evidence.control
+    if evidence.broken:
+        return Result(cell, "broken", text=found.verdict.text)
+    # An interval that says nothing leaves out no slowness either.
+    low, high = evidence.speedup.interval or (None if evidence.speedup.rounds < 2 else 0.0, None)
+    ratio = None if control is None else evidence.ratio(control)
     return Result(
         cell,
         "measured",
-        speedup=numbers["speedup"],
-        # An interval that says nothing leaves out no slowness either.
-        low=0.0 if numbers["speedup_low"] is None and len(found.baseline) > 1 else numbers["speedup_low"],
-        high=numbers["speedup_high"],
-        seconds=numbers["seconds"]["optimized"],
+        speedup=evidence.speedup.ratio,
+        low=low,
+        high=high,
+        seconds=median(found.seconds["optimized"]),
         # The same picture is no share of anything, also where another seed changes nothing.
-        difference=0.0 if found.evidence.same_bits else share,
-        memory_bytes=numbers["peak_device_bytes"]["optimized"] or numbers["peak_process_bytes"]["optimized"],
-        fewer_steps=None if control is None else control.steps,
+        difference=0.0 if evidence.same_bits else share,
+        memory_bytes=found.peak("optimized", "device_bytes") or found.peak("optimized", "process_bytes"),
         control=None if ratio is None or share is None else ratio * share,
-        text=verdict.text,
+        control_title="" if control is None else control.title,
+        text=found.verdict.text,
     )

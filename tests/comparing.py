@@ -40,8 +40,9 @@ class Emoji:
         self.latent, self.whole = ({"samples": torch.zeros(1, 4, size, size)} for size in (16, 32))
 
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
-        from paceline.workbench.comfyui import comparison
+        from paceline.workbench.comfyui.comparison.compare import Side, compare
         from paceline.workbench.comfyui.sampling import SamplingJob
+        from paceline.workbench.measurement.measure import MeasurePlan
 
         latent = options.pop("latent", self.latent)
         # Without a clock of the test's own, one that is a second later each time it is asked.
@@ -50,13 +51,10 @@ class Emoji:
         steps = options.pop("steps", 4)
         further = options.pop("further", ())
         job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further)
-        sides = [
-            comparison.Side(title, *side) if isinstance(side, tuple) else comparison.Side(title, side)
-            for title, side in (("baseline", baseline), ("optimized", optimized))
-        ]
-        settings = comparison.ComparisonSettings(**options)
+        sides = [Side(*side) if isinstance(side, tuple) else Side(side) for side in (baseline, optimized)]
+        plan = MeasurePlan(steps, prompts=job.prompts, **options)
         with torch.inference_mode():
-            return comparison.compare(*sides, job, settings, say, clock)
+            return compare(*sides, job, plan, say, clock)
 
     def inputs(self, **changes: Any) -> dict[str, Any]:
         """Return inputs of Compare Models, which draws one step unless told otherwise."""

@@ -118,7 +118,7 @@ def judged(optimized: torch.Tensor, baseline: torch.Tensor, other: torch.Tensor,
         speedup=RIGHT,
         difference=average(found),
         same_bits=torch.equal(optimized, baseline),
-        seed=seed_change([[other, baseline[: len(other)]]]),
+        seed=seed_change([[other, baseline[: len(other)]]], distances),
         farthest=farthest(optimized, baseline, found),
         count=len(baseline),
     )

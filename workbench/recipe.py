@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from ..core.errors import InvalidSetting
 from ..core.files import write_atomically
 
@@ -69,22 +71,11 @@ class Recipe:
             problem = f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}."
             raise InvalidSetting(problem, "Update Paceline.")
         try:
-            steps = tuple(Step(step["node"], dict(step.get("inputs", {}))) for step in document["steps"])
-            made_on = {str(key): str(value) for key, value in dict(document.get("made_on", {})).items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidSetting(f"{source} has steps that cannot be read ({error!r}).", remedy) from None
-        for step in steps:
-            _check(step, source, remedy)
-        return cls(str(document.get("name", "")), steps, str(document.get("description", "")), made_on)
-
-
-def _check(step: Step, source: str, remedy: str) -> None:
-    if not isinstance(step.node, str):
-        raise InvalidSetting(f"{source} names the node {step.node!r}, which is no text.", remedy)
-    for name, value in step.inputs.items():
-        if not isinstance(value, (str, int, float, bool)):
-            problem = f"{source} gives {step.node} a {name} that is neither text nor number nor yes/no."
-            raise InvalidSetting(problem, remedy)
+            return TypeAdapter(cls).validate_python(document)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise InvalidSetting(f"{source} cannot be read: {where}: {wrong['msg']}.", remedy) from None
 
 
 def load_recipe(path: Path) -> Recipe:

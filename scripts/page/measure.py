@@ -18,10 +18,13 @@ from modules.infotext_utils import quote
 
 from ...core.choices import CHOICES as BY_NAME
 from ...core.devices import synchronize
-from ...core.errors import not_allowed, one_of
+from ...core.errors import not_allowed, one_of, require_integer
 from ...optimizers.hosts.webui.choices import CUSTOM, PRESETS
-from ...workbench.measurement.seeds import Drawn, Measured, measure
+from ...workbench.measurement.controls import FEWER
+from ...workbench.measurement.drawn import Decoded, Drawn, TimedRun
+from ...workbench.measurement.measure import Comparison, MeasurePlan, measure
 from ...workbench.measurement.speedup import MOST_ROUNDS
+from ...workbench.measurement.verdict_text import difference_lines, in_seconds
 
 LOG = logging.getLogger("paceline")
 
@@ -64,11 +67,13 @@ class MeasureScript(scripts.Script):
     def run(self, p: Any, choice: str, seeds: float) -> Any:
         if choice not in MEASURABLE:
             raise not_allowed("Paceline's choice", choice, one_of(MEASURABLE))
+        require_integer("seeds", int(seeds), 2, MOST_ROUNDS)
         processing.fix_seed(p)
         shared.state.job_count = 2 + 2 * int(seeds)
         session = Session(p, choice)
         try:
-            found = measure(session.draw, int(seeds), p.steps, images.get_font)
+            # Each draws the first seed before, which shows what the baseline does from run to run.
+            found = measure(session.draw, MeasurePlan(p.steps, int(seeds), warm_up=0, controls=(FEWER,)))
         except Stopped:
             p.comment("Paceline: stopped, so nothing was measured.")
             return processing.Processed(p, session.pictures, p.seed)
@@ -86,8 +91,9 @@ class Session:
     def pictures(self) -> list[Any]:
         return [picture for processed in self._drawn.values() for picture in processed.images]
 
-    def draw(self, optimized: bool, number: int, steps: int) -> Drawn:
+    def draw(self, side: str, number: int, steps: int) -> Drawn:
         """Draw the pictures of one seed, without saving them."""
+        optimized = side == "optimized"
         p = self._copy(optimized, number, steps)
         seconds, sample = 0.0, p.sample
 
@@ -108,7 +114,9 @@ class Session:
         processed.images = processed.images[first : first + p.batch_size]
         self._drawn[optimized, number, steps] = processed
         arrays = [numpy.asarray(picture.convert("RGB")) for picture in processed.images]
-        return Drawn(torch.from_numpy(numpy.stack(arrays)), seconds)
+        pictures = torch.from_numpy(numpy.stack(arrays))  # of which only their 8 bits are known
+        decoded = Decoded(pictures, torch.ones(len(pictures), dtype=torch.bool))
+        return Drawn(TimedRun(seconds), show=lambda: decoded)
 
     def _copy(self, optimized: bool, number: int, steps: int) -> Any:
         p = copy(self._p)
@@ -125,7 +133,7 @@ class Session:
         p.script_args = tuple(args)
         return p
 
-    def result(self, found: Measured) -> Any:
+    def result(self, found: Comparison) -> Any:
         """Return the host's result: the sheet, then each seed's pictures without and with Paceline, and the verdict."""
         p = self._p
         shown = [self._drawn[optimized, number, p.steps] for number in self._seeds() for optimized in (False, True)]
@@ -133,15 +141,19 @@ class Session:
         said = result.comments.splitlines()
         text = f"{result.infotexts[0]}, Paceline measured: {quote(found.verdict.text)}"
         infotexts = [text, *(one.infotexts[number] for one in shown for number in range(p.batch_size))]
-        result.images = [found.sheet, *(picture for one in shown for picture in one.images)]
+        before, after = map(in_seconds, found.seconds.values())
+        lines = [f"sampling: baseline {before}, optimized {after}; {len(self._seeds())} seeds in turn"]
+        lines += [*difference_lines(found.evidence), *found.notes]
+        sheet = found.sheet(lines, images.get_font)
+        result.images = [sheet, *(picture for one in shown for picture in one.images)]
         result.infotexts = infotexts
         result.index_of_first_image, result.info = 1, text
-        lines = [f"Paceline, {self._choice}: {found.verdict.text}", *found.lines, *said]
+        lines = [f"Paceline, {self._choice}: {found.verdict.text}", *lines, *said]
         result.comments = "".join(f"{line}\n" for line in lines)
         LOG.info("%s", "; ".join(lines))
         if shared.opts.grid_save and not p.do_not_save_grid:
             kind = shared.opts.grid_format
-            images.save_image(found.sheet, p.outpath_grids, "paceline", extension=kind, info=text, grid=True, p=p)
+            images.save_image(sheet, p.outpath_grids, "paceline", extension=kind, info=text, grid=True, p=p)
         return result
 
     def _seeds(self) -> list[int]:

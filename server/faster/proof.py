@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from ...core.phrases import Phrase
 from ...optimizers.hosts.comfyui.protocols import VAE, Latent
-from ...workbench.comfyui.latents import decode, distance, seed_distance, streams_of
+from ...workbench.comfyui.latents import decode, streams_of
 from ...workbench.comfyui.links import require_latent
+from ...workbench.comfyui.long_running import stop_if_cancelled
 from ...workbench.comfyui.observer import Observer
 from ...workbench.comfyui.output_files import Entry, OutputFiles
+from ...workbench.expectation.sampling import Sampling
+from ...workbench.measurement.controls import LATE, kept_levels
+from ...workbench.measurement.drawn import Drawn, TimedRun
+from ...workbench.measurement.measure import MeasurePlan, measure
 from ...workbench.measurement.picture import side_by_side
 from ...workbench.measurement.quality import to_8_bit
-from ...workbench.measurement.speedup import measure_speedup
 from .runs import PICTURES, SIDES
 from .sentences import proved
+
+BY_SIDE = {"baseline": "plain", "optimized": "faster"}
+"""What the judge's sides are called in the proof's prompt."""
 
 
 @dataclass
@@ -35,26 +44,49 @@ class Proof:
         """
         for latent in latents.values():
             require_latent("The sampler's result", latent)
+        samplings = [*self.observer.samplings]
         ends = sorted({name.split()[2] for name in latents})
-        worst: tuple[float, Any, int] | None = None
-        for end in ends:
-            plain, faster = ([latents[f"{side} {seed} {end}"]["samples"] for seed in range(PICTURES)] for side in SIDES)
-            apart = seed_distance(plain)
-            for pair in zip(plain, faster, strict=True):
-                far, number = distance(*pair)
-                if apart and (worst is None or far / apart > worst[0]):
-                    worst = far / apart, pair, number
-        seconds = {side: [self._sum("steps", f"{side} {seed} ") for seed in range(PICTURES)] for side in SIDES}
-        work = self._sum("computed", "faster ") / max(1, self._sum("computed", "plain "))
-        speedup = measure_speedup(seconds["plain"], seconds["faster"])
-        self.text = proved(speedup, work, worst and worst[0], PICTURES)
-        if worst is None or vae is None:
+        drawings = [_ProofDraw(samplings, self.observer, latents, end) for end in ends]
+        judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
+        drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
+        computed = [_sum(samplings, "computed", side) for side in SIDES]
+        self.text = proved(worst, computed[1] / max(1, computed[0]), PICTURES)
+        if worst.verdict.seed_share is None or vae is None:
             return
-        streams = [streams_of(one)[0][worst[2]][None] for one in worst[1]]
-        if streams[0].ndim != 4:
+        seed, number = divmod(worst.evidence.worst, worst.evidence.count // PICTURES)
+        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in BY_SIDE]
+        if drawn[0].ndim != 4:
             return
-        pictures = side_by_side(*(to_8_bit(decode(vae, latent)) for latent in streams))
+        pictures = side_by_side(*(to_8_bit(decode(vae, latent)) for latent in drawn))
         self.picture = OutputFiles("paceline/proof", keep=False).save_picture("proof.png", pictures[0])
 
-    def _sum(self, name: str, wire: str) -> float:
-        return sum(float(getattr(one, name)) for one in self.observer.samplings if one.wire.startswith(wire))
+
+class _ProofDraw:
+    """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
+
+    def __init__(
+        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], end: str
+    ) -> None:
+        self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
+        plain = [one for one in samplings if one.wire.startswith("plain ")]
+        # What fewer steps would be is the scheduler's to say, which a sampler does not know.
+        alone = len(plain) == PICTURES and all(one.again is not None for one in plain)
+        steps = len(plain[0].levels) - 1 if alone else 1
+        self.plan = MeasurePlan(steps, PICTURES, warm_up=None, controls=(LATE,) if alone else ())
+
+    def draw(self, side: str, seed: int, steps: int) -> Drawn:
+        if side == LATE:
+            return self._without_late_levels(seed, steps)
+        samples = self._latents[f"{BY_SIDE[side]} {seed} {self._end}"]["samples"]
+        return Drawn(TimedRun(_sum(self._samplings, "steps", f"{BY_SIDE[side]} {seed}")), streams_of(samples))
+
+    def _without_late_levels(self, seed: int, steps: int) -> Drawn:
+        again: Any = next(one.again for one in self._samplings if one.wire.startswith(f"plain {seed} "))
+        last = len(again.sigmas) - 1
+        sigmas = again.sigmas[[*(kept_levels(last, steps) or ()), last]]
+        samples: Tensor = again.sample(again.sampler, sigmas, callback=lambda *_: stop_if_cancelled())
+        return Drawn(TimedRun(self._observer.samplings[-1].steps), streams_of(samples))
+
+
+def _sum(samplings: Sequence[Sampling], name: str, wire: str) -> float:
+    return sum(float(getattr(one, name)) for one in samplings if one.wire.startswith(f"{wire} "))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from ...core.phrases import Phrase, data, phrase
 from ...optimizers.hosts.comfyui.reporting import Payload
 from ...workbench.expectation.expect import Probed, Range
-from ...workbench.measurement.speedup import Speedup
-from ...workbench.measurement.verdict_text import fraction, of_a_seed_change, speed_text
+from ...workbench.measurement.measure import Comparison
+from ...workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
 
 STAGES = {
     "steps": phrase("steps"),
@@ -128,20 +128,17 @@ def expected_steps(steps: Range, distance: Range) -> Phrase:
     )
 
 
-def proved(speedup: Speedup, work: float, share: float | None, pictures: int) -> Phrase:
-    """Return what a proof has measured: ``work`` is the share of the network's evaluations that was left.
-
-    Without a ``share`` another seed draws the same picture.
-    """
-    speed = speed_text(speedup)
-    if share is None:
+def proved(found: Comparison, work: float, pictures: int) -> Phrase:
+    """Return what a proof has measured: ``work`` is the share of the network's evaluations that was left."""
+    speed, share = speed_text(found.evidence.speedup), found.verdict.seed_share
+    if share is None:  # another seed draws the same picture
         return phrase(
             "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",
             pictures=pictures,
             speed=speed,
             work=work,
         )
-    return phrase(
+    measured = phrase(
         "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} in "
         "the farthest.",
         pictures=pictures,
@@ -149,3 +146,12 @@ def proved(speedup: Speedup, work: float, share: float | None, pictures: int) ->
         work=work,
         share=of_a_seed_change(share),
     )
+    control = found.evidence.control
+    if control is None:
+        return measured
+    late = late_text(control, found.evidence.seed)
+    if found.evidence.as_good:
+        return phrase(
+            "{measured} Without these nodes {control}: you do not need them.", measured=measured, control=late
+        )
+    return phrase("{measured} Without these nodes {control}.", measured=measured, control=late)

@@ -153,7 +153,7 @@ class Case:
             "expected": told(expected_speed(offer.speed)),
             "about": told(expected_steps(offer.steps, offer.distance)),
             "steps": [offer.steps.low, offer.steps.likely, offer.steps.high],
-            "proof_seconds": PICTURES * offer.seconds * (1 + 1 / offer.steps.likely),
+            "proof_seconds": PICTURES * offer.seconds * (1 + 2 / offer.steps.likely),
             "measured": None,
             "picture": None,
             "inserts": [

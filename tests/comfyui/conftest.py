@@ -19,7 +19,7 @@ from int8_models import TINY
 from writing import comfyui_writes_to
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
-TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
+TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto", "residual": "off"}
 
 
 @pytest.fixture(scope="session", autouse=True)

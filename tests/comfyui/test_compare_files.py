@@ -10,6 +10,7 @@ import pytest
 import torch
 from comfy_host import vaes
 from comparing import Work
+from paceline.workbench.measurement.controls import CONTROLS
 from PIL import Image
 from skimage.metrics import structural_similarity
 
@@ -37,7 +38,7 @@ def test_two_vaes_are_compared_on_one_latent(emoji, vae):
     found = emoji.compare((sampler, Slow(3.0)), (sampler, Slow(1.5, 0.02)), clock=work, steps=2)
     assert found.unit == "decode"
     assert found.evidence.speedup.ratio == 2.0
-    assert found.baseline[0].sampling_seconds is None
+    assert found.runs["baseline"][0].sampling_seconds is None
     assert found.latent_change == 0.0
     assert found.evidence.difference.rmse == pytest.approx(0.02, abs=0.005)
     assert not found.evidence.same_bits
@@ -56,8 +57,8 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
     names = ["other_seed.png", "comparison.png", "comparison.json"]
     # On a busy machine the optimized side may not be faster, and then there is no control.
     folder = output_folder / "paceline"
-    control = (folder / "compare_00001_fewer_steps_1.png").exists()
-    sides = ["baseline", "optimized", *(["fewer_steps"] if control else [])]
+    controls = [name for name in CONTROLS if (folder / f"compare_00001_{name}_1.png").exists()]
+    sides = ["baseline", "optimized", *controls]
     names += [f"{side}_{seed}.png" for side in sides for seed in (1, 2)]
     files = {name: folder / f"compare_00001_{name}" for name in names}
     assert sorted(path.name for path in (output_folder / "paceline").iterdir()) == sorted(
@@ -83,7 +84,9 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
     assert saved["seed_share_mean"] == pytest.approx(saved["difference"]["rmse"] / floor)
     assert saved["seed_share"] == pytest.approx(max(one["rmse"] for one in saved["distances"]) / floor)
     worst_first = sorted((1, 2), key=lambda seed: -saved["distances"][seed - 1]["rmse"])
-    assert saved["files"]["optimized"] == [f"compare_00001_optimized_{seed}.png" for seed in worst_first]
+    assert [one["filename"] for one in saved["files"]["pictures"]["optimized"]] == [
+        f"compare_00001_optimized_{seed}.png" for seed in worst_first
+    ]
     before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
     assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
     low, high = saved["speedup_low"], saved["speedup_high"]  # none on a machine that is busy with other things

@@ -11,7 +11,7 @@ def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
     said: list[str] = []
     work = Work()
     found = emoji.compare(
-        work.watch(emoji.model), work.watch(emoji.model), clock=work, say=said.append, runs=3, warmup_runs=1, steps=2
+        work.watch(emoji.model), work.watch(emoji.model), clock=work, say=said.append, runs=3, steps=2
     )
     assert said == [
         "warm-up 1 of 1: baseline", "warm-up 1 of 1: optimized",
@@ -20,28 +20,29 @@ def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
         "round 3 of 3: baseline", "round 3 of 3: optimized",
         "comparing the pictures",
     ]  # fmt: skip
-    assert len(found.baseline) == len(found.optimized) == 3
+    assert len(found.runs["baseline"]) == len(found.runs["optimized"]) == 3
     assert work.seconds == 8 * 2
-    assert found.baseline[0].process_bytes > 50e6
+    assert found.runs["baseline"][0].process_bytes > 50e6
 
 
 def told(emoji, baseline, optimized, **options):
     """Compare with up to four rounds; return the result, and how many rounds there were."""
     work, said = Work(), []
-    options = {"runs": 3, "most_runs": 9, "warmup_runs": 1, "steps": 2, "fewer_steps": False, **options}
+    options = {"runs": 3, "most_runs": 9, "steps": 2, "controls": (), **options}
     found = emoji.compare(work.watch(baseline), work.watch(optimized, 0.5), clock=work, say=said.append, **options)
-    assert len(found.baseline) == sum(text.startswith("round") for text in said) / 2
+    assert len(found.runs["baseline"]) == sum(text.startswith("round") for text in said) / 2
     return found, said
 
 
 def test_rounds_end_when_the_answer_is_clear(emoji):
     same, said = told(emoji, emoji.model, emoji.model)
-    assert len(same.baseline) == 3 and "round 3 of at most 9: baseline" in said
+    assert len(same.runs["baseline"]) == 3 and "round 3 of at most 9: baseline" in said
     assert "baseline again, from the same seed" not in said, "both drew the same bits"
     slightly = emoji.model.clone()
     slightly.set_model_attn1_output_patch(lambda output, options: output * 0.999)
     other, said = told(emoji, emoji.model, slightly)
-    assert len(other.baseline) >= 5 and other.evidence.count == len(other.baseline), "so few pictures prove no quality"
+    rounds = len(other.runs["baseline"])
+    assert rounds >= 5 and other.evidence.count == rounds, "so few pictures prove no quality"
     assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
 
 
@@ -56,17 +57,17 @@ def test_it_samples_as_the_sampler_node_does(emoji, core_node):
             "nodes", "KSampler", model=emoji.model, seed=42, steps=4, cfg=2.0, sampler_name="dpmpp_2m",
             scheduler="karras", positive=emoji.positive, negative=emoji.negative, latent_image=latent, denoise=1.0,
         )["samples"]  # fmt: skip
-    found = emoji.compare(emoji.model, emoji.model, latent=latent, runs=1, warmup_runs=0, steps=4)
+    found = emoji.compare(emoji.model, emoji.model, latent=latent, runs=1, steps=4)
     rgb = (sampled[:, :3] - sampled[:, 3:] + 2) / 2  # composited on white, as the demo's decoder does
     expected = rgb.mul(255).clamp(0, 255).byte().movedim(1, -1)
-    assert (found.pictures.baseline.int() - expected.int()).abs().max() <= 1
+    assert (found.pictures["baseline"].int() - expected.int()).abs().max() <= 1
 
 
 def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
     import comfy.model_management as management
 
     tome = emoji.studio.tome(emoji.model)
-    before = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
+    before = emoji.compare(emoji.model, tome, runs=1, steps=2)
 
     def cancel(text: str) -> None:
         if text == "round 2 of 3: baseline":
@@ -74,48 +75,70 @@ def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
 
     with pytest.raises(management.InterruptProcessingException):
         emoji.compare(emoji.model, tome, say=cancel, steps=2)
-    after = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
+    after = emoji.compare(emoji.model, tome, runs=1, steps=2)
     for name in ("baseline", "optimized", "other_seed"):
-        assert torch.equal(getattr(after.pictures, name), getattr(before.pictures, name))
+        assert torch.equal(after.pictures[name], before.pictures[name])
 
 
 def sampled(emoji, steps: int, seeds: int) -> torch.Tensor:
     """Return the pictures of the plain model, as a comparison makes them."""
-    return emoji.compare(emoji.model, emoji.model, runs=seeds, warmup_runs=0, steps=steps).pictures.baseline
+    return emoji.compare(emoji.model, emoji.model, runs=seeds, steps=steps).pictures["baseline"]
 
 
 def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     """Merging that takes 0.45 of the time: 2 of 5 steps. The numbers are those of the picture with 2 steps."""
-    from paceline.workbench.comfyui.comparison import record
+    from paceline.workbench.comfyui.comparison.report import record
     from paceline.workbench.measurement.quality import compare_pictures
 
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.25)
-    found = emoji.compare(
-        work.watch(emoji.model), work.watch(tome, seconds=0.45), clock=work, steps=5, runs=2, warmup_runs=0
-    )
+    found = emoji.compare(work.watch(emoji.model), work.watch(tome, seconds=0.45), clock=work, steps=5, runs=2)
     numbers = record(found)["fewer_steps"]
-    assert (numbers["steps"], numbers["full_steps"], numbers["seconds"]) == (2, 5, 2.0)
+    assert (numbers["steps"], numbers["full_steps"], numbers["seconds"], numbers["speedup"]) == (2, 5, 2.0, 2.5)
     two = sampled(emoji, 2, seeds=2)
-    assert torch.equal(found.pictures.fewer_steps, two)
-    alone = compare_pictures(two, found.pictures.baseline)
+    assert torch.equal(found.pictures["fewer_steps"], two)
+    alone = compare_pictures(two, found.pictures["baseline"])
     assert numbers["difference"]["rmse"] == pytest.approx(alone.rmse)
     assert numbers["ratio"] == pytest.approx(alone.rmse / found.evidence.difference.rmse)
     assert numbers["as_good"] == (numbers["ratio"] <= 1.1)
+    assert record(found)["late_levels"] is None, "there are not so many late levels"
     assert f"fewer steps in the same time (2 of 5) would differ {numbers['ratio']:.2g} times" in found.verdict.text
+
+
+def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
+    """As SamplerCustom draws with these levels. The nearer of both controls is the one that counts."""
+    import comfy.samplers
+
+    work = Work()
+    tome = emoji.studio.tome(emoji.model, ratio=0.25)
+    found = emoji.compare(work.watch(emoji.model), work.watch(tome, seconds=0.75), clock=work, steps=8, runs=2)
+    fewer, late = found.evidence.controls
+    assert (late.kind, late.steps, late.speedup, fewer.steps) == ("late_levels", 6, 8 / 6, 6)
+    assert late.difference.rmse < fewer.difference.rmse and found.evidence.control is late
+    assert "; leaving out 2 of 8 levels gives 1.3x and moves the picture " in found.verdict.text
+    levels = comfy.samplers.KSampler(emoji.model, 8, "cpu", "dpmpp_2m", "karras").sigmas[[0, 1, 2, 4, 6, 7, 8]]
+    sampler = comfy.samplers.sampler_object("dpmpp_2m")
+    with torch.inference_mode():
+        drawn = core_node(
+            "comfy_extras.nodes_custom_sampler", "SamplerCustom", model=emoji.model, add_noise=True, noise_seed=42,
+            cfg=2.0, positive=emoji.positive, negative=emoji.negative, sampler=sampler, sigmas=levels,
+            latent_image=emoji.latent,
+        )["samples"]  # fmt: skip
+    expected = ((drawn[:, :3] - drawn[:, 3:] + 2) / 2).mul(255).clamp(0, 255).byte().movedim(1, -1)
+    assert (found.pictures["late_levels"][:1].int() - expected.int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize(
     ("seconds", "options"),
-    [(0.5, {"fewer_steps": False}), (0.01, {})],
-    ids=["switched off", "no step fits"],
+    [(1.0, {}), (0.5, {"controls": ()}), (0.5, {"steps": 1}), (0.01, {}), (0.5, {"ratio": 0.0})],
+    ids=["as fast", "switched off", "one step", "no step fits", "the same picture"],
 )
 def test_there_is_no_control_where_it_could_say_nothing(emoji, seconds, options):
     work, said = Work(), []
     options = {"steps": 4, "runs": 2, "ratio": 0.5, **options}
     tome = work.watch(emoji.studio.tome(emoji.model, ratio=options.pop("ratio")), seconds)
     found = emoji.compare(work.watch(emoji.model), tome, clock=work, say=said.append, **options)
-    assert found.evidence.fewer_steps is None and found.pictures.fewer_steps is None
+    assert found.evidence.controls == () and set(found.pictures) == {"baseline", "optimized", "other_seed"}
     assert any(note.startswith("fewer steps: no step of the baseline fits") for note in found.notes) == (seconds < 0.1)
     assert "fewer steps" not in found.verdict.text
-    assert (said[-1] == "baseline with fewer steps") == (seconds < 0.1)
+    assert said[-1] == "comparing the pictures"

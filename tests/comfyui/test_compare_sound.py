@@ -35,27 +35,25 @@ def changed(scene, stream, place, factor):
     return clone
 
 
-def compare(scene, optimized, vae=None, audio_vae=None, batch=1):
-    from paceline.workbench.comfyui import comparison
+def compared(scene, optimized, vae=None, audio_vae=None, batch=1):
+    from paceline.workbench.comfyui.comparison.compare import Side, compare
     from paceline.workbench.comfyui.sampling import SamplingJob
+    from paceline.workbench.measurement.measure import MeasurePlan
 
     prompts = (transformers.conditioning(scene.name, seed=seed) for seed in (1, 2))
     latent = {"samples": transformers.latent(scene.name, batch=batch)}
     job = SamplingJob(*prompts, latent, 1, 3, 2.0, "euler", "simple")
-    sides = [
-        comparison.Side(title, model, vae, audio_vae=audio_vae)
-        for title, model in (("baseline", scene.model), ("optimized", optimized))
-    ]
-    settings = comparison.ComparisonSettings(2, 1, fewer_steps=False)
+    sides = [Side(model, vae, audio_vae) for model in (scene.model, optimized)]
+    plan = MeasurePlan(job.steps, 2, controls=())
     with torch.inference_mode():
-        return comparison.compare(*sides, job, settings, clock=count().__next__, show=lambda share: None)
+        return compare(*sides, job, plan, clock=count().__next__, show=lambda share: None)
 
 
 @pytest.mark.parametrize("audio_vae", [None, AudioVAE()])
 def test_the_distance_of_the_sound_is_shown_and_the_picture_alone_is_judged(scene, audio_vae):
-    from paceline.workbench.comfyui.comparison import summary_lines
+    from paceline.workbench.comfyui.comparison.report import summary_lines
 
-    found = compare(scene, changed(scene, 1, ..., 0.0), VideoVAE(), audio_vae)
+    found = compared(scene, changed(scene, 1, ..., 0.0), VideoVAE(), audio_vae)
     assert found.verdict.quality in ("identical", "hardly visible", "visible")
     (line,) = (one for one in summary_lines(found) if one.startswith("sound: "))
     assert line.endswith(" of the latent" if audio_vae is None else ", the farthest")
@@ -68,21 +66,21 @@ class BrokenVAE(AudioVAE):
 
 
 def test_a_sound_that_is_no_number_is_broken(scene):
-    found = compare(scene, changed(scene, 1, ..., 0.5), VideoVAE(), BrokenVAE())
+    found = compared(scene, changed(scene, 1, ..., 0.5), VideoVAE(), BrokenVAE())
     assert found.verdict.state == "broken" and "sound has values that are not numbers" in found.verdict.headline
 
 
 def test_a_fault_of_one_frame_only_is_found_and_named(scene):
-    found = compare(scene, changed(scene, 0, (..., 1, slice(None), slice(None)), -1.0), VideoVAE(), AudioVAE())
+    found = compared(scene, changed(scene, 0, (..., 1, slice(None), slice(None)), -1.0), VideoVAE(), AudioVAE())
     assert found.verdict.state == "suspicious" and "frame 2 " in found.verdict.headline, found.verdict
     assert found.evidence.frames == 3 and found.evidence.worst % 3 == 1
 
 
 def test_nothing_is_found_where_nothing_changed(scene):
-    from paceline.workbench.comfyui.comparison import summary_lines
+    from paceline.workbench.comfyui.comparison.report import summary_lines
 
     batch = 1 if scene.name == "minimax_h3" else 2  # it draws one at a time
-    found = compare(scene, scene.model.clone(), VideoVAE(), AudioVAE(), batch)
+    found = compared(scene, scene.model.clone(), VideoVAE(), AudioVAE(), batch)
     assert found.verdict.state == "no_effect" and found.verdict.quality == "identical"
     assert "image and sound are the same bit for bit" in found.verdict.text
     assert found.evidence.count == 2 * batch * 3, "two seeds, three frames"
@@ -99,23 +97,23 @@ def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, temp_folder):
             cfg=2.0, sampler_name="euler", scheduler="simple", denoise=1.0,
         )  # fmt: skip
     (shown,), folder = output.ui["paceline_comparison"], temp_folder / "paceline"
-    motion = Image.open(folder / shown["motion"]["filename"])
+    motion = Image.open(folder / shown["files"]["motion"]["filename"])
     assert motion.n_frames == 3 and motion.size[0] > motion.size[1] * 2
     sides = []
     for side in ("baseline", "optimized"):
-        with wave.open(str(folder / shown["sounds"][side]["filename"])) as file:
+        with wave.open(str(folder / shown["files"]["sounds"][side]["filename"])) as file:
             assert (file.getframerate(), file.getnchannels(), file.getnframes()) == (RATE, 2, SAMPLES)
             sides.append(file.readframes(SAMPLES))
     assert sides[0] != sides[1]
     saved = json.loads(next(folder.glob("*.json")).read_text())
     assert saved["frames"] == 3 and saved["sound"]["second"] and saved["files"]["sounds"]
-    assert (shown["numbers"], shown["count"]) == ([1, 2, 3], 3)
+    assert (shown["shown"], shown["count"]) == ([1, 2, 3], 3)
 
 
 def test_a_vae_at_the_wrong_input_is_refused(scene):
     from paceline.core.errors import InvalidSetting
 
     with pytest.raises(InvalidSetting, match="decodes sound.*audio_vae"):
-        compare(scene, scene.model.clone(), AudioVAE())
+        compared(scene, scene.model.clone(), AudioVAE())
     with pytest.raises(InvalidSetting, match="audio_vae decodes pictures"):
-        compare(scene, scene.model.clone(), VideoVAE(), VideoVAE())
+        compared(scene, scene.model.clone(), VideoVAE(), VideoVAE())

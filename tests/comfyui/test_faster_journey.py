@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,31 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
         shown = {side: latent(comfyui, proving["prompt"], links[f"{side} {seed} 0"][0]) for side in ("plain", "faster")}
         assert torch.equal(shown["plain"], latent(comfyui, seeded)) and not torch.equal(shown["faster"], shown["plain"])
     assert workflow == before
+
+
+def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyui, workflow):
+    """With seconds of the test's own, so that the nodes are 1.67 times as fast."""
+    from paceline.server.faster.proof import Proof
+    from paceline.server.faster.state import DESK
+
+    began = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(began["prompt"])
+    comfyui.run(ask(do="next", run=began["run"])["prompt"])
+    ask(do="next", run=began["run"])
+    proving = ask(do="prove", run=began["run"])["prompt"]
+    comfyui.run(proving)
+    proof: Proof = DESK.case(began["run"]).proof
+    drawn = {name: {"samples": latent(comfyui, proving, link[0])}
+             for name, link in proving["paceline_trial"]["inputs"].items() if name != "run"}  # fmt: skip
+    proof.observer.samplings = proof.observer.samplings[:6]  # without what the proof has drawn itself
+    for one in proof.observer.samplings:
+        one.steps = 2000.0 if one.wire.startswith("plain") else 1200.0
+    first = next(one for one in proof.observer.samplings if one.wire.startswith("plain 0 "))
+    with torch.inference_mode():
+        proof.judge(drawn, None)
+        again = first.again.sample(first.again.sampler, first.again.sigmas)
+    assert torch.equal(again, drawn["plain 0 0"]["samples"]), "all levels are the run once more"
+    assert re.search(r" Without these nodes leaving out 5 of 12 levels gives \S+x and moves the picture ", proof.text)
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

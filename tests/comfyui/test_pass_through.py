@@ -107,5 +107,5 @@ def test_every_node_that_changes_something_has_the_input_last_and_off(studio):
     assert changing >= {"PacelineApplyToMe", "PacelineOptimizePreset", "PacelineCompileVAE", "PacelineSaveInt8Model"}
     for name in changing:
         inputs = studio.nodes[name].define_schema().inputs
-        strict = inputs[-2] if name == "PacelineApplyToMe" else inputs[-1]  # its residual came later
+        strict = inputs[-1]
         assert (strict.id, strict.default, strict.optional, strict.advanced) == ("strict", False, True, True)

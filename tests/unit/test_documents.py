@@ -21,7 +21,7 @@ UNIT = re.compile(r"(-?\d+(?:\.\d+)?) ?(x(?! \d)|dB|%|s|MB)(?![\w])")
 """A number with a unit; in *512 x 512* the x is none."""
 FIELDS = {
     "x": "speedup|less_work",
-    "s": "seconds_median",
+    "s": "seconds_m|first_image_seconds",
     "dB": "psnr|gain",
     "%": "attention|work_left|matching|estimate|inside|adding",
     "MB": "bytes",

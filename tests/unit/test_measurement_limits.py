@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from paceline.workbench.measurement.evidence import Evidence, FewerSteps
+from paceline.workbench.measurement.evidence import Control, Evidence
 from paceline.workbench.measurement.quality import Distance, Farthest
 from paceline.workbench.measurement.speedup import Speedup, measure_speedup
 from paceline.workbench.measurement.verdict import QUALITIES, judge
@@ -28,8 +28,8 @@ def with_region(rmse: float, region: float, **others) -> Evidence:
     return evidence(rmse, farthest=Farthest(1, alone, region), **others)
 
 
-def control(rmse: float) -> FewerSteps:
-    return FewerSteps(10, 20, 1.0, distance(rmse))
+def control(rmse: float, kind: str = "fewer_steps") -> tuple[Control, ...]:
+    return (Control(kind, 10, 20, 1.0, 2.0, distance(rmse)),)
 
 
 @pytest.mark.parametrize(("region", "said"), [(0.1, False), (0.5, False), (0.51, True), (0.9, True)])
@@ -52,8 +52,8 @@ def test_a_region_that_is_worse_than_another_seeds_picture_is_told(region, said)
         (evidence(0.5), "another picture"),
         (evidence(0.501), "no picture"),
         (evidence(0.7), "no picture"),
-        (evidence(0.7, fewer_steps=control(0.7)), "no picture"),
-        (evidence(0.7, fewer_steps=control(0.71)), "another picture"),
+        (evidence(0.7, controls=control(0.7)), "no picture"),
+        (evidence(0.7, controls=control(0.71)), "another picture"),
         (evidence(1 / 255, seed=distance(0.0)), "hardly visible"),
         (evidence(1.01 / 255, seed=distance(0.0)), "visible"),
     ],
@@ -66,6 +66,30 @@ def test_the_scale_ends_on_the_milder_side(found, quality):
 def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
     assert judge(evidence(0.1, repeat=distance(0.25))).state == "faster"
     assert judge(evidence(0.1, repeat=distance(0.2501))).state == "suspicious"
+
+
+LATE = "leaving out 10 of 20 levels gives 2x and moves the picture"
+
+
+@pytest.mark.parametrize(
+    ("late", "fewer", "said"),
+    [
+        (0.3, 0.4, f"; {LATE} 0.6 of a seed change, 3 times as far."),
+        (
+            0.11,
+            0.4,
+            f"; {LATE} 1/5 of a seed change, with 1.1 times the difference: you do not need this optimization.",
+        ),
+        (0.4, 0.3, "; fewer steps in the same time (10 of 20) would differ 3 times as much."),
+    ],
+)
+def test_the_nearer_control_counts(late, fewer, said):
+    assert judge(evidence(0.1, controls=control(late, "late_levels") + control(fewer))).text.endswith(said)
+
+
+def test_a_seed_that_changes_little_is_known_by_either_control():
+    found = evidence(0.7, controls=control(0.3, "late_levels") + control(0.71))
+    assert judge(found).quality == "another picture"
 
 
 @pytest.mark.parametrize(("repeat", "within"), [(None, False), (0.09, False), (0.1, True), (0.2, True)])

@@ -1,4 +1,4 @@
-"""Peak memory, the times of single steps, and how many fit into the same time."""
+"""Peak memory, and the times of single steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.workbench.measurement import steps
-from paceline.workbench.measurement.fewer_steps import draw_control
 from paceline.workbench.measurement.memory import PeakMemory
 from waiting import until
 
@@ -58,10 +57,3 @@ def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
         marked.step()
     assert marked.mean() == pytest.approx(0.2)
     assert not waited
-
-
-def test_a_sampler_that_ignores_the_number_of_steps_has_no_control():
-    drawn = []
-    control, why = draw_control(20, 20.0, 1.0, 10.0, lambda fit: (drawn.append(fit), (20.0, "picture"))[1])
-    assert drawn == [10] and control is None
-    assert why == "fewer steps: 10 steps took longer than expected, so they are no control here"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.quality import compare_pictures, no_picture, seed_change, to_8_bit
+from paceline.workbench.measurement.quality import compare_pictures, distances, no_picture, seed_change, to_8_bit
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 
@@ -78,4 +78,4 @@ def test_seed_changes_are_those_of_all_pairs_with_the_same_prompt():
     first, second = draws[:3], [draws[3], draws[0]]
     pairs = [(0, 1), (0, 2), (1, 2), (3, 0)]
     errors = [compare_pictures(draws[one], draws[other]).rmse ** 2 for one, other in pairs]
-    assert seed_change([first, second]).rmse == pytest.approx(np.mean(errors) ** 0.5)
+    assert seed_change([first, second], distances).rmse == pytest.approx(np.mean(errors) ** 0.5)

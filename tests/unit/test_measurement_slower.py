@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from paceline.workbench.measurement.slower import Outcome, slower
+from paceline.workbench.measurement.slower import KeptRun, slower
 
-BASE = Outcome("work", "2026-11-01T10:00:00+00:00", {"steps": 12.0, "loading": 2.0}, False, {"ComfyUI": "0.30"}, {})
+BASE = KeptRun("work", "2026-11-01T10:00:00+00:00", {"steps": 12.0, "loading": 2.0}, False, {"ComfyUI": "0.30"}, {})
 
 
 def slower_of(runs):
     return slower(runs, runs[-1])
 
 
-def run(day: int, steps: float = 12.0, loading: float = 2.0, **changes) -> Outcome:
+def run(day: int, steps: float = 12.0, loading: float = 2.0, **changes) -> KeptRun:
     when = f"2026-11-{day:02}T10:00:00+00:00"
     return replace(BASE, when=when, seconds={"steps": steps, "loading": loading}, **changes)
 
@@ -46,7 +46,7 @@ def test_it_says_since_when_where_and_what_changed():
         [replace(one, seconds={"steps": 0.1}) for one in QUICK] + [run(8, 0.2, 0.0), run(9, 0.2, 0.0)],  # twice nothing
     ],
 )
-def test_no_alarm(runs: list[Outcome]):
+def test_no_alarm(runs: list[KeptRun]):
     assert slower_of(runs) is None
 
 

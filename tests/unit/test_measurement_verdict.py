@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from paceline.workbench.measurement.evidence import Evidence, FewerSteps
+from paceline.workbench.measurement.evidence import Control, Evidence
 from paceline.workbench.measurement.quality import Distance
 from paceline.workbench.measurement.speedup import _T, measure_speedup
 from paceline.workbench.measurement.verdict import judge
@@ -88,7 +88,7 @@ def test_an_interval_that_says_nothing_is_not_given():
             "Another picture: the difference is larger than half a seed change (0.69). 1.42x faster",
         ),
         (
-            evidence(difference=distance(0.5), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.9))),
+            evidence(difference=distance(0.5), controls=(Control("fewer_steps", 9, 20, 9.0, 2.2, distance(0.9)),)),
             "suspicious",
             "Another picture: the difference is larger than a seed change (1.39). 1.42x faster (1.40 to 1.45); fewer "
             "steps in the same time (9 of 20) would differ 1.8 times as much.",
@@ -111,8 +111,9 @@ def test_the_verdict_in_words(found, state, text):
 
 
 def test_the_control_is_a_multiple_of_the_difference():
-    assert evidence(fewer_steps=FewerSteps(10, 20, 1.0, distance(0.08))).control_ratio == pytest.approx(2.0)
-    assert evidence(difference=SAME, fewer_steps=FewerSteps(10, 20, 1.0, distance(0.1))).control_ratio is None
+    control = Control("fewer_steps", 10, 20, 1.0, 2.0, distance(0.08))
+    assert evidence().ratio(control) == pytest.approx(2.0)
+    assert evidence(difference=SAME).ratio(control) is None
 
 
 def test_shares_as_a_person_says_them():

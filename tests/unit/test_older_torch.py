@@ -27,7 +27,7 @@ from paceline.core.devices import is_out_of_memory
 from paceline.optimizers.attention.probing import probe
 from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.webui import accelerate
-from paceline.workbench.measurement.seeds import measure
+from paceline.workbench.measurement.measure import measure
 
 cpu = torch.device("cpu")
 assert probe(get("sdpa"), cpu, torch.float32, 64).available

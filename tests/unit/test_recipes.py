@@ -34,9 +34,9 @@ def test_no_text_is_more_than_refused(text):
     [
         (lambda d: d.pop("paceline_recipe"), "no number paceline_recipe"),
         (lambda d: d.update(paceline_recipe=FORMAT + 1), "Update Paceline"),
-        (lambda d: d.update(steps=[{"node": 3}]), "the node 3"),
-        (lambda d: d.update(steps=[{"inputs": {}}]), "cannot be read"),
-        (lambda d: d.update(steps=[{"node": "PacelineApplyToMe", "inputs": {"ratio": [1]}}]), "a ratio that is"),
+        (lambda d: d.update(steps=[{"node": 3}]), "steps.0.node: Input should be a valid string"),
+        (lambda d: d.update(steps=[{"inputs": {}}]), "steps.0.node: Field required"),
+        (lambda d: d.update(steps=[{"node": "PacelineApplyToMe", "inputs": {"ratio": [1]}}]), "steps.0.inputs.ratio"),
         (lambda d: d.update(steps="PacelineApplyToMe"), "cannot be read"),
     ],
 )

@@ -36,14 +36,14 @@ def test_the_table_has_every_cell_the_fastest_first():
     assert table[-1] == "| huge | - | - | - | - | - | out of memory |"
 
 
-def test_a_cell_that_fewer_steps_beat_says_so():
+def test_a_cell_that_the_plain_model_beats_says_so():
     worth, not_worth = (
-        result(name, 1.5, share, fewer_steps=9, control=0.05) for name, share in (("a", 0.04), ("b", 0.06))
+        result(name, 1.5, share, control=0.05, control_title="9 steps") for name, share in (("a", 0.04), ("b", 0.06))
     )
     table = to_markdown([worth, not_worth], None)
-    assert "| a | 1.50x | 1.000 | 0.040 | 0.050 (9) | 1.00 GiB |  |" in table
-    assert "| b | 1.50x | 1.000 | 0.060 | 0.050 (9) | 1.00 GiB | fewer steps do as well |" in table
-    assert "the preset, but fewer steps do as well |" in to_markdown([not_worth], not_worth)
+    assert "| a | 1.50x | 1.000 | 0.040 | 0.050 (9 steps) | 1.00 GiB |  |" in table
+    assert "| b | 1.50x | 1.000 | 0.060 | 0.050 (9 steps) | 1.00 GiB | the plain model does as well |" in table
+    assert "the preset, but the plain model does as well |" in to_markdown([not_worth], not_worth)
 
 
 def test_a_value_is_no_column():

@@ -25,13 +25,12 @@ function shown(parts) {
 const file = (filename) => ({ filename, subfolder: "", type: "temp" });
 const distance = { rmse: 0.1, psnr: null, ssim: 0.5 };
 const COMPARISON = {
-  verdict: "1.50x faster", found: "faster", state: "active", quality: "visible",
+  verdict: "1.50x faster", state: "faster", badge: "active", quality: "visible",
   speedup: 1.5, speedup_low: 1.4, speedup_high: 1.6, speedup_of: "step",
-  seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, fewer_steps: null,
-  distances: { optimized: distance, another_seed: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
-  pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) },
-  numbers: [3, 1, 2, 4], count: 4, shares: [0.4, 0.3, 0.2, null], first: 0,
-  motion: null, sounds: {},
+  seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, late_levels: null, fewer_steps: null,
+  difference: distance, noise_floor: { another_seed: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
+  files: { pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) } },
+  shown: [3, 1, 2, 4], count: 4, seed_shares: [0.3, 0.2, 0.4, null], farthest: { picture: 3 },
 }; // prettier-ignore
 
 test("all pictures of a comparison are turned over, the worst first, each with its number", () => {
@@ -45,10 +44,11 @@ test("all pictures of a comparison are turned over, the worst first, each with i
 });
 
 test("a video begins with its worst frame, moves, and can be heard", () => {
-  const frames = { numbers: [1, 25, 40], count: 40, first: 1, shares: [0, 0.25, 0], quality: "visible" };
+  const seed_shares = Array(40).fill(0).with(24, 0.25);
+  const frames = { shown: [1, 25, 40], count: 40, farthest: { picture: 25 }, seed_shares };
   const pictures = { baseline: ["a", "b", "c"].map(file), optimized: ["d", "e", "f"].map(file) };
   const sounds = { baseline: file("a.wav"), optimized: file("b.wav") };
-  const { all, text } = shown(comparisonParts([{ ...COMPARISON, ...frames, pictures, sounds, motion: file("motion.webp") }]));
+  const { all, text } = shown(comparisonParts([{ ...COMPARISON, ...frames, files: { pictures, sounds, motion: file("motion.webp") } }]));
   assert.equal(text(".paceline-pager output"), "25 / 40: 0.25");
   assert.equal(text(".paceline-quality"), "visible difference");
   assert.deepEqual(all(".paceline-sound").map(({ textContent }) => textContent), ["Baseline", "Optimized"]);
@@ -69,16 +69,23 @@ test("every round is a dot, and the speed-up has its interval and the line at 1x
   assert.deepEqual(all(".paceline-rounds-row .paceline-number").map(({ textContent }) => textContent), ["3.15 s", "2.10 s", "1.50x (1.40 – 1.60)"]);
 });
 
-test("the baseline can be held against itself with fewer steps", () => {
-  const fewer_steps = { steps: 2, full_steps: 3, seconds: 1, ratio: 2, as_good: false };
-  const pictures = { ...COMPARISON.pictures, fewer_steps: ["i", "j", "k", "l"].map(file) };
-  const { all } = shown(comparisonParts([{ ...COMPARISON, fewer_steps, pictures }]));
+test("the baseline can be held against itself with fewer steps and without late levels", () => {
+  const late_levels = { steps: 2, full_steps: 3, seconds: 1, ratio: 0.9, as_good: true, difference: distance };
+  const fewer_steps = { ...late_levels, ratio: 2, as_good: false };
+  const controls = { late_levels: ["m", "n", "o", "p"].map(file), fewer_steps: ["i", "j", "k", "l"].map(file) };
+  const files = { pictures: { ...COMPARISON.files.pictures, ...controls } };
+  const { all } = shown(comparisonParts([{ ...COMPARISON, late_levels, fewer_steps, files }]));
+  assert.deepEqual(all("tbody th").map(({ textContent }) => textContent), ["Optimized", "Late levels", "Fewer steps", "Another seed"]);
   const right = () => all(".paceline-layer-right img")[0];
   assert.equal(right().alt, "Optimized");
   const plain = all("button").find(({ textContent }) => textContent === "Plain model: 2 / 3 steps");
   assert.equal(plain.dataset.state, "inactive");
   plain.click();
-  assert.deepEqual([right().alt, /filename=i/.test(right().src)], ["2 steps", true]);
+  assert.deepEqual([right().alt, /filename=i/.test(right().src)], ["2 / 3 steps", true]);
+  const late = all("button").find(({ textContent }) => textContent === "Plain model: 2 / 3 levels");
+  assert.equal(late.dataset.state, "partly");
+  late.click();
+  assert.deepEqual([right().alt, /filename=m/.test(right().src)], ["2 / 3 levels", true]);
 });
 
 const cell = (label, speedup, more) => ({

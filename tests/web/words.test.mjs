@@ -91,7 +91,7 @@ test("a chip says no more than the runs before it prove", () => {
 });
 
 test("a speed-up is the headline only where the rounds prove it", () => {
-  const of = (found, quality, speedup) => Object.values(finding({ found, quality, speedup }));
+  const of = (state, quality, speedup) => Object.values(finding({ state, quality, speedup }));
   assert.deepEqual(of("faster", "visible", 1.623), ["1.62x faster", true]);
   assert.deepEqual(of("slower", "visible", 0.5), ["2.00x slower", true]);
   assert.deepEqual(of("unknown", "visible", 5.17), ["No difference in time was proved", false]);

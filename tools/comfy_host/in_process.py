@@ -47,7 +47,7 @@ def bootstrap(cpu: bool = True) -> None:
 
     comfy.cli_args.args.cpu = device == "cpu"
     # The sub-quadratic attention that ComfyUI picks on a CPU asks psutil for free memory in every call.
-    comfy.cli_args.args.use_pytorch_cross_attention = True
+    comfy.cli_args.args.use_pytorch_cross_attention = device == "cpu"
     if folder is not None:
         import folder_paths
 

@@ -8,6 +8,8 @@ import { number } from "./said.js";
 import { Viewer } from "./viewer.js";
 import { words, wordsOf } from "./words.js";
 
+const CONTROLS = /** @type {const} */ (["late_levels", "fewer_steps"]);
+
 /** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
 
 /**
@@ -16,12 +18,12 @@ import { words, wordsOf } from "./words.js";
  */
 export function comparisonParts(comparisons) {
   const places = comparisons.flatMap((comparison) =>
-    comparison.pictures.baseline.map((_, index) => ({ comparison, index })),
+    comparison.files.pictures.baseline.map((_, index) => ({ comparison, index })),
   );
   const viewer = new Viewer();
   const [head, sides, rest] = [createBox("paceline-finding"), createBox("paceline-toolbar"), createBox("paceline-findings")];
   const players = createBox("paceline-players");
-  const { first } = comparisons[0];
+  const first = comparisons[0].shown.indexOf(comparisons[0].farthest.picture); // of pictures 0: the worst comes first
   let place = places[first];
   let side = "optimized";
   const choose = (/** @type {string} */ chosen) => viewer.show(pairOf(place, (side = chosen)));
@@ -29,12 +31,12 @@ export function comparisonParts(comparisons) {
   let shown;
   const show = (/** @type {number} */ number) => {
     place = places[number];
-    if (!place.comparison.pictures[side]) side = "optimized";
+    if (!place.comparison.files.pictures[side]) side = "optimized";
     viewer.show(pairOf(place, side));
     if (shown === place.comparison) return;
     shown = place.comparison;
     head.replaceChildren(...findingParts(shown));
-    sides.replaceChildren(...(shown.fewer_steps ? [createSides(shown.fewer_steps, choose)] : []));
+    sides.replaceChildren(...createSides(shown, choose));
     players.replaceChildren(...createPlayers(shown));
     rest.replaceChildren(createRounds(shown), createDetails(shown));
   };
@@ -56,19 +58,28 @@ export function comparisonParts(comparisons) {
  * @param {string} side that the baseline is held against
  * @returns {Pair}
  */
-function pairOf({ comparison: { pictures, fewer_steps }, index }, side) {
-  const [left, right] = ["baseline", side].map((name) => address(pictures[name][index]));
-  const name = side === "optimized" ? words("optimized") : `${fewer_steps?.steps} ${words("steps")}`;
-  return { left, right, labels: [words("baseline"), name] };
+function pairOf({ comparison, index }, side) {
+  const [left, right] = ["baseline", side].map((name) => address(comparison.files.pictures[name][index]));
+  return { left, right, labels: [words("baseline"), nameOf(comparison, side)] };
+}
+
+/**
+ * @param {Comparison} comparison
+ * @param {string} side
+ * @returns {string} e.g. "10 / 20 steps"
+ */
+function nameOf({ late_levels, fewer_steps }, side) {
+  const control = { late_levels, fewer_steps }[side];
+  return control ? `${control.steps} / ${control.full_steps} ${words(side === "late_levels" ? "levels" : "steps")}` : words("optimized");
 }
 
 /**
  * @param {Comparison} comparison
  * @returns {{headline: string, proved: boolean}} e.g. "1.62x faster", only where the rounds prove it
  */
-export function finding({ found, speedup, quality }) {
-  if (found === "faster") return { headline: `${number(speedup, ".2f")}x ${words("faster")}`, proved: true };
-  if (found === "slower") return { headline: `${number(1 / speedup, ".2f")}x ${words("slower")}`, proved: true };
+export function finding({ state, speedup, quality }) {
+  if (state === "faster") return { headline: `${number(speedup, ".2f")}x ${words("faster")}`, proved: true };
+  if (state === "slower") return { headline: `${number(1 / speedup, ".2f")}x ${words("slower")}`, proved: true };
   if (/^(another|no) /.test(quality)) return { headline: qualityWords(quality), proved: false };
   return { headline: words("notProved"), proved: false };
 }
@@ -80,36 +91,40 @@ function qualityWords(quality) {
 
 /** @param {Comparison} comparison */
 function findingParts(comparison) {
-  const { verdict, state, quality } = comparison;
+  const { verdict, badge, quality } = comparison;
   const { headline, proved } = finding(comparison);
   const title = createElement("strong", { dir: "auto" }, headline);
   title.dataset.proved = String(proved);
   const chip = createElement("span", { className: "paceline-quality", dir: "auto" }, qualityWords(quality));
   const text = createElement("p", { className: "paceline-verdict" }, verdict);
-  for (const part of [title, chip, text]) part.dataset.state = state;
+  for (const part of [title, chip, text]) part.dataset.state = badge;
   return [title, chip, text];
 }
 
 /**
- * @param {import("./payloads").FewerSteps} control the plain model with as many steps as fit into the same time
+ * @param {Comparison} comparison
  * @param {(side: string) => void} choose
- * @returns {HTMLElement} buttons for what the baseline is held against
+ * @returns {HTMLElement[]} buttons for what the baseline is held against, if there is a choice
  */
-function createSides({ steps, full_steps, seconds, ratio, as_good }, choose) {
-  const plain = `${words("plain")}: ${steps} / ${full_steps} ${words("steps")}`;
-  const group = createChoice([["optimized", words("optimized")], ["fewer_steps", plain]], "optimized", choose);
-  const button = /** @type {HTMLElement} */ (group.lastChild);
-  button.dataset.state = as_good ? "partly" : "inactive";
-  const times = ratio === null ? [] : [`${words("mode_heat")}: ${number(ratio, "#.2g")} × ${words("optimized")}`];
-  button.title = [`${number(seconds, "#.3g")} s`, ...times].join(", ");
-  return group;
+function createSides(comparison, choose) {
+  const controls = CONTROLS.flatMap((name) => (comparison[name] ? [{ name, ...comparison[name] }] : []));
+  if (!controls.length) return [];
+  const names = controls.map(/** @returns {[string, string]} */ ({ name }) => [name, `${words("plain")}: ${nameOf(comparison, name)}`]);
+  const group = createChoice([["optimized", words("optimized")], ...names], "optimized", choose);
+  for (const [at, { seconds, ratio, as_good }] of controls.entries()) {
+    const button = /** @type {HTMLElement} */ (group.children[at + 1]);
+    button.dataset.state = as_good ? "partly" : "inactive";
+    const times = ratio === null ? [] : [`${words("mode_heat")}: ${number(ratio, "#.2g")} × ${words("optimized")}`];
+    button.title = [`${number(seconds, "#.3g")} s`, ...times].join(", ");
+  }
+  return [group];
 }
 
 /**
  * @param {Comparison} comparison
  * @returns {HTMLElement[]} a video in motion, and sounds
  */
-function createPlayers({ motion, sounds }) {
+function createPlayers({ files: { motion, sounds = {} } }) {
   const both = `${words("baseline")}, ${words("optimized")}`;
   const video = motion ? [createElement("img", { src: address(motion), alt: both, title: both, className: "paceline-motion" })] : [];
   const heard = Object.entries(sounds).map(([side, sound]) => {
@@ -128,11 +143,12 @@ function createPager(places, at, show) {
   const text = createElement("output");
   const say = () => {
     const { comparison, index } = places[at];
-    const { numbers, count, shares, pictures } = comparison;
-    const single = places.length === pictures.baseline.length;
+    const { shown, count, seed_shares, files } = comparison;
+    const single = places.length === files.pictures.baseline.length;
     // The worst is first, and each keeps its number.
-    const share = single && shares[index] !== null ? `: ${number(/** @type {number} */ (shares[index]), ".2g")}` : "";
-    text.textContent = single ? `${numbers[index]} / ${count}${share}` : `${at + 1} / ${places.length}`;
+    const far = seed_shares[shown[index] - 1];
+    const share = single && far !== null ? `: ${number(far, ".2g")}` : "";
+    text.textContent = single ? `${shown[index]} / ${count}${share}` : `${at + 1} / ${places.length}`;
     text.title = share ? words("seedShare") : "";
   };
   const turn = (/** @type {number} */ by) => {
@@ -151,7 +167,12 @@ function createPager(places, at, show) {
  * @param {Comparison} comparison
  * @returns {HTMLElement} the numbers behind the verdict
  */
-function createDetails({ distances, lines }) {
+function createDetails({ difference, late_levels, fewer_steps, noise_floor, lines }) {
+  /** @type {Record<string, import("./payloads").Distance>} */
+  const distances = { optimized: difference };
+  if (late_levels) distances.late_levels = late_levels.difference;
+  if (fewer_steps) distances.fewer_steps = fewer_steps.difference;
+  Object.assign(distances, noise_floor);
   const heads = ["", "RMSE", "PSNR (dB)", "SSIM"].map((name) => createElement("th", { textContent: name, scope: "col" }));
   const rows = Object.entries(distances).map(([name, { rmse, psnr, ssim }]) => {
     const head = createElement("th", { textContent: capitalised(sideWords(name)), scope: "row" });

@@ -2,14 +2,14 @@
 
 import type { Step } from "./payloads";
 
-/** From `shown_comparison` in nodes/compare_models.py. */
+/** What is shown of a comparison's record, from `record` in workbench/comfyui/comparison/report.py, and its files. */
 export interface Comparison {
   /** One line. */
   verdict: string;
-  /** What the verdict found: `faster`, `slower`, `no_gain`, `no_effect`, `unknown`, `suspicious` or `broken`. */
-  found: string;
-  /** As of an activity; `failed` if something is wrong with the picture. */
+  /** What it found: `faster`, `slower`, `no_gain`, `no_effect`, `unknown`, `suspicious` or `broken`. */
   state: string;
+  /** As the state of an activity; `failed` if something is wrong with the picture. */
+  badge: string;
   /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
   quality: string;
   /** Median over the rounds. */
@@ -22,36 +22,47 @@ export interface Comparison {
   speedup_of: string;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
-  /** The baseline with fewer steps, in the optimized side's time; null if it was not drawn. */
-  fewer_steps: FewerSteps | null;
-  /** To the baseline, by name: of the optimized side first, then what it is held against. */
-  distances: Record<string, Distance>;
+  /** The baseline in the optimized side's time, without some late noise levels; null if it was not drawn. */
+  late_levels: Control | null;
+  /** The same with fewer steps. */
+  fewer_steps: Control | null;
+  /** Of the optimized side to the baseline. */
+  difference: Distance;
+  /** By name: of the baseline to itself. */
+  noise_floor: Record<string, Distance>;
   /** What stands below the verdict. */
   lines: string[];
-  /** By side; the worst first, or frames in their order. `fewer_steps` is there if it was drawn. */
-  pictures: Record<string, SavedImage[]>;
-  /** Numbers of the pictures, from 1: of many, or of a long video, not all are there. */
-  numbers: number[];
+  /** Numbers of the pictures that are shown, from 1: of many, or of a long video, not all are. */
+  shown: number[];
   /** How many pictures there are in all, of all seeds and batches. */
   count: number;
-  /** Differences of the pictures that are there, as shares of a seed change; null where that changes nothing. */
-  shares: (number | null)[];
-  /** Index of the picture to begin with, the worst: of a video that frame, else 0. */
-  first: number;
-  /** All frames of both sides beside each other, in motion; null for pictures. */
-  motion: SavedImage | null;
-  /** What can be heard, by side; empty without sound. */
-  sounds: Record<string, SavedImage>;
+  /** Differences of all pictures, as shares of a seed change; null where that changes nothing. */
+  seed_shares: (number | null)[];
+  /** The worst picture. */
+  farthest: { picture: number };
+  files: ComparisonFiles;
 }
 
-/** The control of a comparison. */
-export interface FewerSteps {
-  /** As many as fit into the time of the optimized side. */
+/** What was saved of a comparison. */
+export interface ComparisonFiles {
+  /** By side and control, the worst first, or frames in their order. */
+  pictures: Record<string, SavedImage[]>;
+  /** All frames of both sides beside each other, in motion. */
+  motion?: SavedImage;
+  /** What can be heard, by side. */
+  sounds?: Record<string, SavedImage>;
+}
+
+/** A control of a comparison. */
+export interface Control {
+  /** As many are taken, or levels evaluated, as fit into the time of the optimized side. */
   steps: number;
   /** Of the compared runs. */
   full_steps: number;
   /** Of its whole sampling. */
   seconds: number;
+  /** To the baseline. */
+  difference: Distance;
   /** How many times the difference of the optimized side; null if that has none. */
   ratio: number | null;
   /** Whether it does as well as the optimized side. */

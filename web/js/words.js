@@ -90,6 +90,7 @@ const ENGLISH = {
   savePreset: "Save as preset",
   presetSaved: "Saved as a preset of Optimize (Preset):",
   steps: "steps",
+  levels: "levels",
   expand: "Turn into single nodes",
   expandAfterRun: "Turn into single nodes (run it first)",
   faster_title: "Make this workflow faster",

@@ -1,12 +1,6 @@
-"""Latents of a MODEL: their pictures, with a VAE or roughly without one, other sizes, and how far they are apart."""
+"""Latents of a MODEL: their pictures, with a VAE or roughly without one."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -14,30 +8,6 @@ from torch import Tensor
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...optimizers.hosts.comfyui.model import describe_model
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..measurement.quality import to_8_bit
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """Pictures as they are saved: all that is kept of what a VAE gives.
-
-    Attributes:
-        pictures: uint8 ``[pictures, height, width, 3]``.
-        finite: of each, whether all of its values were numbers.
-        digest: tells whether values are the same beyond 8 bits; empty where nobody asks.
-    """
-
-    pictures: Tensor
-    finite: Tensor
-    digest: bytes = b""
-
-    @classmethod
-    def of(cls, images: Tensor, exact: bool = False) -> Decoded:
-        """Take float ``images`` ``[pictures, height, width, channels]``; with ``exact`` for their ``digest``."""
-        images = images.detach().float().cpu().contiguous()
-        digest = blake2b(images.numpy().data).digest() if exact else b""
-        colours = images[..., :3] if images.shape[-1] > 2 else images[..., :1].expand(*images.shape[:-1], 3)
-        return cls(to_8_bit(colours), images.flatten(1).isfinite().all(1), digest)
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:
@@ -103,17 +73,3 @@ def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
 def streams_of(samples: Tensor) -> list[Tensor]:
     """Return the latents in the samples of a LATENT: one, or several in a NestedTensor, as a video and its sound."""
     return [*samples.unbind()] if samples.is_nested else [samples]
-
-
-def distance(one: Tensor, two: Tensor) -> tuple[float, int]:
-    """Return the root mean square of the difference of two samples' farthest picture, and its number in the batch."""
-    pairs = list(zip(streams_of(one), streams_of(two), strict=True))
-    squares = torch.stack([(a.double() - b.double()).square().flatten(1).mean(1).cpu() for a, b in pairs]).amax(0)
-    number = int(squares.nan_to_num(torch.inf).argmax())
-    return float(squares[number].sqrt()), number
-
-
-def seed_distance(plain: Sequence[Tensor]) -> float:
-    """Return the distance between samples of different seeds, the root mean square over their pairs."""
-    found = [distance(a, b)[0] for i, a in enumerate(plain) for b in plain[:i]]
-    return math.sqrt(fmean(one**2 for one in found))

@@ -40,12 +40,13 @@ PLACES = 8
 
 @dataclass
 class Again:
-    """What evaluates some points of a run once more: the guider before its run, its sampler's arguments, the inputs.
+    """What samples a run once more, or evaluates some of its points: the guider before its run, and its arguments.
 
     ``points`` are pairs of a noise level and the input, on the CPU, with the number of the evaluation.
     """
 
     guider: Any
+    sampler: Any
     noise: Tensor
     latent: Tensor
     sigmas: Tensor
@@ -59,12 +60,32 @@ class Again:
         tensors = [self.noise, self.latent, *(kept for _, _, kept in self.points)]
         return sum(one.nbytes for one in tensors) + (0 if self.mask is None else self.mask.nbytes)
 
+    def sample(self, sampler: Any, sigmas: Tensor, model: ModelPatcher | None = None, callback: Any = None) -> Tensor:
+        """Sample once more with another sampler, other noise levels, or another MODEL; return the LATENT's samples."""
+        import comfy.nested_tensor
+        import comfy.utils
+
+        def streams(packed: Tensor) -> Any:
+            if len(self.shapes) < 2:
+                return packed
+            return comfy.nested_tensor.NestedTensor(comfy.utils.unpack_latents(packed, self.shapes))
+
+        guider = copy.copy(self.guider)
+        if model is not None:
+            guider.model_patcher, guider.model_options = model, model.model_options
+        mask = None if self.mask is None else streams(self.mask)
+        noise, latent = streams(self.noise), streams(self.latent)
+        samples: Tensor = guider.sample(
+            noise, latent, sampler, sigmas, mask, callback=callback, disable_pbar=True, seed=self.seed
+        )
+        return samples
+
 
 class Observer:
     """All sampling runs of one run of a workflow, in the order in which they ended.
 
     Args:
-        keep: whether sketches and inputs are kept, beside seconds and counts.
+        keep: whether sketches and inputs are kept, beside seconds, counts and what each run began with.
 
     Attributes:
         samplings: of runs that came to their end.
@@ -133,11 +154,11 @@ class _Watch(Shared):
 
     def outer_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
         """Time the whole run, and note what it is given (ComfyUI's OUTER_SAMPLE wrapper)."""
-        noise, latent, _, sigmas, mask = args[:5]
+        noise, latent, sampler, sigmas, mask = args[:5]
         seed = args[7] if len(args) > 7 else kwargs.get("seed")
         guider = copy.copy(executor.class_obj)
         shapes = kwargs.get("latent_shapes") or [noise.shape]
-        self._again = Again(guider, noise, latent, sigmas, mask, seed, list(shapes))
+        self._again = Again(guider, sampler, noise, latent, sigmas, mask, seed, list(shapes))
         self._started, self._found = time.perf_counter(), None
         try:
             result = executor(*args, **kwargs)
@@ -154,7 +175,8 @@ class _Watch(Shared):
         for name in ("conds", "inner_model", "loaded_models"):  # of the run that is over
             guider.__dict__.pop(name, None)
         again = replace(again, sigmas=again.sigmas.cpu(), mask=None if again.mask is None else again.mask.cpu())
-        found.again = again if again.points and again.bytes + self._observer.bytes <= MOST_BYTES else None
+        needed = again.points or not self._observer.keep  # else there is nothing to evaluate again
+        found.again = again if needed and again.bytes + self._observer.bytes <= MOST_BYTES else None
         self._observer.samplings.append(found)
 
     def sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,6 @@ the first ones are tried until they are clear, and the others are not.
 
 from __future__ import annotations
 
-import copy
 import math
 import statistics
 import time
@@ -144,9 +143,7 @@ def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -
 
 def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -> None:
     import comfy.model_management
-    import comfy.nested_tensor
     import comfy.samplers
-    import comfy.utils
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
         store = run_data(extra_args["model_options"])
@@ -167,17 +164,7 @@ def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -
                 side.outputs.setdefault(place, output.cpu())
         return noise
 
-    def streams(packed: Tensor) -> Any:
-        if len(again.shapes) < 2:
-            return packed
-        return comfy.nested_tensor.NestedTensor(comfy.utils.unpack_latents(packed, again.shapes))
-
-    guider = copy.copy(again.guider)
-    guider.model_patcher, guider.model_options = side.model, side.model.model_options
-    mask = None if again.mask is None else streams(again.mask)
-    sampler = comfy.samplers.KSAMPLER(evaluate)
-    noise, latent = streams(again.noise), streams(again.latent)
-    guider.sample(noise, latent, sampler, again.sigmas, mask, disable_pbar=True, seed=again.seed)
+    again.sample(comfy.samplers.KSAMPLER(evaluate), again.sigmas, side.model)
 
 
 def _judged(name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], sampling: Sampling) -> Probed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from ...core.settings import LARGEST_SEED
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.speedup import MOST_ROUNDS
 from ..measurement.steps import Clock, StepTimes
-from .latents import Decoded, streams_of
+from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
 
 
@@ -63,19 +63,34 @@ class SamplingJob:
         require_choice("sampler_name", self.sampler_name, samplers)
         require_choice("scheduler", self.scheduler, schedulers)
 
-    def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
+    def sample(
+        self,
+        model: ModelPatcher,
+        seed: int,
+        clock: Clock,
+        on_step: Callable[[], None],
+        levels: Sequence[int] | None = None,
+    ) -> Sampled:
         """Run it once, with a seed that is ``seed`` after its own, and the prompt of its turn.
 
-        What ``on_step`` raises after a step ends the run.
+        ``levels`` are the noise levels of the schedule that are evaluated, from 0; None for all. What ``on_step``
+        raises after a step ends the run.
         """
         import comfy.sample
+        import comfy.samplers
 
         device, latent = torch.device(model.load_device), self.latent_image
         positive = (self.positive, *self.further)[seed % self.prompts]
         seed = later_seed(self.seed, seed)
         image = fitting(model, latent)
         noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
-        steps = StepTimes(device, clock)
+        steps, sigmas = StepTimes(device, clock), None
+        if levels is not None:
+            schedule = comfy.samplers.KSampler(
+                model, self.steps, device, self.sampler_name, self.scheduler, self.denoise, model.model_options
+            ).sigmas
+            last = len(schedule) - 1  # some schedulers give fewer levels than steps
+            sigmas = schedule[[*(level for level in levels if level < last), last]]
 
         def callback(step: int, denoised: object, current: object, total: int) -> None:
             steps.step()
@@ -96,6 +111,7 @@ class SamplingJob:
                 image,
                 denoise=self.denoise,
                 noise_mask=latent.get("noise_mask"),
+                sigmas=sigmas,
                 callback=callback,
                 disable_pbar=True,
                 seed=seed,
@@ -126,17 +142,9 @@ class Sampled:
         sound: the latent of a video's sound, on the CPU, where the network draws both.
         seconds: of the whole run, with loading the model if it was not there.
         seconds_per_step: mean of all steps but the first, in which things are loaded and built; None for one step.
-        decoded: its pictures, if decoding was timed too.
     """
 
     latent: Tensor
     seconds: float
     seconds_per_step: float | None
     sound: Tensor | None = None
-    decoded: Decoded | None = None
-
-    def equals(self, other: Sampled) -> bool:
-        if self.decoded is not None and other.decoded is not None and self.decoded.digest != other.decoded.digest:
-            return False
-        parts = ((self.latent, other.latent), (self.sound, other.sound))
-        return all(one is None or two is None or torch.equal(one, two) for one, two in parts)

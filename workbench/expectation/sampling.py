@@ -125,7 +125,7 @@ class Sampling:
 
     @property
     def can_probe(self) -> bool:
-        return self.again is not None
+        return self.again is not None and bool(self.again.points)
 
     def share(self, difference: Tensor) -> float:
         """Return how far the worst part of a sketch has moved, as a share of what another seed changes.

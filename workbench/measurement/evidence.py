@@ -5,23 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.phrases import phrase
+from .controls import FEWER
 from .quality import Distance, Farthest
 from .sound import SoundDistance
 from .speedup import Speedup
 
+AS_GOOD = 1.1
+"""Up to so many times the difference, a control counts as doing as well."""
+
 
 @dataclass(frozen=True)
-class FewerSteps:
-    """The control: the baseline with as many steps as fit into the time that the optimized side took.
+class Control:
+    """What the baseline draws in the time that the optimized side took, see ``controls.py``.
 
-    ``full_steps`` are those of the compared runs, ``seconds`` of its sampling; ``difference`` is between its
-    pictures and the baseline's with all steps, from the same seed.
+    Attributes:
+        kind: one of ``CONTROLS``.
+        steps: as many are taken, or levels evaluated.
+        full_steps: of the compared runs.
+        seconds: of its sampling.
+        speedup: how many times as fast as the baseline that is.
+        difference: between its pictures and the baseline's with all steps, from the same seeds.
     """
 
+    kind: str
     steps: int
     full_steps: int
     seconds: float
+    speedup: float
     difference: Distance
+
+    @property
+    def title(self) -> str:
+        return f"{self.steps} steps" if self.kind == FEWER else f"{self.steps} of {self.full_steps} levels"
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,7 @@ class Evidence:
         seed: between the baseline's pictures from different seeds, over pairs of them.
         repeat: the largest between the baseline's own pictures from the same seed; None if none was drawn again.
         broken: what is wrong with a result that is no picture, or no sound, at all.
-        fewer_steps: the control; None if it was not drawn.
+        controls: those that were drawn.
         farthest: the worst single picture, which is what is judged; None to judge ``difference``.
         count: how many pictures were compared, of all seeds and batches.
         frames: how many of them follow each other in each video; 1 for pictures.
@@ -47,7 +62,7 @@ class Evidence:
     seed: Distance
     repeat: Distance | None = None
     broken: str = ""
-    fewer_steps: FewerSteps | None = None
+    controls: tuple[Control, ...] = ()
     farthest: Farthest | None = None
     count: int = 1
     frames: int = 1
@@ -89,9 +104,19 @@ class Evidence:
         return self.repeat is not None and 0 < self.judged.rmse <= self.repeat.rmse
 
     @property
-    def control_ratio(self) -> float | None:
-        """How many times the difference the control has; None without a control or without a difference."""
-        return None if self.fewer_steps is None else share_of(self.fewer_steps.difference, self.difference)
+    def control(self) -> Control | None:
+        """The control that counts: the nearest."""
+        return min(self.controls, key=lambda one: one.difference.rmse, default=None)
+
+    def ratio(self, control: Control) -> float | None:
+        """Return how many times the difference a control has; None without a difference."""
+        return share_of(control.difference, self.difference)
+
+    @property
+    def as_good(self) -> bool:
+        """Whether a control does as well, so that the optimization is not needed."""
+        ratio = None if self.control is None else self.ratio(self.control)
+        return ratio is not None and ratio <= AS_GOOD
 
 
 def share_of(difference: Distance, whole: Distance) -> float | None:

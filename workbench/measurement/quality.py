@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting
+
+Picture = TypeVar("Picture")
 
 _WINDOW = 11
 """Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
@@ -63,14 +66,14 @@ def no_picture(whose: str, pictures: Tensor, finite: Tensor | None = None) -> st
     return ""
 
 
-def seed_change(groups: Iterable[Sequence[Tensor]]) -> Distance:
+def seed_change(groups: Iterable[Sequence[Picture]], apart: Callable[[Picture, Picture], list[Distance]]) -> Distance:
     """Return how far pictures from different seeds are apart: the average over pairs of draws.
 
-    Each group holds the draws of one prompt, at least one of them two; a draw is uint8 as above. Of more than
-    ``_MOST_DRAWS`` the first ones are compared.
+    Each group holds the draws of one prompt, at least one of them two. Of more than ``_MOST_DRAWS`` the first ones are
+    compared. ``apart`` returns the distance of each picture.
     """
     pairs = [pair for draws in groups for pair in combinations(draws[:_MOST_DRAWS], 2)]
-    return average([one for pair in pairs for one in distances(*pair)])
+    return average([one for pair in pairs for one in apart(*pair)])
 
 
 def compare_pictures(pictures: Tensor, references: Tensor) -> Distance:
@@ -90,7 +93,7 @@ def distances(pictures: Tensor, references: Tensor) -> list[Distance]:
         # HWC -> 1CHW
         a, b = (image.permute(2, 0, 1)[None].double() / 255.0 for image in (picture, reference))
         similarity = structural_similarity(a, b) if min(a.shape[-2:]) >= _WINDOW else None
-        found.append(_distance((a - b).square().mean().item(), similarity))
+        found.append(of_error((a - b).square().mean().item(), similarity))
     return found
 
 
@@ -99,10 +102,11 @@ def average(found: Sequence[Distance]) -> Distance:
     similarities = [one.ssim for one in found if one.ssim is not None]
     error = _mean([one.rmse**2 for one in found])
     assert error is not None, "a batch has at least one picture"
-    return _distance(error, _mean(similarities))
+    return of_error(error, _mean(similarities))
 
 
-def _distance(error: float, similarity: float | None) -> Distance:
+def of_error(error: float, similarity: float | None) -> Distance:
+    """Return the distance of a mean square error."""
     return Distance(math.sqrt(error), None if error == 0 else -10 * math.log10(error), similarity)
 
 
@@ -148,12 +152,14 @@ class Farthest:
     region: float
 
 
-def farthest(pictures: Tensor, references: Tensor, found: Sequence[Distance]) -> Farthest:
+def farthest(pictures: Tensor | None, references: Tensor | None, found: Sequence[Distance]) -> Farthest:
     """Return which of the pictures, uint8 ``[batch, height, width, channels]``, has the largest of the ``found``.
 
-    An average would hide a single fault.
+    An average would hide a single fault. Without pictures no region is known to be worse.
     """
     index = max(range(len(found)), key=lambda one: found[one].rmse)
+    if pictures is None or references is None:
+        return Farthest(index + 1, found[index], 0.0)
     return Farthest(index + 1, found[index], worst_region(pictures[index], references[index]))
 
 

@@ -25,7 +25,7 @@ COLD = ("loading", "compiling")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KeptRun:
     """What an ordinary run took.
 
     Attributes:
@@ -70,7 +70,7 @@ class Slower:
     changed: Mapping[str, tuple[str, str]]
 
 
-def slower(outcomes: Sequence[Outcome], latest: Outcome) -> Slower | None:
+def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Slower | None:
     """Return what became slower in the runs that are like ``latest``; None where nothing did, or it is not clear."""
     alike = [one for one in outcomes if (one.work, one.loaded) == (latest.work, latest.loaded)]
     found = sorted(_changes(alike), key=lambda pair: pair[0])
@@ -79,7 +79,7 @@ def slower(outcomes: Sequence[Outcome], latest: Outcome) -> Slower | None:
     split = found[-1][1]
     before, after = alike[max(0, split - MOST_BEFORE) : split], alike[split:]
 
-    def middle(runs: Sequence[Outcome], stage: str) -> float:
+    def middle(runs: Sequence[KeptRun], stage: str) -> float:
         return median(one.counted.get(stage, 0.0) for one in runs)
 
     stages = {stage for one in alike for stage in one.counted}
@@ -97,7 +97,7 @@ def slower(outcomes: Sequence[Outcome], latest: Outcome) -> Slower | None:
     )
 
 
-def _changes(runs: Sequence[Outcome]) -> Iterator[tuple[float, int]]:
+def _changes(runs: Sequence[KeptRun]) -> Iterator[tuple[float, int]]:
     """Yield how many times as long runs take from a number on, for each number from which they clearly take longer."""
     for split in range(BEFORE, len(runs) - NOW + 1):
         slowest = max(one.total for one in runs[max(0, split - MOST_BEFORE) : split])

@@ -34,6 +34,31 @@ class SoundDistance:
         return f"{self.difference:.3g} dB in second {self.second}, the farthest"
 
 
+@dataclass(frozen=True)
+class Sounds:
+    """The sound of a comparison.
+
+    Attributes:
+        distance: None where a sound has values that are not numbers, which ``broken`` says.
+        waves: by side, ``[channels, samples]``, that ``distance`` is of; empty where latents were compared.
+        rate: of the waves, in samples a second.
+    """
+
+    distance: SoundDistance | None
+    waves: dict[str, Tensor]
+    rate: int | None
+    broken: str = ""
+
+
+def compare_sounds(baseline: Tensor, optimized: Tensor, rate: int | None) -> Sounds:
+    """Return how far the sounds of all rounds are apart; arguments as of :func:`sound_distance`."""
+    for whose, sounds in (("The baseline's sound", baseline), ("The optimized sound", optimized)):
+        if not sounds.isfinite().all():
+            return Sounds(None, {}, rate, f"{whose} has values that are not numbers (NaN or infinite)")
+    distance, worst = sound_distance(baseline, optimized, rate)
+    return Sounds(distance, {} if rate is None else {"baseline": baseline[worst], "optimized": optimized[worst]}, rate)
+
+
 def sound_distance(baseline: Tensor, optimized: Tensor, rate: int | None) -> tuple[SoundDistance, int]:
     """Return the distance of two sides, and the index of the sound that it is of.
 

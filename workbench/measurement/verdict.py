@@ -19,7 +19,7 @@ from .verdict_text import all_text, control_text, more_text, picture_text, speed
 
 QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
-unless fewer steps in the same time would be farther still."""
+unless a control is farther still."""
 
 LEAST_PICTURES = 5
 """The least number of pictures from which a difference can be called small with certainty."""
@@ -112,11 +112,11 @@ def _quality(evidence: Evidence, share: float | None) -> str:
 
 
 def _ruined(evidence: Evidence, share: float) -> bool:
-    """Whether a picture is farther away than another seed's, and fewer steps in the same time would be nearer.
+    """Whether a picture is farther away than another seed's, and no control is farther still.
 
-    Where fewer steps are farther still, the seed changes little: a model that knows its pictures by heart.
+    Where one is, the seed changes little: a model that knows its pictures by heart.
     """
-    return share > 1 and (evidence.control_ratio is None or evidence.control_ratio <= 1)
+    return share > 1 and not any((evidence.ratio(one) or 0) > 1 for one in evidence.controls)
 
 
 def settled(shares: Sequence[float], limits: Sequence[float] = (HARDLY_VISIBLE, VISIBLE)) -> bool:

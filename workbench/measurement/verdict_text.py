@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from ...core.phrases import Phrase, phrase
-from .evidence import Evidence
+from .controls import LATE
+from .evidence import Control, Evidence, share_of
 from .quality import Distance
 from .speedup import AS_FAST, Speedup
-
-AS_GOOD = 1.1
-"""Up to so many times the difference, fewer steps count as doing as well."""
 
 _WHOLE = 0.95
 """A share from here on is 1 or more in one digit, and said as times."""
@@ -82,15 +80,33 @@ def all_text(evidence: Evidence, mean: float | None) -> str:
 
 
 def control_text(evidence: Evidence) -> str:
-    """Return what fewer steps would do in the same time, with ``;`` before it; empty where that was not drawn."""
-    control, ratio = evidence.fewer_steps, evidence.control_ratio
+    """Return what the nearest control does in the same time, with ``;`` before it; empty where none was drawn."""
+    control = evidence.control
+    ratio = None if control is None else evidence.ratio(control)
     if control is None or ratio is None:
         return ""
     times = _times(ratio)
+    needless = "you do not need this optimization"
+    if control.kind == LATE:
+        return f"; {late_text(control, evidence.seed)}, " + (
+            f"with {times} times the difference: {needless}" if evidence.as_good else f"{times} times as far"
+        )
     fewer = f"; fewer steps in the same time ({control.steps} of {control.full_steps}) would"
-    if ratio > AS_GOOD:
-        return f"{fewer} differ {times} times as much"
-    return f"{fewer} do as well, with {times} times the difference: you do not need this optimization"
+    if evidence.as_good:
+        return f"{fewer} do as well, with {times} times the difference: {needless}"
+    return f"{fewer} differ {times} times as much"
+
+
+def late_text(control: Control, seed: Distance) -> Phrase:
+    """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x and moves ...``."""
+    share = share_of(control.difference, seed)
+    return phrase(
+        "leaving out {left} of {steps} levels gives {speed:.2g}x and moves the picture {share}",
+        left=control.full_steps - control.steps,
+        steps=control.full_steps,
+        speed=control.speedup,
+        share=str(control.difference) if share is None else of_a_seed_change(share),
+    )
 
 
 def of_a_seed_change(share: float) -> Phrase:
@@ -121,11 +137,10 @@ def difference_lines(evidence: Evidence) -> list[str]:
     if evidence.sound is not None:
         lines.append(f"sound: {evidence.sound}")
     lines.append(f"noise floor: {'; '.join(f'{name}: {far}' for name, far in noise_floor(evidence).items())}")
-    if (control := evidence.fewer_steps) is not None:
-        lines.append(
-            f"fewer steps in the same time ({control.steps} of {control.full_steps}, {control.seconds:.4g} s): "
-            f"{control.difference}"
-        )
+    for control in evidence.controls:
+        what = "late levels left out" if control.kind == LATE else "fewer steps"
+        of = f"{control.steps} of {control.full_steps}, {control.seconds:.4g} s"
+        lines.append(f"{what} in the same time ({of}): {control.difference}")
     return lines
 
 

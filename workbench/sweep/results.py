@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..measurement.evidence import AS_GOOD
 from ..measurement.speedup import SMALLEST_EFFECT
-from ..measurement.verdict_text import AS_GOOD
 from .axes import Cell
 
 
@@ -21,8 +21,9 @@ class Result:
         seconds: median of one sampling step.
         difference: of the pictures, as a share of what another seed changes (0: the same picture).
         memory_bytes: peak while sampling; None where it cannot be counted.
-        fewer_steps: as many steps of the plain model as fit into the same time; None if not drawn.
-        control: its difference.
+        control: difference of the plain model in the same time, with fewer steps or without some late noise levels,
+            whichever is nearer; None if not drawn.
+        control_title: what that is, e.g. ``14 steps``.
         text: the verdict in words, or why it was not possible.
     """
 
@@ -34,8 +35,8 @@ class Result:
     seconds: float | None = None
     difference: float | None = None
     memory_bytes: int | None = None
-    fewer_steps: int | None = None
     control: float | None = None
+    control_title: str = ""
     text: str = ""
 
 
@@ -58,19 +59,19 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
 def to_markdown(results: Sequence[Result], chosen: Result | None) -> str:
     """Return a table in Markdown, fastest first; ``chosen`` is the row that became the preset.
 
-    Under *fewer steps* stand the difference of the plain model in the same time, and its number of steps.
+    Under *plain, same time* stands the difference of the plain model in the same time, and what that is.
     """
     names = list(dict.fromkeys(name for one in results for name in one.cell))
-    header = [*names, "speed-up", "s/step", "difference", "fewer steps", "peak memory", ""]
+    header = [*names, "speed-up", "s/step", "difference", "plain, same time", "peak memory", ""]
     lines = [" | ".join(header), " | ".join("---" for _ in header)]
     for one in sorted(results, key=lambda result: -(result.speedup or 0)):
         settings = [str(one.cell.get(name, "-")).replace("|", "\\|") for name in names]
         measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
-        fewer = "-" if one.control is None else f"{one.control:.3f} ({one.fewer_steps})"
+        fewer = "-" if one.control is None else f"{one.control:.3f} ({one.control_title})"
         memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
         marks = ["the preset"] if one is chosen else [] if one.state == "measured" else [one.state]
         if one.control is not None and one.control <= AS_GOOD * (one.difference or 0):
-            marks.append("fewer steps do as well")
+            marks.append("the plain model does as well")
         lines.append(" | ".join([*settings, *measured, fewer, memory, ", but ".join(marks)]))
     return "\n".join(f"| {line} |" for line in lines) + "\n"
 

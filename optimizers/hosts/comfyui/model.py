@@ -14,7 +14,7 @@ from ....core.calls import Function
 from ....core.errors import WrongObject, kind_of
 from ....core.guard import Guard, Spoiled
 from .newer import kept_memory
-from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
+from .protocols import BaseModel, Executor, ModelPatcher, Options, Patcher
 from .stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, RunData, Stack, run_data
 from .weights import prepare_sampling
 
@@ -162,7 +162,7 @@ def require_model(patcher: object) -> None:
 
 def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
     """Begin a run of its own, also inside of another one, and remember its guider (ComfyUI's OUTER_SAMPLE wrapper)."""
-    guider: Guider = executor.class_obj
+    guider = executor.class_obj
     options = guider.model_options
     data = RunData({GUIDER: guider})
     guider.model_options = {**options, "transformer_options": {**options.get("transformer_options", {}), RUN: data}}

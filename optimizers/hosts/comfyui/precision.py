@@ -170,6 +170,8 @@ def _load_again(patcher: NetworkPatcher, policy: PrecisionPolicy, disable_dynami
 
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
     network = _second_network(patcher.model, policy)
+    if disable_dynamic:  # only dynamic VRAM casts weights on their way: a file's dtype can be another one
+        network.to(policy.dtype)
     again: NetworkPatcher = patcher_class(
         network, load_device=patcher.load_device, offload_device=patcher.offload_device
     )

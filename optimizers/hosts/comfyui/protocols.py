@@ -1,13 +1,13 @@
 """The attributes of ComfyUI's objects that this package uses, as types, because ComfyUI has none for them.
 
-A protocol names what we read, set or call, and nothing else. Networks are plain ``torch.nn.Module``, values that only
-pass through us ``object``. ``Any`` stands where ComfyUI hands out values of every kind.
+A protocol names what we read, set or call of what goes through many of our files. Networks are plain
+``torch.nn.Module``, values that only pass through us ``object``. All else is ``Any``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import torch
@@ -32,35 +32,6 @@ SharedBackups = tuple[Any, ...]
 """The state that clones on one BaseModel share: the second half of ``get_clone_model_override``."""
 
 
-class ModelConfig(Protocol):
-    """``model_config`` of a BaseModel: what its family is built with."""
-
-    unet_config: dict[str, Any]
-    quant_config: dict[str, object] | None
-
-    def set_inference_dtype(self, dtype: torch.dtype, manual_cast_dtype: torch.dtype | None) -> None: ...
-
-
-class ModelSampling(Protocol):
-    """``model_sampling``: the noise schedule."""
-
-    sigma_max: Tensor
-    sigma_min: Tensor
-
-    def percent_to_sigma(self, percent: float) -> float: ...
-
-
-class LatentFormat(Protocol):
-    """``latent_format``: what the latents of a family look like."""
-
-    latent_channels: int
-    spacial_downscale_ratio: int
-    latent_rgb_factors: list[list[float]] | None
-    latent_rgb_factors_bias: list[float] | None
-
-    def process_in(self, latent: Tensor) -> Tensor: ...
-
-
 class ModuleTree(Protocol):
     """The part of ``torch.nn.Module`` that a :class:`BaseModel` needs to have; every module has it."""
 
@@ -75,8 +46,8 @@ class BaseModel(ModuleTree, Protocol):
     """``patcher.model`` of a MODEL: the network, and what turns its output into an image without noise."""
 
     diffusion_model: Module
-    model_config: ModelConfig
-    model_sampling: ModelSampling
+    model_config: Any
+    model_sampling: Any
     model_type: Any
     manual_cast_dtype: torch.dtype | None
     adm_channels: int
@@ -94,14 +65,6 @@ class ComfyUNet(ModuleTree, Protocol):
     input_blocks: Sequence[Iterable[Module]]
     middle_block: Iterable[Module] | None
     output_blocks: Sequence[Iterable[Module]]
-
-
-class TransformerBlock(Protocol):
-    """A block of a UNet's ``SpatialTransformer``."""
-
-    d_head: int
-    disable_self_attn: bool
-    ff: Module
 
 
 class ModelPatcher(Protocol):
@@ -141,14 +104,7 @@ class ModelPatcher(Protocol):
 
     def detach(self) -> BaseModel: ...
 
-    @overload
-    def get_model_object(self, name: Literal["model_sampling"]) -> ModelSampling: ...
-    @overload
-    def get_model_object(self, name: Literal["latent_format"]) -> LatentFormat: ...
-    @overload
-    def get_model_object(self, name: Literal["manual_cast_dtype"]) -> torch.dtype | None: ...
-    @overload
-    def get_model_object(self, name: Literal["diffusion_model"]) -> Module: ...
+    def get_model_object(self, name: str) -> Any: ...
 
     def set_model_compute_dtype(self, dtype: torch.dtype) -> None: ...
 
@@ -196,14 +152,6 @@ class Executor(Protocol):
     class_obj: Any
 
     def __call__(self, *args: object, **kwargs: object) -> Any: ...
-
-
-class Guider(Protocol):
-    """What runs the sampling; ``uncond_model_patcher`` only on guiders with a second model."""
-
-    model_options: Options
-    model_patcher: ModelPatcher
-    uncond_model_patcher: ModelPatcher
 
 
 Patcher = TypeVar("Patcher", ModelPatcher, NetworkPatcher)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from torch.nn import Module
 
 from ...token_merging.blocks import Block
-from .protocols import ComfyUNet, ModelPatcher, TransformerBlock
+from .protocols import ComfyUNet, ModelPatcher
 
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
@@ -50,7 +50,7 @@ def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
                 yield part, number, layer, scale
 
 
-def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, TransformerBlock]]:
+def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, Any]]:
     """Yield every spatial transformer block of a ``UNetModel``, in the order of execution.
 
     Not the temporal ones of video UNets (``time_stack``): their tokens are frames.

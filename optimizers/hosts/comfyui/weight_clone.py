@@ -15,7 +15,7 @@ import torch
 from torch.nn import Module
 
 from ....core import weights
-from .protocols import ModelConfig, ModuleTree
+from .protocols import ModuleTree
 
 
 def require_plain_weights(title: str, network: Any, model: str) -> None:
@@ -30,7 +30,7 @@ def require_plain_weights(title: str, network: Any, model: str) -> None:
 class WeightPlan:
     """A copy of ``model_config`` for the second model, and the dtype of its arithmetic; techniques may change both."""
 
-    config: ModelConfig
+    config: Any
     compute_dtype: torch.dtype
 
 

@@ -10,6 +10,7 @@ import uuid
 import weakref
 from collections.abc import Iterable, Sequence
 from types import MethodType
+from typing import Any
 
 import torch
 from torch.nn import Module
@@ -19,7 +20,7 @@ from ....core.errors import UnsupportedModel
 from ....core.shared import Shared
 from .compilation.refusals import FOREIGN_COMPILE
 from .model import describe_model, first_of
-from .protocols import BaseModel, Factory, ModelConfig, ModelPatcher, SharedBackups
+from .protocols import BaseModel, Factory, ModelPatcher, SharedBackups
 from .stack import ComfyTechnique, ModelCall
 from .weight_clone import WeightPlan, require_plain_weights, second_module
 
@@ -172,7 +173,7 @@ def _load_again(
     return patcher
 
 
-def _copied_config(config: ModelConfig) -> ModelConfig:
+def _copied_config(config: Any) -> Any:
     """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
     result = object.__new__(type(config))
     result.__dict__.update(config.__dict__)

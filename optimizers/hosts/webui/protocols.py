@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import Module, ModuleList
-
-from ....core.calls import Function
 
 
 class Denoiser(Protocol):
@@ -31,16 +28,10 @@ class Denoiser(Protocol):
     def update_inner_model(self) -> None: ...
 
 
-class WebUISampler(Protocol):
-    """The sampler of one pass of a picture, made anew for each. ``func``: the solver's function."""
-
-    func: Function
-
-
 class Processing(Protocol):
     """A request for pictures. ``sd_model`` is the model in use now: in the middle of a run a refiner may replace it."""
 
-    sampler: WebUISampler
+    sampler: Any
     sd_model: Any
 
 
@@ -50,21 +41,3 @@ class WebUIUNet(Protocol):
     input_blocks: ModuleList
     middle_block: Module
     output_blocks: ModuleList
-
-
-class ScheduledPrompt(Protocol):
-    """A prompt up to a step, of a prompt that changes while it is drawn."""
-
-    end_at_step: int
-
-
-class Composed(Protocol):
-    """One of the prompts that are joined by AND."""
-
-    schedules: Sequence[ScheduledPrompt]
-
-
-class MultiPrompt(Protocol):
-    """The positive prompts of all pictures that are drawn at once."""
-
-    batch: Sequence[Sequence[Composed]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....core.calls import Kwargs
 from ...step_reuse.samplers import SAMPLERS
-from .protocols import Denoiser, MultiPrompt, ScheduledPrompt
+from .protocols import Denoiser
 
 OWN_LOOPS = {one.webui or name: one.chooses_levels for name, one in SAMPLERS.items() if one.chooses_levels}
 """Functions that choose their noise levels themselves, with the sampler's title in the host."""
@@ -158,7 +158,7 @@ class Position:
 
 def prompts_at(options: Kwargs, step: int) -> Iterator[Hashable]:
     """Yield which part of each prompt is drawn in a step, of prompts that change while they are."""
-    multi = cast("MultiPrompt | None", options.get("cond"))
+    multi = options.get("cond")
     for image in getattr(multi, "batch", ()):
         yield len(image)
         for composed in image:
@@ -168,5 +168,5 @@ def prompts_at(options: Kwargs, step: int) -> Iterator[Hashable]:
         yield _part(schedules, step)
 
 
-def _part(schedules: Sequence[ScheduledPrompt], step: int) -> int:
+def _part(schedules: Sequence[Any], step: int) -> int:
     return next((number for number, one in enumerate(schedules) if step <= one.end_at_step), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -60,3 +61,59 @@ def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled)
         compiled(tiling)
     with pytest.raises(Exception, match="This VAE is empty"):
         compiled(comfy.sd.VAE(sd={}))
+
+
+def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio, compiled, report):
+    import comfy.model_patcher
+
+    class Dynamic(comfy.model_patcher.ModelPatcher):
+        def is_dynamic(self):
+            return True
+
+    vae, again = vaes.kl(levels=1), vaes.kl(levels=1)
+    plain = vae.patcher
+    dynamic = vae.patcher = Dynamic(plain.model, plain.load_device, plain.offload_device)
+    dynamic.cached_patcher_init = (lambda disable_dynamic=False: again.patcher, ())
+    half = partial(studio.run, "PacelineVAEPrecision", dtype="bf16")
+    pictures = []
+    for ours in (compiled(half(vae=vae)), half(vae=compiled(vae)), half(vae=compiled(half(vae=vae)))):
+        assert next(ours.first_stage_model.parameters()).dtype == torch.bfloat16
+        pictures.append(decode(ours, latent()))
+        assert "compiled decode: 1 graph" in report(ours)
+        removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
+        assert removed.patcher is dynamic and removed.vae_dtype == torch.float32
+    assert all(torch.equal(picture, pictures[0]) for picture in pictures)
+
+
+def test_a_video_vae_that_is_no_single_graph_is_left_uncompiled(studio, compiled, report, monkeypatch):
+    """On an H100 with torch 2.11 a break in Wan's decoder had each layer compiled for each of the first frames."""
+    from comfy.ldm.wan.vae import RMS_norm
+
+    vae = vaes.wan()
+    code = torch.zeros(1, 16, 3, 4, 4)
+    plain, norm = vae.decode(code), RMS_norm.forward
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return norm(self, x)
+
+    monkeypatch.setattr(RMS_norm, "forward", forward)
+    ours = compiled(vae, strict=False)
+    assert torch.equal(ours.decode(code), plain)
+    assert "graph" in report(ours) and ours.paceline_stack.techniques[0].last_summary().state == "inactive"
+
+
+def test_weights_that_dynamic_vram_would_cast_are_cast_where_it_is_left(studio, compiled, report):
+    import comfy.model_patcher
+
+    class Dynamic(comfy.model_patcher.ModelPatcher):
+        def is_dynamic(self):
+            return True
+
+    vae = vaes.kl(levels=1)  # dynamic VRAM keeps weights as the file has them, here in fp32
+    vae.patcher = Dynamic(vae.patcher.model, vae.patcher.load_device, vae.patcher.offload_device)
+    vae.vae_dtype = torch.bfloat16
+    ours = compiled(studio.run("PacelineVAEPrecision", vae=vae, channels_last=True), channels_last=True)
+    assert torch.isfinite(decode(ours, latent())).all()
+    assert "compiled decode: 1 graph" in report(ours)
+    assert next(vae.first_stage_model.parameters()).dtype == torch.float32

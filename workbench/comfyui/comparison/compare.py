@@ -1,38 +1,60 @@
-"""Compare an optimized MODEL with its baseline: check, run, make pictures, judge."""
+"""Compare two MODELs, or two VAEs: what ComfyUI draws for the judge (``workbench/measurement/measure.py``)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import median
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
 
-from ....core.phrases import phrase
-from ....optimizers.hosts.comfyui.model import require_model
-from ...measurement.fewer_steps import Control, draw_control
+import torch
+from torch import Tensor
+
+from ....core.devices import synchronize
+from ....optimizers.hosts.comfyui.method_proxy import stack_on
+from ....optimizers.hosts.comfyui.model import require_model, stack_of
+from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ...measurement.controls import LATE, kept_levels
+from ...measurement.drawn import Decoded, Drawn, TimedRun
+from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure
+from ...measurement.memory import PeakMemory
+from ...measurement.sound import spectrogram_picture
 from ...measurement.steps import Clock
+from ..latents import decode, decode_sound, preview, sample_rate
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
+from ..machine import beside_the_allocator
+from ..report_text import report_text
 from ..sampling import Sampled, SamplingJob
-from .findings import Comparison, evaluate, speedup_of
-from .pictures import Pairs
-from .rounds import ComparisonSettings, Rounds, Side, SideRuns, TimedRun
-from .sounds import make_sounds
+from .report import environment
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the comparison.
+
+    Without a ``vae`` it shows ComfyUI's rough preview, or spectrograms if there is an ``audio_vae``, which decodes the
+    sound.
+    """
+
+    model: ModelPatcher
+    vae: VAE | None = None
+    audio_vae: VAE | None = None
 
 
 def compare(
     baseline: Side,
     optimized: Side,
     job: SamplingJob,
-    settings: ComparisonSettings,
+    plan: MeasurePlan,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
     show: Callable[[float], None] | None = None,
 ) -> Comparison:
     """Run both sides, each round from another seed, and judge the difference.
 
-    What they share (sampling, VAE) is not compared. Rounds end as soon as speed and picture are clear, see
-    :class:`ComparisonSettings`.
-
-    ``say`` is told what is going on, ``show`` which share of the work is done (default: the node's progress bar).
+    What they share (sampling, VAE) is not compared. ``say`` is told what is going on, ``show`` which share of the work
+    is done (default: the node's progress bar).
 
     Raises:
         InvalidSetting: if their pictures differ in size.
@@ -40,64 +62,116 @@ def compare(
     """
     for side in (baseline, optimized):
         require_model(side.model)
-    compares_decoding = optimized.vae is not baseline.vae
-    compares_sampling = optimized.model is not baseline.model or not compares_decoding
-    controls = settings.fewer_steps and compares_sampling and job.steps > 1
-    least, most = settings.rounds(job.prompts)
-    total, done = _steps(job, settings, compares_sampling, compares_decoding, controls * most), 0
-    show = show or progress_bar()
-
-    def advance(steps: int = 1) -> None:
-        nonlocal done
-        stop_if_cancelled()
-        done += steps
-        show(min(1.0, done / total))
-
-    rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
-    runs = before, after = SideRuns(baseline), SideRuns(optimized)
+    drawing = _ComfyDraw(baseline, optimized, job, plan.draws, clock, show or progress_bar())
     try:
-        warmed = rounds.warm_up(runs, settings.warmup_runs)
-        pairs = Pairs(before, after, warmed, job.prompts)
-
-        def clear() -> bool:
-            speedup = speedup_of(before.runs, after.runs)[1]
-            return speedup.settled and (not speedup.faster or pairs.clear())
-
-        rounds.measure(runs, least, most, clear)
-        again = rounds.repeat(before) if most > 1 and not pairs.same_bits else []
-        say(phrase("comparing the pictures"))
-        pairs.update()
-        sounds = make_sounds(before, after)
-        notes, control = list[str](), None
-        faster = speedup_of(before.runs, after.runs)[1].faster
-        if controls and faster and not pairs.same_bits and not pairs.broken:
-            say(phrase("baseline with fewer steps"))
-            control, why_none = draw_fewer_steps(rounds, job.steps, before, after)
-            notes += [why_none] if why_none else []
-        show(1.0)
-        return evaluate(job, settings, pairs, again, sounds, notes, control)
+        found = measure(drawing.draw, plan if drawing.samples else replace(plan, controls=()), say)
+        drawing.show(1.0)
     finally:
         empty_cache()
+    sound_only, notes = found.sounds is not None and not drawing.draws_sound_too, list(found.notes)
+    from_preview = baseline.vae is None and not sound_only
+    if from_preview:
+        notes.append("no VAE: pictures and distances are of rough previews of the latent")
+    if baseline.vae is None and sound_only:
+        notes.append("pictures are spectrograms of the sound")
+    if found.sounds is not None and found.sounds.rate is None:
+        notes.append("no audio_vae: the distance of the sound is of its latent")
+    summaries = {
+        technique.title: technique.last_summary()
+        for technique in (*stack_of(optimized.model).techniques, *stack_on(optimized.vae).techniques)
+    }
+    about: dict[str, Any] = {
+        "pictures": "rough previews of the latent" if from_preview else "decoded by the VAE",
+        "activity": {
+            title: {"state": one.state, "text": one.text, "details": list(one.lines)}
+            for title, one in summaries.items()
+        },
+        "settings": {**asdict(plan), **job.settings(), "runs": len(found.runs["baseline"])},
+        "reports": {name: _report(side) for name, side in zip(SIDES, (baseline, optimized), strict=True)},
+        "surroundings": environment(baseline.model),
+    }
+    return replace(found, notes=notes, about=about)
 
 
-def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
-    """Return how many steps of the sampler, and how many decodings, a comparison takes at most."""
-    most, warmups = settings.rounds(job.prompts)[1], max(1, settings.warmup_runs)
-    passes = 2 * (most + settings.warmup_runs) + (settings.warmup_runs < 1) + (most > 1)
-    return job.steps * ((passes if sampling else most + warmups) + further) + (passes if decoding else 0)
+class _ComfyDraw:
+    """Draws with both sides and the controls.
+
+    Attributes:
+        samples: whether the sides' sampling is compared; if not, the baseline's latent is made once and shared.
+        decodes: whether their decoding is; if not, pictures are decoded when they are needed, and not timed.
+        draws_sound_too: whether the network draws a video with its sound.
+    """
+
+    def __init__(
+        self, baseline: Side, optimized: Side, job: SamplingJob, most: int, clock: Clock, show: Callable[[float], None]
+    ) -> None:
+        self._sides = {"baseline": baseline, "optimized": optimized}
+        self._job, self._clock, self._most, self.show = job, clock, most, show
+        self.decodes = optimized.vae is not baseline.vae
+        self.samples = optimized.model is not baseline.model or not self.decodes
+        self.draws_sound_too = False
+        self._shared: dict[int, Sampled] = {}
+        self._done = 0
+
+    def draw(self, name: str, seed: int, steps: int) -> Drawn:
+        side = self._sides.get(name, self._sides["baseline"])
+        if not self.samples and seed not in self._shared:
+            self._shared[seed] = self._sample(side, name, seed, steps)
+        device, decoded = torch.device(side.model.load_device), None
+        sampling = step = decoding = None
+        with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
+            output = self._sample(side, name, seed, steps) if self.samples else self._shared[seed]
+            if self.samples:
+                sampling = output.seconds
+                uneven = any(technique.policy.uneven for technique in stack_of(side.model).techniques)
+                step = None if uneven else output.seconds_per_step
+            if self.decodes:
+                assert side.vae is not None, "both sides have a VAE where decoding is compared"
+                synchronize(device)
+                started = self._clock()
+                images = decode(side.vae, output.latent)
+                synchronize(device)
+                decoding, decoded = self._clock() - started, Decoded.of(images, exact=True)
+        self._done += 1
+        self._show_step(0.0)
+        return Drawn(
+            TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes),
+            [output.latent] if output.sound is None else [output.latent, output.sound],
+            partial(_pictures, side, output) if decoded is None else lambda: decoded,
+            b"" if decoded is None else decoded.digest,
+            None if side.audio_vae is None and output.sound is None else partial(_sound, side.audio_vae, output),
+            None if side.audio_vae is None else sample_rate(side.audio_vae),
+        )
+
+    def _sample(self, side: Side, name: str, seed: int, steps: int) -> Sampled:
+        late = kept_levels(self._job.steps, steps) if name == LATE else None
+        job, taken = self._job if late else replace(self._job, steps=steps), 0
+
+        def on_step() -> None:
+            nonlocal taken
+            taken += 1
+            self._show_step(taken / (steps + 1))
+
+        output = job.sample(side.model, seed, self._clock, on_step, late)
+        self.draws_sound_too = output.sound is not None
+        return output
+
+    def _show_step(self, share: float) -> None:
+        stop_if_cancelled()
+        self.show(min(1.0, (self._done + share) / self._most))
 
 
-def draw_fewer_steps(
-    rounds: Rounds, steps: int, baseline: SideRuns, optimized: SideRuns
-) -> tuple[Control[list[Sampled]] | None, str]:
-    """Draw the baseline with as many of its ``steps`` as fit, from all seeds; or return None and why."""
+def _pictures(side: Side, output: Sampled) -> Decoded:
+    if side.vae is None and side.audio_vae is not None and output.sound is None:
+        return Decoded.of(spectrogram_picture(decode_sound(side.audio_vae, output.latent)))
+    return Decoded.of(preview(side.model, output.latent) if side.vae is None else decode(side.vae, output.latent))
 
-    def draw(fit: int) -> tuple[float, list[Sampled]]:
-        drawn = [rounds.draw(baseline.side.model, seed, fit) for seed in range(len(baseline.outputs))]
-        return median(one.seconds for one in drawn), drawn
 
-    def middle(runs: list[TimedRun], part: str) -> float:
-        return median([getattr(run, part) or 0.0 for run in runs])  # no step fits into what was not measured
+def _sound(vae: VAE | None, output: Sampled) -> Tensor:
+    latent = output.latent if output.sound is None else output.sound
+    return latent if vae is None else decode_sound(vae, latent)
 
-    whole, each = middle(baseline.runs, "sampling_seconds"), middle(baseline.runs, "step_seconds")
-    return draw_control(steps, whole, each, middle(optimized.runs, "sampling_seconds"), draw)
+
+def _report(side: Side) -> str:
+    # A VAE without techniques has nothing to report, and may be an object of another pack.
+    return report_text(side.model, side.vae if stack_on(side.vae).techniques else None)

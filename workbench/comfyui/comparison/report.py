@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import asdict
-from statistics import median
 from typing import Any
 
 import torch
@@ -16,13 +14,13 @@ from PIL import Image
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...measurement.evidence import share_of
+from ...measurement.controls import CONTROLS
+from ...measurement.evidence import AS_GOOD, Control, Evidence, share_of
+from ...measurement.measure import MOST_SHOWN, SIDES, Comparison
 from ...measurement.picture import side_by_side, spread
-from ...measurement.verdict_text import AS_GOOD, difference_lines, in_seconds, noise_floor
+from ...measurement.verdict_text import difference_lines, in_seconds, noise_floor
 from ..machine import host_version
 from ..output_files import Entry, OutputFiles
-from .findings import MOST_SHOWN, Comparison, seconds
-from .rounds import TimedRun
 
 _UNITS = {
     "step": "one step",
@@ -31,70 +29,82 @@ _UNITS = {
     "picture": "one sampling and decoding",
 }
 
-_SAVED = ("baseline", "optimized", "other_seed", "fewer_steps")
-
-Files = dict[str, Entry | list[Entry] | dict[str, Entry]]
+_BADGES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
+"""What the page shows for the state of a verdict, where it is not ``partly``."""
 
 
 def summary_lines(found: Comparison) -> list[str]:
     """Return what stands below the verdict."""
-    before, after = ([seconds(run, found.unit) for run in runs] for runs in (found.baseline, found.optimized))
+    before, after = found.seconds.values()
     rounds = "1 round" if len(before) == 1 else f"{len(before)} rounds, each from another seed,"
     lines = [f"{_UNITS[found.unit]}: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {rounds} in turn"]
     memory = [
-        f"{title} {_bytes(peak(found.baseline, key))} -> {_bytes(peak(found.optimized, key))}"
+        f"{title} {_bytes(found.peak('baseline', key))} -> {_bytes(found.peak('optimized', key))}"
         for title, key in (("device memory", "device_bytes"), ("memory of the process", "process_bytes"))
-        if peak(found.baseline, key) is not None
+        if found.peak("baseline", key) is not None
     ]
     lines += [f"peak {', '.join(memory)}"] if memory else []
     lines += difference_lines(found.evidence)
     if found.evidence.repeat is None:
         why = "both sides drew the same" if found.evidence.same_bits else "it ran once"
         lines.append(f"baseline repeated: not measured, as {why}")
-    lines += [f"{title}: {one.text}" for title, one in found.activity.items()]
+    lines += [f"{title}: {one['text']}" for title, one in found.about["activity"].items()]
     return [*lines, *found.notes]
 
 
 def record(found: Comparison) -> dict[str, Any]:
-    """Return everything that was found, for JSON. Numbers that do not exist are None, an infinite PSNR too."""
-    speedup = found.evidence.speedup
-    low, high = speedup.interval or (None, None)
+    """Return everything that was found, for JSON and for the page (``Comparison`` in web/js/measurements.d.ts).
+
+    Numbers that do not exist are None, an infinite PSNR too.
+    """
+    evidence = found.evidence
+    low, high = evidence.speedup.interval or (None, None)
     return {
         "verdict": found.verdict.text,
         "state": found.verdict.state,
-        "speedup": speedup.ratio,
+        "badge": badge(found),
+        "quality": found.verdict.quality,
+        "speedup": evidence.speedup.ratio,
         "speedup_low": low,
         "speedup_high": high,
         "speedup_of": found.unit,
-        "seconds": _sides(found, lambda runs: median(seconds(run, found.unit) for run in runs)),
-        "peak_device_bytes": _sides(found, lambda runs: peak(runs, "device_bytes")),
-        "peak_process_bytes": _sides(found, lambda runs: peak(runs, "process_bytes")),
-        "more_runs": speedup.more_rounds,
-        "difference": asdict(found.evidence.difference),
+        "seconds": found.seconds,
+        "peak_device_bytes": {side: found.peak(side, "device_bytes") for side in SIDES},
+        "peak_process_bytes": {side: found.peak(side, "process_bytes") for side in SIDES},
+        "more_runs": evidence.speedup.more_rounds,
+        "difference": asdict(evidence.difference),
         "difference_run": found.worst_run,
         "farthest": _farthest(found),
         "distances": [asdict(one) for one in found.distances],
-        "seed_shares": [share_of(one, found.evidence.seed) for one in found.distances],
-        "frames": found.evidence.frames,
-        "count": found.evidence.count,
+        "seed_shares": [share_of(one, evidence.seed) for one in found.distances],
+        "frames": evidence.frames,
+        "count": evidence.count,
         "shown": [index + 1 for index in found.shown],
-        "sound": None if (sound := found.evidence.sound) is None else asdict(sound),
-        "noise_floor": {name: asdict(distance) for name, distance in noise_floor(found.evidence).items()},
-        "fewer_steps": _control(found),
+        "sound": None if evidence.sound is None else asdict(evidence.sound),
+        "noise_floor": {name: asdict(distance) for name, distance in noise_floor(evidence).items()},
+        **dict.fromkeys(CONTROLS),
+        **{one.kind: _control(evidence, one) for one in evidence.controls},
         "seed_share": found.verdict.seed_share,
         "seed_share_mean": found.verdict.mean_share,
-        "same_bits": found.evidence.same_bits,
+        "same_bits": evidence.same_bits,
         "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
-        "pictures": "rough previews of the latent" if found.from_preview else "decoded by the VAE",
-        "activity": {
-            title: {"state": summary.state, "text": summary.text, "details": list(summary.lines)}
-            for title, summary in found.activity.items()
-        },
+        "lines": summary_lines(found),
         "notes": list(found.notes),
-        "settings": {**found.job.settings(), **asdict(found.settings), "runs": len(found.baseline)},
-        "runs": _sides(found, lambda runs: [asdict(run) for run in runs]),
-        "reports": found.reports,
+        "runs": {side: [asdict(run) for run in runs] for side, runs in found.runs.items()},
+        **found.about,
     }
+
+
+def badge(found: Comparison) -> str:
+    """Return the state that badge and panel show for what a verdict found.
+
+    Another picture is a price, not a fault. A gain that a control brings as well is none to be proud of.
+    """
+    state = found.verdict.state
+    if state == "faster" and found.evidence.as_good:
+        return "partly"
+    faulty = state == "suspicious" and found.verdict.quality != "another picture"
+    return "failed" if faulty else _BADGES.get(state, "partly")
 
 
 def save(
@@ -103,42 +113,33 @@ def save(
     sheet: Image.Image,
     output: OutputFiles,
     workflow: dict[str, object] | None = None,
-) -> Files:
-    """Write the files and return what ComfyUI's front end shows: ``{"json": {"filename", "subfolder", "type"}, ...}``.
+) -> dict[str, Any]:
+    """Write the files and return them by name, as ComfyUI's front end takes them.
 
-    The names of the files are added to ``record`` under ``files``; ``workflow`` goes into the sheet, so that dropping
-    it on the canvas opens it.
+    They stand under ``files`` in the JSON file beside ``record``; ``workflow`` goes into the sheet, so that dropping it
+    on the canvas opens it.
     """
-    pictures = found.pictures
-    lists: dict[str, list[Entry]] = {}
-    for name in _SAVED:
-        images = getattr(pictures, name)
-        if images is None:
-            continue
-        lists[name] = [
+    pictures: dict[str, list[Entry]] = {}
+    for name, images in found.pictures.items():
+        pictures[name] = [
             output.save_picture(
                 f"{name}_{index + 1}.png" if len(images) > 1 else f"{name}.png", Image.fromarray(images[index].numpy())
             )
             for index in (spread(len(images), MOST_SHOWN) if name == "other_seed" else found.shown)
         ]
-    single = {
+    files: dict[str, Any] = {
+        "pictures": pictures,
         "comparison": output.save_picture("comparison.png", sheet, workflow),
-        "json": output.entry("comparison.json"),
     }
     if (frames := found.evidence.frames) > 1:
         first = found.evidence.worst // frames * frames
-        video = slice(first, first + frames)
-        motion = side_by_side(pictures.baseline[video], pictures.optimized[video])
-        single["motion"] = output.save_motion("comparison.webp", motion)
-    sounds: dict[str, Entry] = {}
+        motion = side_by_side(*(found.pictures[side][first : first + frames] for side in SIDES))
+        files["motion"] = output.save_motion("comparison.webp", motion)
     if found.sounds is not None and found.sounds.rate is not None:
         waves, rate = found.sounds.waves, found.sounds.rate
-        sounds = {side: output.save_sound(f"{side}.wav", wave, rate) for side, wave in waves.items()}
-    names: dict[str, object] = {name: [entry["filename"] for entry in entries] for name, entries in lists.items()}
-    names |= {name: entry["filename"] for name, entry in single.items()}
-    names |= {"sounds": {side: entry["filename"] for side, entry in sounds.items()}} if sounds else {}
-    output.save_json("comparison.json", {**record, "files": names})
-    return {**lists, **single, "sounds": sounds}
+        files["sounds"] = {side: output.save_sound(f"{side}.wav", wave, rate) for side, wave in waves.items()}
+    output.save_json("comparison.json", {**record, "files": files})
+    return files
 
 
 def measured_on(numbers: dict[str, Any]) -> str:
@@ -168,11 +169,6 @@ def environment(model: ModelPatcher) -> dict[str, Any]:
     }
 
 
-def peak(runs: list[TimedRun], key: str) -> int | None:
-    """Return the largest of the runs' peaks; None if it was not measured."""
-    return max((value for run in runs if (value := getattr(run, key)) is not None), default=None)
-
-
 def _farthest(found: Comparison) -> dict[str, Any] | None:
     """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
     worst = found.evidence.farthest
@@ -182,16 +178,10 @@ def _farthest(found: Comparison) -> dict[str, Any] | None:
     return {**numbers, "distance": asdict(worst.alone), "region_rmse": worst.region}
 
 
-def _control(found: Comparison) -> dict[str, Any] | None:
-    """Return the baseline with fewer steps, for JSON."""
-    control, ratio = found.evidence.fewer_steps, found.evidence.control_ratio
-    if control is None:
-        return None
+def _control(evidence: Evidence, control: Control) -> dict[str, Any]:
+    """Return a control, for JSON."""
+    ratio = evidence.ratio(control)
     return {**asdict(control), "ratio": ratio, "as_good": ratio is not None and ratio <= AS_GOOD}
-
-
-def _sides(found: Comparison, what: Callable[[list[TimedRun]], Any]) -> dict[str, Any]:
-    return {"baseline": what(found.baseline), "optimized": what(found.optimized)}
 
 
 def _bytes(size: int | None) -> str:

@@ -28,11 +28,8 @@ def read_workflow(path: Path) -> dict[str, Any]:
     try:
         found: Any = json.loads(text)
         json.dumps(found, ensure_ascii=False).encode()
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidSetting(f"{path} is not JSON ({error}).", _HINT) from None
-    except ValueError:
-        reason = "it has a number of thousands of digits, or half of a character"
-        raise InvalidSetting(f"{path} cannot be read ({reason}).", _HINT) from None
     if isinstance(found, dict) and isinstance(found.get("nodes"), list):
         # Only the page turns one into a prompt: subgraphs, bypassed nodes, primitives and widgets are its own.
         raise InvalidSetting(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
@@ -49,6 +51,8 @@ def compile_vae(
         vae, notes = moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
     methods = ("decode",) * decoder + ("encode",) * encoder
     parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
+    if parts:  # after a graph break each layer would be compiled anew for each of the first frames: for minutes
+        how = replace(how, fullgraph=True)
     return vae, CompileMethods("Compile VAE", how, methods, compiler, notes, parts)
 
 
