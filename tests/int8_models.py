@@ -21,18 +21,6 @@ def int8_layers(model):
     return {name: m for name, m in modules if getattr(getattr(m, "weight", None), "_layout_cls", "")}
 
 
-def parameter_bytes(model):
-    """Bytes of all weights, int8 ones with their scales, each piece of memory once."""
-    sizes = {}
-    for parameter in model.model.parameters():
-        parts = [parameter]
-        if hasattr(parameter, "_qdata"):
-            parts = [parameter._qdata, parameter._params.scale]
-        for part in parts:
-            sizes[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
-    return sum(sizes.values())
-
-
 def with_lora(model, strength, rank=4):
     """A LoRA of one low rank on every layer of attention and feed-forward: (clone, what the same keys are called)."""
     clone = model.clone()

@@ -70,12 +70,3 @@ def test_other_layers_merge_too_and_are_left_as_they_were(studio, baseline, laye
     assert "active in 3 of 7 blocks" in studio.report(model)
     assert not any("forward" in block.ff.__dict__ for block in blocks)
     assert torch.equal(studio.sample(studio.model), baseline)
-
-
-def test_sdxl_has_eligible_blocks_with_the_defaults(studio, sdxl):
-    model = studio.tome(sdxl)
-    conditioning = [[torch.zeros(1, 77, 64), {"pooled_output": torch.zeros(1, 1280)}]]
-    studio.sample(model, size=(16, 16), steps=1, positive=conditioning, negative=conditioning)
-    report = studio.report(model)
-    assert "active in 10 of 70 self-attention blocks" in report and "fallbacks: 0" in report
-    assert "64 -> 32 tokens" in report

@@ -55,19 +55,6 @@ def test_deep_shrink_merges_by_the_size_the_block_really_has(studio, core_node):
     assert "active in 7 of 7" in report
 
 
-def test_perturbed_attention_guidance_composes(studio, core_node):
-    """PAG replaces attention in the middle block by its values; merged values must come back unmerged."""
-    options = {"scale": 3.0}
-    pag = core_node("comfy_extras.nodes_pag", "PerturbedAttentionGuidance", model=studio.model, **options)
-    model = studio.tome(pag, max_downsample="2")
-    image = studio.sample(model)
-    assert image.isfinite().all()
-    assert "fallbacks: 0" in studio.report(model)
-    assert not torch.equal(image, studio.sample(studio.tome(studio.model, max_downsample="2")))
-    # At a ratio of nearly nothing the result is PAG's own.
-    assert torch.equal(studio.sample(studio.tome(pag, ratio=0.0)), studio.sample(pag))
-
-
 def test_other_attention_patches_run_outside_of_ours(studio):
     """A pair of patches that doubles and halves sees all tokens, whichever node comes first."""
     sizes = []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from int8_models import int8_layers, one_call, parameter_bytes, with_lora
+from int8_models import int8_layers, one_call, with_lora
 
 # -- the life of the clones --------------------------------------------------------------------------------------------
 
@@ -29,17 +29,6 @@ def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantiz
     # Going back loads the file again, as a loader would.
     removed = studio.run("PacelineRemoveOptimizations", model=converted)
     assert torch.equal(studio.sample(removed), expected)
-
-
-def test_a_copy_of_its_own_for_another_device(studio, quantize):
-    """ComfyUI asks the factory for an independent model: multi-GPU clones, and clones without dynamic VRAM."""
-    converted = quantize(studio.model)
-    factory, arguments = converted.cached_patcher_init
-    other = factory(*arguments, disable_dynamic=True)
-    assert other.model is not converted.model
-    assert len(int8_layers(other)) == 70
-    clone = converted.clone(model_override=(other.model, ({}, {}, {}, set())))
-    assert torch.equal(studio.sample(clone), studio.sample(converted))
 
 
 # -- LoRA --------------------------------------------------------------------------------------------------------------
@@ -93,25 +82,6 @@ def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, qu
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-
-
-def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, quantize):
-    import comfy.model_management
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-
-    model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
-    converted = quantize(model)
-    choices = stack_of(converted).techniques[0].policy.choices
-    chosen = [choice for choice in choices.all if choice.weight is not None]
-    before = sum(choice.layer.nbytes for choice in chosen)
-    after = sum(choice.weight.nbytes for choice in chosen)
-    assert 0.5 < after / before < 0.52  # a scale for each row comes on top
-    assert parameter_bytes(model) - parameter_bytes(converted) == pytest.approx(before - after, rel=0.02)
-    assert comfy.model_management.module_size(converted.model) < comfy.model_management.module_size(model.model)
-    assert converted.model_size() == comfy.model_management.module_size(converted.model)
-    together = {p.untyped_storage().data_ptr() for p in model.model.parameters()}
-    others = [p for n, p in converted.model.named_parameters() if not hasattr(p, "_qdata") and ".bias" not in n]
-    assert others and all(p.untyped_storage().data_ptr() in together for p in others)
 
 
 @pytest.mark.thorough

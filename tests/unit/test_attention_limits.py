@@ -61,15 +61,6 @@ def test_compute_capability(limits, found, expected):
     assert refusal is None if expected is None else expected in refusal
 
 
-def test_alternatives_are_chosen_by_device():
-    flash = BACKENDS["sdpa_flash"]
-    on_cpu = call(device="cpu", dtype=torch.float32, head_dim=512, mask="bool")
-    assert flash.refusal(on_cpu) is None
-    assert flash.refusal(call(mask="bool")) == "a bool mask (takes none)"
-    assert flash.refusal(call(device="mps")) == "device mps (runs on cuda, cpu)"
-    assert BACKENDS["vanilla"].runs_on() is None and BACKENDS["sage"].limits_for("cpu") is None
-
-
 @pytest.mark.parametrize(
     ("name", "found"),
     [

@@ -60,17 +60,6 @@ def test_what_was_not_used_for_the_longest_time_goes_first(folder):
     assert folder.size() <= folder.limit_bytes
 
 
-def test_what_was_removed_while_in_use_is_made_again(folder):
-    """By the button that clears the cache."""
-    for _ in range(2):
-        folder.use()
-        fill(folder, "kernel.bin", 10, used=1)
-        folder.clear()
-        assert folder.size() == 0 and not folder.path.exists()
-    folder.use()
-    assert os.environ[VARIABLE] == str(folder.path / "inductor") and folder.path.exists()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 @pytest.mark.parametrize(("mode", "group"), [(0o777, None), (0o775, 12345)])
 def test_nothing_is_read_where_others_may_write(folder, caplog, mode, group):

@@ -56,18 +56,6 @@ def test_switches_stay_on_until_the_last_of_two_threads_has_left():
     assert switches() == before
 
 
-def test_a_coarser_precision_that_other_code_has_set_can_still_be_read():
-    """Else torch raises wherever it is read: inductor reads it for each graph."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with arithmetic(PrecisionSettings(tf32=True)):
-            assert MATMUL.allow_tf32 and torch.get_float32_matmul_precision() == "medium"
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 @pytest.mark.parametrize(
     ("settings", "device", "dtype", "words"),
     [

@@ -128,10 +128,6 @@ def cases() -> Iterator[tuple[str, Draw]]:
     yield from _of("sdxl", sdxl, {**chosen, "stack": STACKS["stack without compile"]}, steps=1)
     for name in transformers.ALL:
         yield from _of(name, transformer(name), TRANSFORMERS)
-    for preset in ("lossless", "balanced", "fast"):
-        for title, subject in (("sd15", sd15), ("flux", transformer("flux"))):
-            step = (("PacelineOptimizePreset", {"preset": preset}),)
-            yield from _of(title, subject, {f"optimize preset {preset}": step})
     yield from _vae_cases()
     yield "comfyui controlnet: compile", partial(_controlled, smallest)
 

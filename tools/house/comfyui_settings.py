@@ -27,10 +27,7 @@ TOKEN_REDUCTION: Cases = {
     **{f"tokens {method}": _tokens(method=method, ratio=0.3) for method in ("auto", "merge", "kv_downsample")},
     **{f"tokens merge, max_downsample {n}": _tokens(method="merge", max_downsample=n) for n in ("1", "8")},
     "tokens merge around all": _tokens(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample="2"),
-    "tokens merge, not random": _tokens(method="merge", use_rand=False),
     "tokens merge, seed 5, cells 3 x 1": _tokens(method="merge", seed=5, sx=3, sy=1, end_percent=0.5),
-    "tokens kv, second half": _tokens(method="kv_downsample", start_percent=0.5),
-    "tokens merge, decay": _tokens(method="merge", level_decay=0.5, max_downsample="8"),
 }
 
 COMPILE: Cases = {
@@ -43,7 +40,6 @@ COMPILE: Cases = {
 
 INT8: Cases = {
     **{f"int8 {preset}": _int8(preset=preset) for preset in ("quality", "balanced", "speed")},
-    "int8 all attention": _int8(include="attn"),
     "int8 weight_only": _int8(mode="weight_only"),
 }
 

@@ -14,23 +14,18 @@ PIPELINES = ("sd15", "sd15-controlnet", "sdxl", "flux", "sd3")
 
 
 def _settings() -> dict[str, tuple[Any, ...]]:
-    from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
+    from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging
 
     compiled = Compile(backend="eager", strict=True)
     alone: dict[str, Any] = {
         **{f"tokens {method}": TokenMerging(method=method, ratio=0.3) for method in ("auto", "merge", "kv_downsample")},
         "tokens merge around all": TokenMerging(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample=2),
-        "tokens merge, not random": TokenMerging(method="merge", use_rand=False, sx=3, sy=1, start_percent=0.5),
-        "tokens by tomesd": TokenMerging(implementation="tomesd", use_rand=False),
         **{f"attention {name}": Attention(name) for name in ("sdpa", "sdpa_math", "vanilla")},
         "fuse": FuseQKV(),
         **{f"int8 {preset}": QuantizeInt8(preset=preset) for preset in ("balanced", "quality", "speed")},
         "int8 within blocks, weight_only": QuantizeInt8(exclude="embed", mode="weight_only"),
-        "precision bf16, VAE fp32": Precision(dtype="bf16", vae_dtype="fp32"),
-        "precision channels_last": Precision(dtype="fp32", channels_last=True),
         "compile": compiled,
         "compile regional": Compile(backend="aot_eager", strict=True, regional=True),
-        "schedule": ScheduleOnCPU(),
     }
     together = (
         FuseQKV(),
