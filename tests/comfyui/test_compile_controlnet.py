@@ -64,6 +64,22 @@ def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled
     assert torch.equal(sample(), baseline)
 
 
+def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sample, small):
+    network = control_net.control_model
+    expected = sample(control_net)
+    attributes = {name: sorted(vars(module)) for name, module in network.named_modules()}
+    ours = compiled(compiled(control_net), channels_last=True)
+    assert report(ours).count("Compile ControlNet") == 1, "a second node replaces the first"
+    torch.testing.assert_close(sample(ours), expected, rtol=1e-3, atol=1e-3)
+    removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours).result[2]
+    for plain in (control_net, removed, removed.copy()):
+        assert type(plain).__name__ == "ControlNet" and type(plain).__mro__[1].__name__ == "ControlBase"
+        assert plain.control_model is plain.control_model_wrapped.model is network
+        assert torch.equal(sample(plain), expected)
+        assert "No Paceline optimizations are attached to this ControlNet" in report(plain)
+    assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
+
+
 def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
     ours = compiled(control_net)
     for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):

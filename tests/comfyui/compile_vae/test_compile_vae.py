@@ -23,6 +23,24 @@ def test_decoding_and_encoding_run_compiled_and_give_the_same(vae, compiled, rep
     assert "compiled calls: 1, fallbacks: 0" in report(again)
 
 
+def test_leaving_the_node_out_leaves_no_trace(vae, compiled, report, studio):
+    network = vae.first_stage_model
+    before = decode(vae, latent())
+    attributes = {name: sorted(vars(module)) for name, module in network.named_modules()}
+    ours = compiled(compiled(vae), channels_last=True)
+    assert report(ours).count("Compile VAE") == 1, "a second node replaces the first"
+    torch.testing.assert_close(decode(ours, latent()), before, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(encode(ours, image(16, 24)), encode(vae, image(16, 24)), rtol=1e-3, atol=1e-3)
+    removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
+    for plain in (vae, removed):
+        assert type(plain).__name__ == "VAE" and type(plain).__mro__[1] is object
+        assert plain.first_stage_model is plain.patcher.model is network
+        assert torch.equal(decode(plain, latent()), before)
+        assert "No Paceline optimizations are attached to this VAE" in report(plain)
+    assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
+    assert all(weight.is_contiguous() for weight in network.parameters())
+
+
 def test_nodes_of_comfyui_decode_and_encode_through_it(vae, compiled, report, core_node):
     ours = compiled(vae)
     mask = torch.zeros(1, 16, 24)
