@@ -80,6 +80,31 @@ def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sam
     assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
 
 
+def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, sample, small):
+    """There is no dynamic VRAM on a CPU: what it leaves on a patcher and on modules stands for it."""
+
+    class Handle:
+        def __deepcopy__(self, memo):
+            raise RuntimeError("memory of the device must not be copied")
+
+    dynamic = smallest_controlnet()
+    expected = sample(control_net)
+    dynamic.control_model.dynamic_vbars = {"cuda:0": Handle()}
+    first = dynamic.control_model.time_embed[0]
+    first._v, first._pin_state, first.comfy_cast_weights = Handle(), {"weights": Handle()}, True
+    first._v_block, first._v_block_faulted, first._comfy_graph = (Handle(), 0, 1), True, {"graph": Handle()}  # 0.33
+    dynamic.control_model_wrapped.is_dynamic = lambda: True
+    ours = compiled(dynamic)
+    assert ours.control_model is ours.control_model_wrapped.model is not dynamic.control_model
+    assert not ours.copy().control_model_wrapped.is_dynamic()
+    assert set(vars(ours.control_model.time_embed[0])) == set(vars(smallest_controlnet().control_model.time_embed[0]))
+    assert torch.equal(sample(ours), expected)
+    assert "a second copy of its weights, without dynamic VRAM" in report(ours)
+    removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]
+    assert removed.control_model is dynamic.control_model
+    assert removed.control_model_wrapped is dynamic.control_model_wrapped
+
+
 def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
     ours = compiled(control_net)
     for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):

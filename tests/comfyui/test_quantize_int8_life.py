@@ -34,6 +34,36 @@ def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantiz
 # -- LoRA --------------------------------------------------------------------------------------------------------------
 
 
+def test_a_copy_that_compile_unet_had_taken_off_dynamic_vram_is_loaded_without_it_again(studio, quantize):
+    """Its loader leaves a file's tensors in the file's dtype, which only dynamic VRAM casts."""
+    import gc
+
+    import comfy.model_management
+    import comfy.model_patcher
+
+    class Dynamic(comfy.model_patcher.ModelPatcher):
+        def is_dynamic(self):
+            return True
+
+    loaded = []
+
+    def load(disable_dynamic=False):
+        plain = checkpoints.tiny_sd15(width=32, context=48, seed=4)
+        kind = comfy.model_patcher.ModelPatcher if disable_dynamic else Dynamic
+        model = kind(plain.model, plain.load_device, plain.offload_device)
+        model.cached_patcher_init = (load, ())
+        loaded.append(disable_dynamic)
+        return model
+
+    model = load()
+    converted = quantize(studio.run("PacelineCompileUNet", model=model, backend="eager"))
+    comfy.model_management.unload_all_models()
+    gc.collect()  # as without ComfyUI's cache, only the last MODEL is held
+    studio.run("PacelineModelPrecision", model=converted, dtype="bf16")
+    asked_for_dynamic, *rest = loaded[2:]  # after the file and the copy of Compile UNet
+    assert not asked_for_dynamic and rest and all(rest)
+
+
 def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize):
     strength = 0.5
     converted = quantize(studio.model)

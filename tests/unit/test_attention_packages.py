@@ -119,12 +119,6 @@ def test_xformers_layout_bias_scale_and_groups(package, shape, kind):
     torch.testing.assert_close(out, vanilla(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True)), **tolerance)
 
 
-def test_a_bias_per_key_is_not_blown_up_to_a_matrix():
-    q = torch.empty(2, 8, 4096, 64, dtype=torch.float16)
-    bias = xformers_module.tensor_bias(torch.ones(2, 1, 1, 77, dtype=torch.bool), q, 77)
-    assert bias.shape == (2, 8, 4096, 77) and bias.untyped_storage().nbytes() == 2 * 80 * 2
-
-
 FLASH = """
 import torch.nn.functional as F
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):

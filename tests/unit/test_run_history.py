@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.core.activity import Activity, Summary
-from paceline.core.run_history import MOST_LINES, RunHistory
+from paceline.core.run_history import RunHistory
 from paceline.core.technique import Policy
 
 
@@ -41,14 +41,6 @@ def test_a_later_run_that_did_nothing_does_not_hide_an_earlier_one():
     assert found.details == (
         "run 1: active in 2 blocks", "run 2: active in 1 blocks", "run 3: no block: the picture is small", "a detail",
     )  # fmt: skip
-
-
-def test_equal_runs_are_counted_and_the_list_is_short():
-    assert told(["a"] * 12).details[:1] == ("12 runs: active in 1 blocks",)
-    many = told(["abcdefghijklmn"[:length] for length in range(1, 15)] + ["a"])
-    lines = many.details[:-1]
-    assert len(lines) == MOST_LINES + 1
-    assert lines[0] == "2 runs: active in 1 blocks" and lines[-1] == f"and {14 - MOST_LINES} more runs"
 
 
 def test_what_a_guard_found_in_any_run_is_the_headline():

@@ -67,15 +67,6 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert f"{recompiles} recompiles" in small.report(model)
 
 
-def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled):
-    model = compiled(studio.model, scope="repeated_blocks")
-    assert torch.equal(studio.sample(model), studio.sample(studio.model))
-    assert "7 x BasicTransformerBlock" in studio.report(model)
-    assert state(model).graphs <= 3  # one for each width; seven blocks
-    assert torch.equal(studio.sample(studio.tome(model)), studio.sample(studio.tome(studio.model)))
-    assert "patches need to know at which block they are" in studio.report(studio.tome(model))
-
-
 @pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])
 def test_every_way_in_which_weights_move_is_seen(small, compiled, change):
     """Weights are looked at once a run. Whatever ComfyUI does to them in between must be noticed."""

@@ -138,13 +138,6 @@ def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
     assert {8, 9, 10} <= set(places) and len(set(places)) < 20
 
 
-def test_attention_is_computed_by_the_backend(host):
-    plain, found = host.draw(steps=3), host.draw({ATTENTION: "vanilla"}, steps=3)
-    torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-3)
-    assert not torch.equal(found, plain)
-    assert host.lines == ["Paceline Set Attention Processor: vanilla in 18 attention calls"]
-
-
 def test_signatures_stay_those_of_the_sampler(host):
     """The hosts ask the sampler's function what it takes."""
     import inspect
