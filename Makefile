@@ -102,8 +102,9 @@ gpu-check: setup ## compile what torch.compile generates for four NVIDIA archite
 gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, and name the one file to send us
 	@PYTHON="$(VENV_PYTHON)" benchmarks/on_gpu.sh --all
 
-results: setup ## write benchmarks/RESULTS.md from the JSON in benchmarks/results
+results: setup ## write benchmarks/RESULTS.md and docs/expected.md from the JSON in benchmarks/results
 	@$(VENV_PYTHON) benchmarks/pages/render_results.py
+	@$(VENV_PYTHON) benchmarks/pages/expected.py
 
 train-icons: setup ## train the small model of the benchmarks and the demo anew
 	@$(VENV_PYTHON) demo/training/train_icons.py

@@ -76,7 +76,7 @@ def main() -> None:
     rows: list[Row] = []
     with torch.inference_mode():
         for name, sizes in (QUICK if options.quick else CALLS).items():
-            rows += rows_of(name, sizes, speed, 3 if options.quick else 15)
+            rows += rows_of(name, sizes, speed, 3 if options.quick else 7)
     report(rows, "sdpa", options.json, speed_note({dtype: speed}))
 
 

@@ -67,7 +67,7 @@ def main() -> None:
             ways = {PLAIN: (False, False), WATCHED: (True, False), WAITED: (True, True)}
             variants = {name: partial(run, network, *how) for name, how in ways.items()}
             work = f"{EVALUATIONS} evaluations of about {milliseconds:g} ms, output 2 x 4 x 128 x 128"
-            rows += measure(work, variants, PLAIN, rounds=3 if options.quick else 15)
+            rows += measure(work, variants, PLAIN, rounds=3 if options.quick else 7)
     report(rows, PLAIN, options.json)
 
 

@@ -106,7 +106,7 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
             ways[TORCHAO] = partial(torchao, x)
         if quick:
             ways.pop(BF16)
-        else:  # our kernel is one operator, which compiling leaves as it is
+        elif device.type == "cpu":  # our kernel is one operator, which compiling leaves as it is
             torch._dynamo.reset()
             ways[COMPILED.format(FLOAT)] = partial(torch.compile(layer), x)
             if torchao is not None:

@@ -1,13 +1,16 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
     python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina|icons-video]
+                                     [--few]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]]
 
 All draw the same pairs of prompt and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps, ComfyUI's
 own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum (shared/spectrum.py), and
 the plain model with fewer steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each
-against the curve of fewer steps, at as many evaluations. With ``--json`` a plot is drawn beside the file.
+against the curve of fewer steps, at as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is
+of 4 and 8 steps, without rivals, beside the same schedule without late levels; its captions were held out from the
+training and from all choices.
 """
 
 from __future__ import annotations
@@ -27,7 +30,19 @@ from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
 from shared.roof import operations
 from shared.spectrum import spectrum
-from shared.trained import FLOW_SOLVERS, ICONS, ICONS_LUMINA, ICONS_VIDEO, SOLVERS, Bench, Solver, about_weights
+from shared.trained import (
+    FLOW_SOLVERS,
+    ICONS,
+    ICONS_DISTILLED,
+    ICONS_LUMINA,
+    ICONS_VIDEO,
+    SOLVERS,
+    Bench,
+    Solver,
+    about_weights,
+    icon_data,
+    icon_motion,
+)
 
 LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
 """Schedules as long as today's models without distillation have them."""
@@ -37,6 +52,18 @@ WITNESSES = {
     "icons-video": (ICONS_VIDEO, (*FLOW_SOLVERS, *LONG)),
 }
 """Each trained model with the solvers that it is sampled with."""
+FEW = {
+    "icons": (ICONS, (Solver("euler", "normal", 8), Solver("dpmpp_2m", "karras", 8))),
+    "icons-distilled": (ICONS_DISTILLED, (Solver("euler", "simple", 8),)),
+    "icons-lumina": (ICONS_LUMINA, (Solver("euler", "simple", 8),)),
+    "icons-video": (replace(ICONS_VIDEO, guidance=1.0), (Solver("euler", "simple", 4), Solver("euler", "simple", 8))),
+}
+"""The same for few steps."""
+LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (5, 7))}
+"""Sets of late levels, counted from 0, by the number of steps."""
+FEW_BUDGETS = (0.05, 0.15)
+HELD_OUT = 9000
+"""Seed of the first pair with ``--few``."""
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
 THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
@@ -51,6 +78,8 @@ OF_RIVALS = {
     "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
     "network returns",
 }
+
+OF_FEW = {"psnr_tenth": "dB, of the pair that nine of ten are nearer than, as *psnr*"}
 
 
 @dataclass
@@ -147,6 +176,36 @@ def judged(bench: Bench, tried: Iterable[tuple[str, Apply, float | None]]) -> It
         yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
 
 
+def few(bench: Bench) -> Iterator[JudgedRow]:
+    """Yield the rows of few steps: fewer of them, without late levels, Reuse Steps."""
+    steps = bench.solver.steps
+    for fewer, numbers, pairs in fewer_steps(bench, (steps - 2, steps - 1) if steps > 4 else (steps - 1,)):
+        yield JudgedRow(f"{fewer} steps", bench.work, quality=numbers | _tenth(pairs), pairs=in_short(pairs))
+    for levels in LATE[steps]:
+        sigmas = bench.without(levels)
+        drawn = (bench.sample(bench.patcher, *pair, steps - len(levels), sigmas) for pair in bench.pairs)
+        numbers, pairs = quality(bench, drawn)
+        numbers |= {"evaluations": float(steps - len(levels))} | _tenth(pairs)
+        name = f"without level {' and '.join(map(str, levels))}"
+        yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
+    for budget in FEW_BUDGETS:
+        numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
+        yield JudgedRow(f"Reuse Steps {budget:g}", bench.work, quality=numbers | _tenth(pairs), pairs=in_short(pairs))
+
+
+def _tenth(pairs: Pairs) -> dict[str, float]:
+    """Return what nine of ten pairs are at least as near as, in dB."""
+    return {"psnr_tenth": sorted(pairs["psnr"])[len(pairs["psnr"]) // 10]}
+
+
+def held_out(bench: Bench, count: int) -> list[tuple[str, int]]:
+    """Return pairs of captions that the model was not trained on, spread over all, and of seeds."""
+    of = icon_motion if bench.witness.frames else icon_data
+    captions = [caption for caption in of.combinations()[1] if caption not in bench.witness.prompts]
+    chosen = captions[:: max(1, len(captions) // count)][:count]
+    return [(caption, HELD_OUT + number) for number, caption in enumerate(chosen)]
+
+
 def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield what the numbers can be held against."""
     half = bench.patcher.clone()
@@ -157,23 +216,26 @@ def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
 
 def main() -> None:
     """Measure the solvers that were asked for."""
-    options = arguments(__doc__.splitlines()[0], only=tuple(WITNESSES), more=_more)
-    witness, solvers = WITNESSES[options.only or "icons"]
+    options = arguments(__doc__.splitlines()[0], only=tuple(FEW), more=_more)
+    witness, solvers = (FEW if options.few else WITNESSES)[options.only or "icons"]
     witness = replace(witness, guidance=options.guidance or witness.guidance)
-    names = options.solvers or (QUICK if options.quick else [solver.name for solver in solvers])
+    names = options.solvers or (QUICK if options.quick and not options.few else [solver.name for solver in solvers])
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
         bench = Bench(witness, solver, options.seeds, 4 if options.quick else options.pairs)
-        rows += collected(measure(bench, options.budgets, options.rivals))
-    notes = NOTES | OF_RIVALS | {witness.name: about_weights(witness)}
+        if options.few:
+            bench.pairs = held_out(bench, len(bench.pairs))
+        rows += collected(few(bench) if options.few else measure(bench, options.budgets, options.rivals))
+    notes = NOTES | (OF_FEW if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
-    if options.json:
+    if options.json and not options.few:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG)]
+    names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
+    parser.add_argument("--few", action="store_true", help="4 and 8 steps, held-out captions")
     parser.add_argument("--seeds", type=int, default=1, help="of each of the 16 prompts")
     parser.add_argument("--pairs", type=int, help="of prompt and seed: so many of the first; all without")
     parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")

@@ -29,13 +29,13 @@ class Activity(Shared):
     skipped: dict[str, str] = field(default_factory=dict)
     faults: dict[str, None] = field(default_factory=dict)
 
-    def use(self, place: str, tokens_before: int = 0, tokens_after: int = 0) -> None:
-        self.used[place] = self.used.get(place, 0) + 1
+    def use(self, place: str, tokens_before: int = 0, tokens_after: int = 0, times: int = 1) -> None:
+        self.used[place] = self.used.get(place, 0) + times
         if tokens_before != tokens_after:
             self.tokens[place] = (tokens_before, tokens_after)
 
-    def fall_back(self, reason: str) -> None:
-        self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
+    def fall_back(self, reason: str, times: int = 1) -> None:
+        self.fallbacks[reason] = self.fallbacks.get(reason, 0) + times
 
     def skip(self, place: str, reason: str) -> None:
         self.skipped[place] = reason
@@ -73,6 +73,13 @@ class Activity(Shared):
         reasons = list(self.skipped.values())
         counts = {reason: reasons.count(reason) for reason in reasons}
         return tuple(f"skipped {n} block{'' if n == 1 else 's'}: {reason}" for reason, n in counts.items())
+
+
+@dataclass(eq=False)
+class Counter:
+    """What counts in places that the options of a call do not reach, into the ``activity`` that a host sets."""
+
+    activity: Activity = field(default_factory=Activity)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -113,6 +113,10 @@ ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS["icon
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
 ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS["icons64_lumina"])
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
+ICONS_DISTILLED = replace(
+    ICONS, name="icons, distilled Lumina", weights=icon_data.WEIGHTS["icons32_lumina_distilled"], guidance=1.0
+)
+"""One that draws in 8 steps, with its guidance inside."""
 ICONS_VIDEO = Witness(
     "icons, video",
     icon_data.WEIGHTS["icons_video"],
@@ -162,8 +166,8 @@ class Bench:
         pairs = f"{len(self.pairs)} pairs"
         return f"{self.witness.name}, {self.solver.name}, guidance {self.witness.guidance:g}{shift}, {pairs}"
 
-    def sample(self, patcher: Any, prompt: str, seed: int, steps: int) -> Tensor:
-        """Return the latent that a MODEL draws."""
+    def sample(self, patcher: Any, prompt: str, seed: int, steps: int, sigmas: Tensor | None = None) -> Tensor:
+        """Return the latent that a MODEL draws; ``sigmas``: with these noise levels."""
         return in_process.sample(
             patcher,
             self.encode(prompt),
@@ -174,7 +178,17 @@ class Bench:
             self.witness.guidance,
             self.solver.sampler,
             self.solver.scheduler,
+            sigmas=sigmas,
         )
+
+    def without(self, levels: Sequence[int]) -> Tensor:
+        """Return the noise levels of the solver's schedule without some, by their numbers from 0."""
+        from comfy.samplers import calculate_sigmas
+
+        whole = calculate_sigmas(
+            self.patcher.get_model_object("model_sampling"), self.solver.scheduler, self.solver.steps
+        )
+        return whole[[level for level in range(len(whole)) if level not in levels]]
 
     def pictures(self, latent: Tensor) -> Tensor:
         """Return pictures, or frames, ``[batch, height, width, 3]``."""

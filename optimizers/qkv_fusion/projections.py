@@ -51,6 +51,7 @@ class FusedProjections:
     Attributes:
         functions: what takes the place of each layer. The same objects for life, so that compiled graphs stay valid.
         foresee: what takes the place of the attention layer's ``forward``, and runs ``inner``; None if not needed.
+        left_alone: what takes its place where the weights cannot be joined: counts why, and runs ``inner``.
         alone: computes each layer: what its own class does, whatever takes the place of its ``forward``.
         together: twins of each layer but the last, with the weights of all layers from there on.
     """
@@ -60,6 +61,7 @@ class FusedProjections:
         self.names = (ALL, KEYS_AND_VALUES)[-len(layers) + 1 :]
         self.functions = tuple(Projection(self, index) for index in range(len(layers)))
         self.foresee = self._foresee if inputs else None  # one object for life
+        self.left_alone = self._left_alone
         self.inner: Callable[..., Any] = attention.forward
         self.alone: tuple[Callable[[Tensor], Tensor], ...] = tuple(
             partial(type(layer).forward, layer) for layer in self.layers
@@ -132,14 +134,20 @@ class FusedProjections:
         self._plan = None
         return result
 
+    def _left_alone(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.inner(*args, **kwargs)
+        if self._refusal is not None:
+            self.activity.fall_back(self._refusal)
+        return result
+
     def project(self, index: int, tokens: Tensor) -> Tensor:
         """Compute projection ``index`` of ``tokens``, and all that read the same for those who ask later."""
         kept = self._kept.pop(index, None)
         if kept is not None and kept[0] is tokens:
             return kept[1]
         if kept is None and index == self._plan and self._joined:
-            self.activity.use(self.names[index])
             together: Tensor = self.together[index].forward(tokens)
+            self.activity.use(self.names[index])
             own, *others = together.split_with_sizes(self._sizes[index:], dim=-1)
             self._kept.update({number: (tokens, other) for number, other in enumerate(others, index + 1)})
             return own
@@ -163,7 +171,7 @@ class FusedProjections:
             for index, twin in enumerate(self.together):
                 own: list[Any] = [tensor[sum(self._sizes[:index]) :] for tensor in joined]
                 bias = own.pop() if biases else None
-                _become(twin, self.layers[index], self.rebuilt(weights[index], own), bias)
+                _become(twin, self.layers[index], self.rebuilt(weights[index], own), bias, len(self.layers) - index)
             self._joined = True
         return refusal
 
@@ -179,9 +187,12 @@ def _place_of(weight: Any) -> int:
     return id(weight) if issubclass(type(weight), FakeTensor) else weight.data_ptr()
 
 
-def _become(twin: Module, layer: Module, weight: Tensor, bias: Tensor | None) -> None:
-    """Give ``twin`` the settings of ``layer``, and these weights. It stays outside of every tree of modules."""
+def _become(twin: Module, layer: Module, weight: Tensor, bias: Tensor | None, count: int) -> None:
+    """Give ``twin`` the settings of ``layer``, and these weights of ``count`` layers, which our int8 layers count.
+
+    It stays outside of every tree of modules.
+    """
     twin.__dict__.update({key: value for key, value in layer.__dict__.items() if key != "forward"})
     new = {"weight": weight, "bias": bias}
     frozen = {name: None if value is None else Parameter(value, requires_grad=False) for name, value in new.items()}
-    twin.__dict__.update(_parameters={**layer._parameters, **frozen}, out_features=weight.shape[0])
+    twin.__dict__.update(_parameters={**layer._parameters, **frozen}, out_features=weight.shape[0], stands_for=count)

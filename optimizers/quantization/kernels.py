@@ -15,7 +15,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...core.activity import Activity
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
 from .chunked import chunked_linear, shape_of_linear
@@ -187,14 +186,12 @@ class SafeKernel:
 
     An error that comes once would come again in each of hundreds of layers and in each call, so it is remembered in
     ``failure``. Running out of memory says nothing about the kernel and is always raised; inside of compiled code every
-    error is, as nothing can be caught there. ``activity`` counts floating point products; the host sets that of the
-    call.
+    error is, as nothing can be caught there.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.failure = ""
-        self.activity = Activity()
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """Return the layer's output for ``x``, as ``Kernel.linear``; in floating point once the kernel has failed."""
@@ -215,5 +212,4 @@ class SafeKernel:
                     raise
                 self.failure = f"{self.kernel.name} failed ({error_line(error)}): computed in floating point"
                 logging.warning("Paceline: int8: %s", self.failure)
-        self.activity.fall_back(self.failure)
         return instead()

@@ -14,6 +14,8 @@ from .layers import LayerChoice, LayerChoices
 from .settings import QuantizationSettings
 
 UNIT = phrase("linear layers")
+LAYERS = "layers"
+"""The place at which a host counts each int8 layer that has computed."""
 
 
 class QuantizationPolicy(Policy):
@@ -78,7 +80,7 @@ class QuantizationPolicy(Policy):
         count = round(activity.use_count / max(1, calls))
         counts = {"layers": count, "model_calls": calls, "fallbacks": fallbacks}
         if not activity.use_count:
-            none = phrase("the model has no int8 layers")
+            none = phrase("none of its int8 layers was called")
             why = phrase("all its layers fell back") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         headline = phrase(

@@ -81,23 +81,27 @@ class ErrorRate:
 
 
 class Budget:
-    """The account of one run; ``limit``: how far the picture may move, as a share of what another seed changes."""
+    """The account of one run; ``limit``: how far the picture may move, as a share of what another seed changes.
 
-    def __init__(self, limit: float, calibration: Calibration) -> None:
+    ``seeds``: how far that moves each part, as it is known by now.
+    """
+
+    def __init__(self, limit: float, calibration: Calibration, prior: float = PRIOR) -> None:
         self.limit = limit
         self.calibration = calibration
+        self._prior = prior
         self._settled: Distances = []
         self._pending: Distances = []
-        self._seeds: Distances = []
+        self.seeds: Distances = []
 
     def measure_seeds(self, change: Distances, sigma: float) -> None:
         """Note how far the predictions have come from the first one, at a noise level."""
-        hidden = PRIOR * min(sigma, 1.0)
-        self._seeds = [SEEDS * math.hypot(value, hidden) for value in change]
+        hidden = self._prior * min(sigma, 1.0)
+        self.seeds = [SEEDS * math.hypot(value, hidden) for value in change]
 
     def share(self, distances: Sequence[float]) -> float:
         """Return the worst part's distance as a share of what another seed changes; 0 before anything is known."""
-        pairs = zip(distances, self._seeds, strict=False)
+        pairs = zip(distances, self.seeds, strict=False)
         return max((distance / max(seeds, 1e-12) for distance, seeds in pairs), default=0.0)
 
     @property

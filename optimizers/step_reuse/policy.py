@@ -12,9 +12,15 @@ from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
 from .parts import Split, undivided
 from .rule import Rule
-from .samplers import FEWEST_STEPS
+from .samplers import FEWEST_STEPS, SAMPLERS, SHORT, sampler_of
 from .settings import StepReuseSettings
+from .short import ALLOWANCE, CLEAN, ShortRule
 
+_OF_MANY = "one in ten measured pictures was more than three times as far"
+_OF_FEW = (
+    f"up to {SHORT} steps the estimate may be {ALLOWANCE:g} budgets, and one in ten measured pictures was more than "
+    "1.5 times as far"
+)
 _OF_ONE = "of the run in which most was left out:"
 _USED = "budget_used_percent"
 """Name of a count: of several runs it is that of the worst."""
@@ -57,10 +63,12 @@ class StepReusePolicy(Policy):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
+        if FEWEST_STEPS <= steps <= SHORT and not notes:
+            notes.extend(_short_refusals(noise_levels, solver))
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = Rule(self.settings, noise_levels, solver, flow, split)
+        rule = (ShortRule if steps <= SHORT else Rule)(self.settings, noise_levels, solver, flow, split)
         self.outcome = rule.outcome
         return rule
 
@@ -96,7 +104,8 @@ class StepReusePolicy(Policy):
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = _headline(counts)
-        beyond = found.share > self.settings.budget
+        few = found.steps <= SHORT
+        beyond = found.share > self.settings.budget * (ALLOWANCE if few else 1.0)
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
@@ -106,7 +115,7 @@ class StepReusePolicy(Policy):
         about = float(f"{found.share * 100:.1g}")
         details.append(
             f"estimated distance to the picture without Reuse Steps: about {about:g} % of what another seed changes, "
-            f"budget {self.settings.budget * 100:g} %; one in ten measured pictures was more than three times as far"
+            f"budget {self.settings.budget * 100:g} %; {_OF_FEW if few else _OF_MANY}"
         )
         if found.largest:
             details.append(
@@ -122,6 +131,15 @@ class StepReusePolicy(Policy):
         details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
         return Summary("partly" if beyond else "active", headline, counts, tuple(details))
+
+
+def _short_refusals(noise_levels: Sequence[float], solver: str | None) -> Iterator[str]:
+    """Yield why a run of few steps is left alone."""
+    if noise_levels[-1] > CLEAN:
+        yield f"a run of at most {SHORT} steps must end without noise, and this one leaves some to another"
+    if sampler_of(solver).update is None:
+        known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
+        yield f"up to {SHORT} steps need a sampler whose steps are known and add no noise ({known})"
 
 
 def _headline(counts: Mapping[str, float]) -> Phrase:

@@ -242,7 +242,8 @@ class Rule:
     def _test(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:
             self._first = found.denoised
-        sigma, change = found.place.sigma, stream_rms(self._split(self._shared(found.denoised - self._first)))
+        sigma, strayed = found.place.sigma, self._strayed(found.denoised, self._first)
+        change = stream_rms(self._split(self._shared(strayed)))
         if blend is not None:
             left = (found.place.position / (len(self._levels) - 1)) ** 2
             from_kept = self._shared(found.denoised - blend.kept) * torch.where(blend.share < 1.0, left, 1.0)
@@ -250,6 +251,12 @@ class Rule:
         seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
+        self._test_forecasts(found)
+
+    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
+        return denoised - mean
+
+    def _test_forecasts(self, found: Evaluation) -> None:
         for name, forecast in FORECASTS.items():
             if self._guided.can(forecast):
                 distance = found.place.position - self._guided.newest.place.position

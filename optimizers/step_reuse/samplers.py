@@ -12,8 +12,11 @@ from typing import Any
 from .budget import Calibration
 from .solvers import Solver, dpmpp_2m, euler, res_multistep
 
-FEWEST_STEPS = 8
-"""With fewer steps each changes the picture too much to be left out; turbo and lightning models take no more."""
+FEWEST_STEPS = 4
+"""With fewer steps each changes the picture too much to be left out."""
+
+SHORT = 14
+"""Runs of up to so many steps have a rule of their own (``short.py``)."""
 
 
 @dataclass(frozen=True)

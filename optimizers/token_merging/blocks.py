@@ -76,13 +76,16 @@ class CallState:
         reduction = self.reduction_for(block, x)
         if reduction is None:
             return compute(x)
-        self.activity.use(block.name, reduction.tokens, reduction.kept)
-        return restored_output(reduction, compute(reduction.reduce(x)), self.activity)
+        return restored_output(reduction, compute(reduction.reduce(x)), block.name, self.activity)
 
 
-def restored_output(reduction: Reduction, output: Tensor, activity: Activity) -> Tensor:
-    """Return the output of a layer for all tokens; as it is, and counted, if another layer has done that already."""
+def restored_output(reduction: Reduction, output: Tensor, block: str, activity: Activity) -> Tensor:
+    """Return the output of a block's layer for all tokens, and count what was done.
+
+    It is returned as it is, a fallback, if another layer has done that already.
+    """
     if output.shape[1] == reduction.tokens != reduction.kept:
         activity.fall_back(OTHER_OUTPUT)
         return output
+    activity.use(block, reduction.tokens, reduction.kept)
     return reduction.restore(output)

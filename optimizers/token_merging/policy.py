@@ -263,13 +263,14 @@ class TokenMergingPolicy(Policy, Generic[B]):
             reduction = None
         if reduction is None or not self.settings.merge_attn:
             return attend(x, None)
-        state.activity.use(block.name, reduction.tokens, reduction.kept)
 
         def fewer() -> Any:
             kept = reduction.reduce(x)
-            if not reduction.shrinks_queries:
-                return attend(x, kept)
-            return restored_output(reduction, attend(kept, None), state.activity)
+            if reduction.shrinks_queries:
+                return restored_output(reduction, attend(kept, None), block.name, state.activity)
+            output = attend(x, kept)
+            state.activity.use(block.name, reduction.tokens, reduction.kept)
+            return output
 
         return state.attend(block.name, x, lambda: attend(x, None), fewer)
 

@@ -259,7 +259,7 @@ class ResidualCall:
             if stored is None or stored.values.shape != output.shape or stored.values.device != output.device:
                 self.missed = True
                 return output
-            return output + stored.read()
+            return output + stored.read().to(output.dtype)  # which the guard may have measured in another one
         if is_compiling():  # what a graph allocates is not kept: `settle` makes a copy outside of it
             self.made[place] = output - reduced()
         elif not self.last:

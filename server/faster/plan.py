@@ -21,6 +21,9 @@ from .wires import Wire, find_wires, solver_on, steps_on, upstream
 
 REUSE_STEPS = "PacelineReuseSteps"
 
+DISTILLED = 8
+"""Models that take at most so many steps were made for that."""
+
 _FIRST = ("WanAnimate2Cache", "FluxKVCache", "PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
 """Where there is not work for all these are tried, before what makes attention alone quicker: caches for one network,
 then what quickens all of its layers."""
@@ -66,10 +69,11 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
         return None  # it applies what would be inserted
     there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = steps_on(workflow, wire)
-    few = steps if steps is not None and steps <= FEWEST_STEPS else None
+    few = steps if steps is not None and steps < FEWEST_STEPS else None
     file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
-    # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
-    machine = replace(machine, fast_int8=few is not None and machine.device == "cuda" and not file)
+    # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
+    distilled = steps is not None and steps <= DISTILLED
+    machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
     recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
     # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
     recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]

@@ -159,6 +159,23 @@ def test_half_precision_that_overflows_is_computed_in_the_dtype_of_before(studio
     assert technique.last_summary().headline == "fp16 is not used with this model and size, where it went wrong before"
 
 
+def test_differences_that_were_measured_exactly_are_added_in_half_precision(studio):
+    """Numbers that are not finite and are another node's: the evaluation is computed in fp32, and the next in fp16."""
+
+    def spoil(args):
+        return (
+            [one * float("nan") for one in args["conds_out"]]
+            if not seen.append(0) and len(seen) == 1
+            else args["conds_out"]
+        )
+
+    seen, spoiled = [], studio.model.clone()
+    spoiled.set_model_sampler_pre_cfg_function(spoil)
+    model = studio.tome(spoiled, method="kv_downsample", ratio=0.75, residual="start")
+    model = studio.run("PacelineModelPrecision", model=model, dtype="fp16")
+    assert studio.sample(model, steps=8).isnan().all() and len(seen) >= 8
+
+
 def test_generated_code_that_goes_wrong_is_left_out(small):
     ran = []
 

@@ -22,7 +22,7 @@ def studio(studio):
     return with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
 
 
-def check(studio, model, steps=12, **sampling):
+def check(studio, model, steps=16, **sampling):
     """Sample, and check that something was left out, that the counts are true and that nothing is left behind."""
     reusing = reuse(studio, model)
     found = studio.sample(reusing, steps=steps, **sampling)
@@ -116,13 +116,13 @@ def test_inpainting_leaves_what_is_not_masked(studio):
 def test_each_picture_of_a_batch_is_judged(studio, core_node, monkeypatch):
     """The worst picture decides: where the same steps are left out, the estimate for two is that of the farther one."""
     original = Rule._pays
-    monkeypatch.setattr(Rule, "_pays", lambda *given: round(12 * given[2]) in (5, 7) and original(*given))
+    monkeypatch.setattr(Rule, "_pays", lambda *given: round(16 * given[2]) in (6, 8) and original(*given))
     made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
     noise = torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
     shares = []
     for which in (noise[:1], noise[1:], noise):
         model = reuse(studio, studio.model)
-        guided(model, core_node("comfy_extras.nodes_custom_sampler", "CFGGuider", model=model, **made), noise=which)
+        guided(model, core_node("comfy_extras.nodes_custom_sampler", "CFGGuider", model=model, **made), 16, noise=which)
         assert outcome(model).forecast == 2
         shares.append(outcome(model).share)
     assert shares[2] == pytest.approx(max(shares[:2]), rel=1e-3)

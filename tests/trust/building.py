@@ -111,10 +111,32 @@ class Builder:
         node = [self.add(chosen.name, **{**made, **passes}), chosen.output]
         if chosen.what == "LATENT":
             return node
-        links = {"sampler": self._linked("SAMPLER", model), "sigmas": self._linked("SIGMAS", model)}
-        links["sampler" if chosen.what == "SAMPLER" else "sigmas"] = node
+        return self._custom(model, latent, **{"sampler" if chosen.what == "SAMPLER" else "sigmas": node})
+
+    def _custom(self, model: Link, latent: Link, **links: Link) -> Link:
+        links = {"sampler": self._linked("SAMPLER", model), "sigmas": self._linked("SIGMAS", model), **links}
         settings = {"add_noise": True, "noise_seed": 7, "cfg": 4.0}
         return [self.add("SamplerCustom", model=model, **self.passes, latent_image=latent, **links, **settings), 0]
+
+    def _rising(self, draw: random.Random) -> Link:
+        model = self.model()
+        sigmas = [self.add("TrustRising", sigmas=self._linked("SIGMAS", model)), 0]
+        return self._custom(model, self.latent(noise=False), sigmas=sigmas)
+
+    def _resizing(self, draw: random.Random) -> Link:
+        settings = {
+            "scale_ratio": draw.choice([1.5, 2.0]),
+            "scale_steps": draw.choice([3, 5]),
+            "upscale_method": "bilinear",
+        }
+        sampler = [self.add("SamplerLCMUpscale", **settings), 0]
+        return self._custom(self.model(), self.latent(noise=False), sampler=sampler)
+
+    def _one_for_two(self, draw: random.Random) -> Link:
+        """Two samplers with the same nodes, of which each has one report."""
+        model = self.model()
+        first = self.sampled(model, self.latent(noise=False))
+        return self.sampled(model, first, denoise=draw.choice([0.5, 1.0]))
 
     def _img2img(self, draw: random.Random) -> Link:
         return self.sampled(self.model(), self.latent(noise=True), denoise=draw.choice([0.3, 0.6, 0.9]))
@@ -127,7 +149,7 @@ class Builder:
         return self.sampled(second, [larger, 0], denoise=0.5)
 
     def _inpaint(self, draw: random.Random) -> Link:
-        mask = [self.add("TrustMask", upper=draw.random() < 0.5), 0]
+        mask = [self.add("TrustMask", upper=draw.random() < 0.5, graded=draw.random() < 0.5), 0]
         masked = [self.add("SetLatentNoiseMask", samples=self.latent(noise=True), mask=mask), 0]
         return self.sampled(self.model(), masked, denoise=draw.choice([1.0, 0.7]))
 
@@ -246,7 +268,7 @@ class Builder:
         return self._guided([guider, 0], model)
 
     def _controlnet(self, draw: random.Random) -> Link:
-        control = [self.add("TrustControlNet", copy=self.copy), 0]
+        control = [self.add(draw.choice(["TrustControlNet", "TrustControlLora"]), copy=self.copy), 0]
         removed = draw.random() < 0.3
         if self.optimized and removed:
             control = [self.add("PacelineRemoveOptimizations", control_net=control), 2]

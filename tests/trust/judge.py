@@ -61,11 +61,13 @@ class Judge:
         client: of the server.
         output: the server's output folder.
         log: returns what the server has printed.
+
+    ``home``: the copy of each model that has lived as long as the server.
     """
 
     def __init__(self, client: ComfyClient, output: Path, log: Callable[[], str]) -> None:
         self.client, self.output, self.log, self._again = client, output, log, 0
-        self.failed = False
+        self.failed, self.home = False, 0
 
     def run(self, prompt: dict[str, Any]) -> Kept:
         """Run a prompt and return what it kept."""
@@ -111,9 +113,9 @@ class Judge:
         except PromptFailed as error:
             return Verdict("not a graph", note=str(error).splitlines()[0])
         if graph.fault != "none":
-            self._fault(graph, verdict)
+            self._fault(graph, verdict, self.home)
         try:
-            prompt = graph.prompt(True, 0, self.again(), truth="" if compiles(graph) else "ours")
+            prompt = graph.prompt(True, self.home, self.again(), truth="" if compiles(graph) else "ours")
             ours = self.run(prompt)
         except PromptFailed as error:
             return self._refused(graph, error, verdict, plain)
@@ -135,10 +137,10 @@ class Judge:
         self._again += 1
         return self._again
 
-    def _fault(self, graph: Graph, verdict: Verdict) -> None:
+    def _fault(self, graph: Graph, verdict: Verdict, copy: int = 0) -> None:
         """Let a run fail in the middle; what follows must not notice."""
         try:
-            self.run(graph.prompt(True, 0, self.again(), fault=graph.fault))
+            self.run(graph.prompt(True, copy, self.again(), fault=graph.fault))
         except PromptFailed as error:
             ours = is_sentence_of_ours(error)
             expected = "ordered by a test" in str(error) or "interrupted" in str(error) or ours
@@ -160,7 +162,7 @@ class Judge:
         return verdict
 
     def _baseline(self, graph: Graph, plain: Kept, verdict: Verdict) -> None:
-        after = self.run(graph.prompt(False, 0, self.again(), truth="plain"))
+        after = self.run(graph.prompt(False, self.home, self.again(), truth="plain"))
         if after.digest != plain.digest:
             verdict.problems.append(f"baseline afterwards differs by {distance(after.samples, plain.samples):.3g}")
 

@@ -13,6 +13,8 @@ from schemas import WIDGETS, Input, inputs_of, legal
 GIVEN = ("MODEL", "LATENT", "CONDITIONING", "MASK", "VAE", "SAMPLER", "SIGMAS")
 """Types of links that a graph can give to nodes of others."""
 
+KEPT = 10**7
+"""Copies of models from this number on live as long as the server: see ``trust_nodes/models.py``."""
 STEPS = {"steps": 10, "start_at_step": 0, "end_at_step": 10000, "n_steps": 10}
 """Values of inputs by which a node of others samples as long as the rest of the graph."""
 
@@ -91,12 +93,21 @@ class PackGraphs(Generator):
 
 
 class PackJudge(Judge):
-    """Says what is wrong with such a graph, unless the packs alone draw another picture each time or fail."""
+    """Says what is wrong with such a graph, unless the packs alone draw another picture each time or fail.
+
+    Some packs leave something on a model that other graphs find: a graph that is wrong is judged once more on models
+    that have seen no other.
+    """
 
     def _judge(self, graph: Graph) -> Verdict:
         verdict = super()._judge(graph)
         if verdict.state == "wrong" and self._wrong_without_us(graph):
             return Verdict("not a graph", note="without our nodes it draws another picture in a second run too")
+        if verdict.state == "wrong":
+            self.home = KEPT + self.again()
+            again = super()._judge(graph)
+            again.note = again.note if again.problems else f"on models of its own; before: {verdict.problems[0]}"
+            return again
         return verdict
 
     def _wrong_without_us(self, graph: Graph) -> bool:
@@ -106,7 +117,7 @@ class PackJudge(Judge):
         for copy in (10**6 + graph.seed, 10**6 + graph.seed, 2 * 10**6 + graph.seed):
             digests.add(self.run(graph.prompt(False, copy, self.again())).digest)
             if graph.fault != "none":
-                self._fault(plain, Verdict())
+                self._fault(plain, Verdict(), copy)  # what the packs keep in these nodes is as after a fault of ours
         return len(digests) > 1
 
 

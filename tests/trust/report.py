@@ -22,70 +22,101 @@ PARTS = (
     "pipelines",
     "peers",
 )
+TITLES = {
+    "graphs": "Random graphs",
+    "steps": "With enough steps for Reuse Steps",
+    "inductor": "With generated code",
+    "packs": "Beside other node packs",
+    "bad_inputs": "Bad input",
+    "faults": "Faults of machines",
+    "soak": "Many clients at once",
+    "webui": "Stable Diffusion WebUI and Forge",
+    "pipelines": "Pipelines of diffusers",
+    "peers": "Other projects' own tests",
+}
+"""Of the sections whose wrong answers are counted."""
 
+_NOT_RUN = "Not run this time."
 _LEAKS = ("lost_by_comfyui", "leaked")
 
 Found = Mapping[str, Any]
 
 
-def render(parts: Mapping[str, Found]) -> str:
-    """Return the document for what was found; a part that is missing was not run, and that is said."""
+def render(parts: Mapping[str, Found], before: str = "") -> str:
+    """Return the document for what was found.
+
+    What the one ``before`` says of a part that is missing stays; else it was not run, and that is said.
+    """
     frame = (HERE / "trust.md").read_text(encoding="utf-8")
+    kept = {name: _kept(before, frame, name) for name in PARTS}
     sections = (_graphs, _graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak, _webui, _pipelines, _peers)
     for name, section in zip(PARTS, sections, strict=True):
-        text = section(parts[name]) if name in parts else "Not run this time."
+        text = section(parts[name]).strip() if name in parts else kept[name] or _NOT_RUN
         frame = frame.replace(f"<!-- {name} -->", text)
-    return frame.replace("<!-- summary -->", _summary(parts))
+    return frame.replace("<!-- summary -->", _summary(parts, before))
+
+
+def _kept(before: str, frame: str, name: str) -> str:
+    """Return what a document says of a part: what stands between the lines around its place in the frame."""
+    above, _, below = frame.partition(f"<!-- {name} -->")
+    last, following = above.rstrip().rpartition("\n")[2], below.strip().partition("\n")[0]
+    said = before.partition(f"{last}\n")[2]
+    return said.partition(following if following and following in said else "\n## ")[0].strip()
 
 
 def tried(parts: Mapping[str, Found]) -> list[tuple[str, str, int]]:
     """Return for each part that was run its title, how often it was tried, and how often the answer was wrong."""
-    titles = ("Random graphs", "With enough steps for Reuse Steps", "With generated code", "Beside other node packs")
-    graphs = dict(zip(PARTS, titles, strict=False))
-    rows = [(title, f"{parts[name]['graphs']:,} graphs", parts[name]["states"].get("wrong", 0))
-            for name, title in graphs.items() if name in parts]  # fmt: skip
+    rows = [(TITLES[name], f"{parts[name]['graphs']:,} graphs", parts[name]["states"].get("wrong", 0))
+            for name in ("graphs", "steps", "inductor", "packs") if name in parts]  # fmt: skip
     if found := parts.get("bad_inputs"):
-        rows.append(("Bad input", f"{found['cases']:,} inputs", found["answers"].get("unclear", 0)))
+        rows.append((TITLES["bad_inputs"], f"{found['cases']:,} inputs", found["answers"].get("unclear", 0)))
     if found := parts.get("faults"):
         kinds = [row for row in found.values() if isinstance(row, Mapping)]
         count, wrong = sum(row["tried"] for row in kinds), sum(len(row["wrong"]) for row in kinds)
-        rows.append(("Faults of machines", f"{count} faults", wrong))
+        rows.append((TITLES["faults"], f"{count} faults", wrong))
     if found := parts.get("soak"):
-        rows.append(("Many clients at once", f"{sum(found['answers'].values())} answers", len(found["wrong"])))
+        rows.append((TITLES["soak"], f"{sum(found['answers'].values())} answers", len(found["wrong"])))
     if found := parts.get("webui"):
         hosts = found["hosts"].values()
         requests, wrong = sum(one["requests"] for one in hosts), sum(len(one["wrong"]) for one in hosts)
-        rows.append(("Stable Diffusion WebUI and Forge", f"{requests} requests", wrong))
+        rows.append((TITLES["webui"], f"{requests} requests", wrong))
     if found := parts.get("pipelines"):
-        rows.append(("Pipelines of diffusers", f"{found['pipelines']} pipelines", len(found["wrong"])))
+        rows.append((TITLES["pipelines"], f"{found['pipelines']} pipelines", len(found["wrong"])))
     if found := parts.get("peers"):
         peers = [one for one in found.values() if isinstance(one, Mapping)]
         count, lost = sum(one["plain"].get("passed", 0) for one in peers), sum(len(one["lost"]) for one in peers)
-        rows.append(("Other projects' own tests", f"{count:,} tests", lost))
+        rows.append((TITLES["peers"], f"{count:,} tests", lost))
     return rows
 
 
-def _summary(parts: Mapping[str, Found]) -> str:
-    lines = [
-        f"| [{title}](#{title.lower().replace(' ', '-')}) | {often} | {wrong} |" for title, often, wrong in tried(parts)
-    ]
-    return "\n".join(("| | Tried | Wrong |", "|---|---:|---:|", *lines))
+def _summary(parts: Mapping[str, Found], before: str) -> str:
+    rows = {title: f"| [{title}](#{_anchor(title)}) | {often} | {wrong} |" for title, often, wrong in tried(parts)}
+    said = {line.partition("](")[0][3:]: line for line in before.splitlines() if line.startswith("| [")}
+    order = {title: place for place, title in enumerate(TITLES.values())}
+    lines = sorted({**said, **rows}.items(), key=lambda row: order[row[0]])
+    return "\n".join(("| | Tried | Wrong |", "|---|---:|---:|", *(line for _, line in lines)))
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-").replace("'", "")
 
 
 def write(folder: Path) -> None:
-    """Write the document from the JSON files in ``folder``, one for each part."""
+    """Write the document from the JSON files in ``folder``, one for each part; what it says of other parts stays."""
     files = {name: folder / f"{name}.json" for name in PARTS}
     parts = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
-    DOCUMENT.write_text(render(parts), encoding="utf-8")
+    before = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
+    DOCUMENT.write_text(render(parts, before), encoding="utf-8")
 
 
 def _graphs(found: Found) -> str:
     most = f" of {found['of']:,}" if "of" in found else ""
     states, rows = found["states"], [("Graphs drawn", f"{found['graphs']}{most}")]
+    others = "other packs' nodes" if found.get("packs") else "ComfyUI's own nodes"
     names = {
         "right": "right",
         "refused": "refused in one of our sentences",
-        "not a graph": "that ComfyUI's own nodes alone refuse",
+        "not a graph": f"that {others} alone refuse",
         "wrong": "wrong",
     }
     rows += [(f"of these {text}", states.get(state, 0)) for state, text in names.items()]
@@ -100,7 +131,8 @@ def _graphs(found: Found) -> str:
     text = ""
     if found.get("packs"):
         rows += [("of these of other packs", sum(found["nodes"][name] for name in found["others"]))]
-        text = f"Packs: {', '.join(found['packs'])}.\n\n"
+        text = f"Packs, each at its commit: {', '.join(found['packs'])}.\n\n"
+        text += f"Not imported: {', '.join(found['not_imported'])}.\n\n" if found.get("not_imported") else ""
     text += _table(rows) + _about(found)
     growth = ", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in found["growth"].items()
                        if name not in _LEAKS)  # fmt: skip
@@ -188,8 +220,10 @@ def _peers(found: Found) -> str:
             rows += [("failed both ways, most for want of a file", plain.get("failed", 0) - len(one["won"]))]
             rows += [("skipped", plain.get("skipped", 0))]
             rows += [(f"put on new models: {what}", count) for what, count in one["put_on"].items()]
-            text += f"{name} {one['version']}, its tests at commit {one['commit']}:\n\n" + _table(rows)
-            text += "".join(f"\n- passes plain only: `{test}`" for test in one["lost"])
+            tests = ", ".join(f"`{file}`" for file in one.get("tests", ()))
+            text += f"{name} {one['version']}, its tests at commit {one['commit']}: {tests}\n\n" + _table(rows)
+            whys = one.get("why", {})  # what came of it when somebody looked
+            text += "".join(f"\n- passes plain only: `{test}`. {whys.get(test, '')}".rstrip() for test in one["lost"])
             text += "".join(f"\n- passes with ours only: `{test}`" for test in one["won"])
     return text + (f"\nAt commit {found['commit']}.\n" if found.get("commit") else "")
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from comfy_host.client import PromptFailed
@@ -155,8 +157,15 @@ def check_steps(prompt: dict[str, Any], ours: Kept) -> list[str]:
     problems += [f"says {event['details']}" for event in ours.told.values() if "nan" in str(event["details"]).split()]
     if not counts.get("evaluations") or not runs:
         return problems  # it stepped aside, or the schedule is too short
-    real: Evaluations = runs[-1]
-    found = {"evaluations": len(real), "forecast": sum(not calls for calls in real)}
-    found["computed"] = found["evaluations"] - found["forecast"]
-    return problems + [f"says {counts[name]:g} {name}, there were {real}" for name, real in found.items()
-                       if counts[name] != real]  # fmt: skip
+    said = (counts["evaluations"], counts["forecast"], counts["computed"])
+    found = [_counted(some) for number in range(len(runs)) for some in combinations(runs, number + 1)]
+    return (
+        problems if said in found else [*problems, f"says {said} evaluations, forecast, computed: there were {found}"]
+    )
+
+
+def _counted(runs: Sequence[Evaluations]) -> tuple[int, int, int]:
+    """Return evaluations, those without a call, and those with one, of runs; the node steps aside in others."""
+    evaluations = [calls for run in runs for calls in run]
+    forecast = sum(not calls for calls in evaluations)
+    return len(evaluations), forecast, len(evaluations) - forecast

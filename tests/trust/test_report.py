@@ -23,6 +23,25 @@ def test_the_document_has_the_numbers_of_the_runs_and_says_what_was_not_run(tmp_
     assert text.count("Not run this time.") == len(report.PARTS) - 1
 
 
+def test_what_was_not_run_again_stays_as_it_was(tmp_path, monkeypatch):
+    import report
+
+    monkeypatch.setattr(report, "DOCUMENT", tmp_path / "TRUST.md")
+    graphs = {"states": {"right": 2}, "faults": {}, "wrong": [], "nodes": {}, "minutes": 1.0, "growth": {}}
+    parts = {"graphs": 31, "packs": 32, "inductor": 33}
+    for name, count in parts.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({**graphs, "graphs": count}))
+    report.write(tmp_path)
+    before = (tmp_path / "TRUST.md").read_text()
+    for name in ("graphs", "inductor"):
+        (tmp_path / f"{name}.json").unlink()
+    report.write(tmp_path)
+    assert (tmp_path / "TRUST.md").read_text() == before
+    (tmp_path / "packs.json").write_text(json.dumps({**graphs, "graphs": 34}))
+    report.write(tmp_path)
+    assert (tmp_path / "TRUST.md").read_text() == before.replace("| 32", "| 34")
+
+
 def test_what_two_tabs_have_shown_is_said():
     import report
 

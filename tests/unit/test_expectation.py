@@ -92,7 +92,8 @@ def test_a_workflow_gains_what_its_steps_gain():
 
 
 def test_before_any_run_less_is_certain():
-    assert prior(4, "euler", 0.15) == Range(1.0, 1.0, 1.0) == prior(None, "euler", 0.15)
+    assert prior(3, "euler", 0.15) == Range(1.0, 1.0, 1.0) == prior(None, "euler", 0.15)
+    assert prior(4, "euler", 0.15).high == 4 / 3 and prior(4, "er_sde", 0.15) == Range(1.0, 1.0, 1.0)
     known, unknown = prior(30, "euler", 0.15), prior(30, "another", 0.15)
     assert 1 == known.low < known.likely < known.high and unknown.low == 1.0 < unknown.high
     assert prior(30, "euler", 0.05).likely < known.likely

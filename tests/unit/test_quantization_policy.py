@@ -72,7 +72,7 @@ def test_each_reason_to_keep_layers_is_counted_and_the_worst_error_named():
         (Activity(2, used={"q": 70, "k": 70}), "active", "active in 70 linear layers over 2 model calls"),
         (Activity(1, used={"q": 35}, fallbacks={"x": 5}), "partly", "active in 35 linear layers over 1 model call"),
         (Activity(2, fallbacks={"no kernel": 140}), "inactive", "not active: all its layers fell back"),
-        (Activity(2), "inactive", "not active: the model has no int8 layers"),
+        (Activity(2), "inactive", "not active: none of its int8 layers was called"),
     ],
 )
 def test_a_run_in_words(activity, state, headline):

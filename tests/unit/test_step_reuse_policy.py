@@ -10,8 +10,8 @@ from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.rule import Action
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
-LEVELS = [*torch.linspace(10.0, 0.1, 14).tolist(), 0.0]
-COUNTS = {"evaluations": 14, "computed": 8, "forecast": 6, "budget_used_percent": 80}
+LEVELS = [*torch.linspace(10.0, 0.1, 16).tolist(), 0.0]
+COUNTS = {"evaluations": 16, "computed": 10, "forecast": 6, "budget_used_percent": 80}
 
 
 def policy(budget=0.05):
@@ -42,11 +42,12 @@ def smooth(x, sigma):
 @pytest.mark.parametrize(
     ("levels", "reason"),
     [
-        (LEVELS[:5], "4 steps are too few to leave one out: each changes the picture too much (at least 8)"),
+        (LEVELS[-4:], "3 steps are too few to leave one out: each changes the picture too much (at least 4)"),
+        (LEVELS[:9], "must end without noise, and this one leaves some to another"),
         ([0.0] * 13, "the noise does not change"),
         ([14.0, *range(11, 6, -1), 7.0, *range(6, -1, -1)], "the noise does not change"),
     ],
-    ids=["few", "none", "twice"],
+    ids=["few", "part", "none", "twice"],
 )
 def test_schedules_in_which_nothing_can_be_left_out_are_left_alone(levels, reason):
     asked = policy(1.0)
@@ -77,22 +78,40 @@ def test_a_run_that_begins_forgets_the_last_one():
 
 def test_a_run_is_counted_and_the_estimate_is_held_against_the_budget():
     asked = policy()
-    asked.outcome = Outcome(steps=14, computed=8, forecast=6, share=0.04, methods={"linear": 4, "hold": 2})
+    asked.outcome = Outcome(steps=16, computed=10, forecast=6, share=0.04, methods={"linear": 4, "hold": 2})
     found = said(asked)
-    assert (found.state, found.headline) == ("active", "8 of 14 evaluations computed, 6 forecast")
+    assert (found.state, found.headline) == ("active", "10 of 16 evaluations computed, 6 forecast")
     assert found.counts == COUNTS
     details = "\n".join(found.details)
     assert "without Reuse Steps: about 4 % of what another seed changes, budget 5 %; one in ten" in details
-    assert "a plain run of 8 steps takes as long" in details and "forecasts: hold 2, linear 4" in details
+    assert "a plain run of 10 steps takes as long" in details and "forecasts: hold 2, linear 4" in details
     assert not any(word in details for word in ("not measured", "small transformer", "largest error", "worst of"))
 
 
 def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
     asked = policy()
-    asked.outcome = Outcome(steps=12, computed=8, forecast=4, share=0.16)
+    asked.outcome = Outcome(steps=16, computed=12, forecast=4, share=0.16)
     found = said(asked)
     assert found.state == "partly" and found.headline.endswith("4 forecast, estimate beyond the budget")
     assert "choose a smaller budget" in found.details[0]
+
+
+def test_few_steps_may_take_a_fifth_more_and_say_so():
+    asked = policy()
+    for share, state in ((0.058, "active"), (0.07, "partly")):
+        asked.outcome = Outcome(steps=8, computed=7, forecast=1, share=share, methods={"hold": 1})
+        found = said(asked)
+        assert found.state == state and found.counts["budget_used_percent"] == round(share / 0.05 * 100)
+        assert "budget 5 %; up to 14 steps the estimate may be 1.2 budgets" in str(found.details)
+
+
+@pytest.mark.parametrize("solver", ["er_sde", "lcm", "dpmpp_sde", "uni_pc", None])
+def test_few_steps_of_samplers_that_add_noise_or_are_not_known_are_left_alone(solver):
+    for levels, left_alone in ((LEVELS[-15:], True), (LEVELS, False)):
+        asked = policy(1.0)
+        assert (asked.rule_for(levels, solver, False) is None) == left_alone
+    asked.rule_for(LEVELS[-15:], solver, False)
+    assert "add no noise (euler, ddim, dpmpp_2m, res_multistep)" in said(asked).details[0]
 
 
 @pytest.mark.parametrize(("solver", "flow"), [("euler", False), ("dpmpp_sde", False), ("euler", True)])

@@ -70,9 +70,9 @@ def test_a_block_with_other_tokens_is_left_alone_and_counted():
     assert policy.reduction(BLOCKS[0], torch.zeros(1, 380, 4), (24, 16), state) is None
     reduction = policy.reduction(BLOCKS[0], torch.zeros(1, 384, 4), (24, 16), state)
     whole = torch.zeros(1, 384, 4)
-    assert restored_output(reduction, whole, state.activity) is whole
-    assert state.activity.fallbacks == {OTHER_TOKENS: 1, OTHER_OUTPUT: 1}
-    state.activity.use("input 0.0", 384, 192)
+    assert restored_output(reduction, whole, "input 0.0", state.activity) is whole
+    assert state.activity.fallbacks == {OTHER_TOKENS: 1, OTHER_OUTPUT: 1} and not state.activity.used
+    assert restored_output(reduction, whole[:, :192], "input 0.0", state.activity).shape == whole.shape
     summary = policy.summarize(state.activity)
     assert summary.state == "partly" and summary.text == "active in 1 of 4 self-attention blocks; 2 fallbacks"
     assert f"1 x fallback: {OTHER_TOKENS}" in summary.details

@@ -122,6 +122,7 @@ def sample(
     sampler: str = "euler",
     scheduler: str = "normal",
     denoise: float = 1.0,
+    sigmas: Any = None,
 ) -> Any:
     """Sample as the KSampler node does, without progress bar, and return the latent ``[batch, 4, h, w]``.
 
@@ -137,6 +138,7 @@ def sample(
         sampler: a ComfyUI sampler name.
         scheduler: a ComfyUI scheduler name.
         denoise: share of the schedule that is run.
+        sigmas: noise levels, the last one included, instead of the schedule's.
     """
     import comfy.sample
     import torch
@@ -157,6 +159,7 @@ def sample(
             samples,
             denoise=denoise,
             noise_mask=mask,
+            sigmas=sigmas,
             disable_pbar=True,
             seed=seed,
         )

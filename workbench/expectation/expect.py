@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...optimizers.step_reuse.rule import BEGINNING, longest_row
-from ...optimizers.step_reuse.samplers import FEWEST_STEPS, sampler_of
+from ...optimizers.step_reuse.samplers import FEWEST_STEPS, SHORT, sampler_of
+from ...optimizers.step_reuse.short import most_of
 from .replay import replay
 from .sampling import Sampling
 
@@ -43,6 +44,9 @@ FINEST = 0.01
 REUSED = Range(0.08, 0.23, 0.62)
 """How far a picture that Reuse Steps draws on a UNet moves, for each unit of its budget. Its estimate of one picture
 says less of the next one."""
+
+REUSED_OF_FEW = Range(0.4, 0.9, 1.5)
+"""The same of runs with few steps, which leave out one where it takes about all of the budget."""
 
 ELSEWHERE = 2.0
 """So many times wider with flow matching, where pictures differ more in how far they move."""
@@ -176,6 +180,9 @@ def prior(steps: int | None, solver: str | None, limit: float) -> Range:
     """Return how many times fewer evaluations to expect: from 1 on, as the model is not known."""
     if steps is None or steps < FEWEST_STEPS:
         return Range(1.0, 1.0, 1.0)
+    if steps <= SHORT:
+        most = steps / (steps - most_of(steps)) if sampler_of(solver).update is not None else 1.0
+        return Range(1.0, (1.0 + most) / 2, most)
     budget = limit / REUSED.high  # about what is chosen on a UNet; other networks get less
     longest, _ = longest_row(sampler_of(solver).order, budget, steps)
     free = max(0.0, steps - max(steps * BEGINNING, math.sqrt(steps)) - ALWAYS)
@@ -185,6 +192,8 @@ def prior(steps: int | None, solver: str | None, limit: float) -> Range:
 
 
 def _reused(sampling: Sampling) -> Range:
+    if len(sampling.levels) - 1 <= SHORT:
+        return REUSED_OF_FEW
     wider = ELSEWHERE if sampling.flow else 1.0
     return Range(REUSED.low / wider, REUSED.likely, REUSED.high * wider)
 

@@ -60,15 +60,14 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         shadows = call.cleanup.enter_context(Shadows())
         for group in _groups_of(call.model.diffusion_model):
             self._used.add(group)
-            reason = group.prepare(call.sigmas.device)
-            if reason is not None:
-                activity.fall_back(reason)
-                continue
             group.activity = activity
             if by_blocks:  # which share compiled code only if each of them begins with the same counts
                 group.activity = Activity()
                 call.cleanup.callback(activity.add, group.activity)
             group.inner = group.attention.forward
+            if group.prepare(call.sigmas.device) is not None:
+                shadows.put(group.attention, "forward", group.left_alone)
+                continue
             group.reset()
             shadows.on_undo(group.reset)
             # In the place of the layers: a call of a module takes time.

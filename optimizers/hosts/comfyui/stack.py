@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.activity import Activity, Summary, with_faults
+from ....core.activity import Activity, Counter, Summary, with_faults
 from ....core.calls import Function
 from ....core.guard import Evaluation, Guard
 from ....core.phrases import phrase
@@ -100,6 +100,7 @@ class ModelCall(Shared):
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
+        self._counters: list[tuple[str, Counter]] = []
         self.cleanup = ExitStack()
         self.evaluation: Evaluation | None = None
         self.again = False
@@ -109,12 +110,22 @@ class ModelCall(Shared):
         part = ModelCall.__new__(ModelCall)
         vars(part).update(vars(self))
         part.activities = {kind: Activity() for kind in self.activities}
+        part.count_on()
         return part
 
     def add(self, part: ModelCall) -> None:
         """Add the counts of a part."""
         for kind, activity in part.activities.items():
             self.activities[kind].add(activity)
+
+    def count(self, kind: str, counter: Counter) -> None:
+        """Let a technique's counter, which counts into this call, count into each of its parts while that runs."""
+        self._counters.append((kind, counter))
+
+    def count_on(self) -> None:
+        """Count into this call again, after a part of it, or into this part."""
+        for kind, counter in self._counters:
+            counter.activity = self.activities[kind]
 
     def forget(self) -> None:
         """Break the reference cycle between hooks, call and options, which would keep the model in memory."""

@@ -68,6 +68,7 @@ def compare(peer: Peer, folder: Path, tests: tuple[str, ...], more: list[str]) -
     return {
         "commit": said_by_git(folder, "log", "-1", "--format=%h of %cs"),
         "version": version(peer.name),
+        "tests": list(tests),
         "plain": dict(Counter(plain.values())),
         "ours": dict(Counter(ours.values())),
         "put_on": put_on,

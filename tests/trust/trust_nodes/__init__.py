@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("tools", "tests")]
 
-from . import faults, models, truth  # noqa: E402, F401 - each makes some nodes
+from . import faults, models, others, truth  # noqa: E402, F401 - each makes some nodes
 from .made import NODES  # noqa: E402
 
 NODE_CLASS_MAPPINGS = NODES

@@ -13,16 +13,20 @@ from comfy_host import checkpoints, in_process, transformers, vaes
 from model_changes import control_net
 
 from .made import node
+from .others import from_int8_file
 
 UNETS = {
     "sd15": lambda seed: checkpoints.tiny_sd15(seed, width=32, context=48),
     "smallest": lambda seed: checkpoints.smallest_unet(seed),
     "sdxl": lambda seed: checkpoints.sdxl_layout(width=32, seed=seed, context=48),
+    "int8": from_int8_file,
 }
 TRAINED = "emoji"
 FOUR_CHANNELS = (*UNETS, TRAINED)
 KINDS = (*FOUR_CHANNELS, *transformers.TRANSFORMERS)
-_kept: dict[tuple[str, int], tuple[Any, ...]] = {}
+_kept: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+KEPT = 10**7
+"""Copies from this number on live as long as the server, as the copy 0 does."""
 _SEED = ("INT", {"default": 0, "min": 0, "max": 2**32})
 _SIZE = ("INT", {"default": 16, "min": 1, "max": 128})
 
@@ -30,12 +34,14 @@ _SIZE = ("INT", {"default": 16, "min": 1, "max": 128})
 @node("TrustModel", "MODEL", *["CONDITIONING"] * 3, kind=(list(KINDS),), seed=_SEED, copy=_SEED)
 def model(kind: str, seed: int, copy: int) -> tuple[Any, ...]:
     """A MODEL with conditioning that fits it. Another ``copy`` is another object with the same weights."""
-    if copy:
+    if (
+        0 < copy < KEPT or kind == "int8"
+    ):  # which ComfyUI 0.30 cannot load again once it was unloaded outside of inference mode
         return _fresh(kind, seed)
-    # The first copy lives as long as the server: ComfyUI itself forgets what the last prompt did not use.
-    if (kind, seed) not in _kept:
-        _kept[kind, seed] = _fresh(kind, seed)
-    return _kept[kind, seed]
+    # These live as long as the server: ComfyUI itself forgets what the last prompt did not use.
+    if (kind, seed, copy) not in _kept:
+        _kept[kind, seed, copy] = _fresh(kind, seed)
+    return _kept[kind, seed, copy]
 
 
 def _fresh(kind: str, seed: int) -> tuple[Any, ...]:
@@ -79,11 +85,14 @@ def latent(kind: str, height: int, width: int, batch: int, noise: bool) -> tuple
     return ({"samples": samples},)
 
 
-@node("TrustMask", "MASK", upper=("BOOLEAN", {"default": False}))
-def mask(upper: bool) -> tuple[torch.Tensor]:
-    """The lower half of a picture as a mask, or the upper one."""
-    made = torch.zeros(1, 64, 64)
-    made[:, :32] = 1.0
+_NO = ("BOOLEAN", {"default": False})
+
+
+@node("TrustMask", "MASK", upper=_NO, optional={"graded": _NO})
+def mask(upper: bool, graded: bool = False) -> tuple[torch.Tensor]:
+    """The lower half of a picture as a mask, or the upper one; or what grows from none to all of it."""
+    made = torch.linspace(1.0, 0.0, 64)[None, :, None].repeat(1, 1, 64)
+    made = made if graded else made.round()
     return (made if upper else 1.0 - made,)
 
 

@@ -252,4 +252,5 @@ def _alike(kwargs: Kwargs) -> Iterator[Kwargs]:
         yield {**kwargs, "transformer_options": {**shared, KEY: part}}
         call.add(part)
     finally:
+        call.count_on()
         part.forget()  # what torch keeps of its tracing holds the part

@@ -6,7 +6,7 @@ torch.compile cannot trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.calls import Function
+from .....core.activity import Counter
 from ....quantization.kernels import Kitchen, SafeKernel
+from ....quantization.policy import LAYERS
 from ..other_names import names_in, with_names
 from .linear import int8_layers
 
@@ -28,12 +29,13 @@ class Together(NamedTuple):
 
     Attributes:
         asking: a ``forward`` that computes one after the other, and asks the layer.
-        quicker: whether that is what its layers would do, in one step: with comfy-kitchen's dispatch.
+        counting: a ``forward`` that computes both in one step and counts the layers, whose own code is not run, if that
+            is what they would do: with comfy-kitchen's dispatch.
     """
 
     module: Module
     asking: MethodType
-    quicker: bool
+    counting: MethodType | None
 
 
 def modules_together(network: Module) -> Iterator[Together]:
@@ -42,7 +44,8 @@ def modules_together(network: Module) -> Iterator[Together]:
         forward = type(module).forward
         layers = int8_layers(module) if _TOGETHER in names_in(forward) else []
         if layers:
-            yield Together(module, MethodType(_asking(forward), module), all(map(_is_kitchens, layers)))
+            asking, counting = (MethodType(_with(forward, function), module) for function in (_asking, _counting))
+            yield Together(module, asking, counting if all(map(_is_kitchens, layers)) else None)
 
 
 def _is_kitchens(layer: Any) -> bool:
@@ -51,15 +54,24 @@ def _is_kitchens(layer: Any) -> bool:
 
 
 @cache
-def _asking(forward: FunctionType) -> FunctionType:
-    """Return a copy of ``forward`` to which ComfyUI's function for both is one after the other."""
+def _with(forward: FunctionType, function: Callable[..., Tensor]) -> FunctionType:
+    """Return a copy of ``forward`` to which ComfyUI's function for both is ``function``, given ``comfy.ops`` first."""
     import comfy
 
     found = vars(comfy.ops)
-    ops = SimpleNamespace(**{**found, _TOGETHER: partial(_one_after_the_other, found[_ACTIVATIONS])})
+    ops = SimpleNamespace(**{**found, _TOGETHER: partial(function, found)})
     return with_names(forward, {"comfy": SimpleNamespace(**{**vars(comfy), "ops": ops})})
 
 
-def _one_after_the_other(activations: Mapping[str, Function], linear: Any, x: Tensor, input_act: str) -> Tensor:
-    result: Tensor = linear(activations[input_act](x))
+def _asking(ops: Mapping[str, Any], linear: Any, x: Tensor, input_act: str) -> Tensor:
+    result: Tensor = linear(ops[_ACTIVATIONS][input_act](x))
+    return result
+
+
+def _counting(ops: Mapping[str, Any], linear: Any, x: Tensor, input_act: str) -> Tensor:
+    activity = getattr(linear, "network", Counter()).activity  # of another layer: nobody's
+    before = activity.use_count + activity.fallback_count
+    result: Tensor = ops[_TOGETHER](linear, x, input_act)
+    if activity.use_count + activity.fallback_count == before:
+        activity.use(LAYERS)
     return result

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .....core.activity import Counter
 from .....core.calls import Function, Kwargs
 from .....core.errors import UnsupportedModel
 from ....quantization.chunked import shape_of_linear
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
+from ....quantization.policy import LAYERS
 from ....quantization.rounding import Int8Weight, with_row_scales
 
 FORMAT = "int8_tensorwise"
@@ -42,9 +44,17 @@ class QuantizedLayer(Protocol):
     _full_precision_mm_config: bool
 
 
-@dataclass
-class Reading:
-    """Whether a model is sampled with at the moment; all its int8 layers have the same object."""
+OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
+FLOATING = "ComfyUI handed over the weight in floating point: computed in full precision"
+
+
+@dataclass(eq=False)
+class Network(Counter):
+    """What all int8 layers of one network share.
+
+    Attributes:
+        in_run: whether it is sampled with at the moment.
+    """
 
     in_run: bool = False
 
@@ -90,10 +100,11 @@ def linear_class(compute_dtype: torch.dtype) -> type:
     register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
-        """A quantised linear layer. ``kernel`` is None for weight only."""
+        """A quantised linear layer. ``kernel`` is None for weight only; ``stands_for``: layers that it computes."""
 
         kernel: SafeKernel | None = None
-        reading: Reading
+        network: Network
+        stands_for = 1
 
         def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> Any:
             """Give the weight as one tensor, which is floating point for whoever computes with it.
@@ -103,7 +114,7 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             Control-LoRA while a run begins, merging and extracting LoRAs through the model's dictionary.
             """
             found = super().state_dict(*args, prefix=prefix, **kwargs)
-            is_read = self.reading.in_run or prefix.startswith(MODEL_PREFIX)
+            is_read = self.network.in_run or prefix.startswith(MODEL_PREFIX)
             if is_read and isinstance(self.weight, QuantizedTensor):
                 for name in (f"{prefix}comfy_quant", *self.weight.state_dict(f"{prefix}weight")):
                     found.pop(name, None)
@@ -120,17 +131,29 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             return super().set_weight(weight, **options)
 
         def _forward(self, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
-            if not isinstance(weight, QuantizedTensor) or weight._layout_cls != LAYOUT:
-                return super()._forward(input, weight, bias)
+            if isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT:
+                result, left = self._quantized(input, weight, bias)
+            else:
+                result = super()._forward(input, weight, bias)
+                left = OFFLOADED if self.weight_function else "" if self.kernel is None else FLOATING
+            if left:
+                self.network.activity.fall_back(left, self.stands_for)
+            else:
+                self.network.activity.use(LAYERS, times=self.stands_for)
+            return result
+
+        def _quantized(self, input: Tensor, weight: Any, bias: Tensor | None) -> tuple[Any, str]:
+            """Return the product with an int8 weight, and why the kernel did not compute it."""
 
             def floating() -> Tensor:
                 # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
                 return torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
 
             if self.kernel is None:
-                return floating()
+                return floating(), ""
             kernel = self.kernel.kernel
-            return self.kernel.run(lambda: self._product(kernel, input, weight, bias), floating)
+            result = self.kernel.run(lambda: self._product(kernel, input, weight, bias), floating)
+            return result, self.kernel.failure
 
         def _product(self, kernel: Kernel, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
             if isinstance(kernel, Kitchen):
@@ -158,12 +181,13 @@ def quantized_linear(
     bias: Tensor | None,
     compute_dtype: torch.dtype,
     kernel: SafeKernel | None,
-    reading: Reading | None = None,
+    network: Network | None = None,
 ) -> Module:
     """Return a new layer, with what ComfyUI's files carry for each quantised layer.
 
     ``weight``: int8 ``[out, in]``, on the device the layer rests on. ``bias``: ``[out]``; copied. ``compute_dtype``: of
-    its inputs and outputs. ``kernel``: None to compute the product in floating point. ``reading``: that of its model.
+    its inputs and outputs. ``kernel``: None to compute the product in floating point. ``network``: what all
+    layers of its network share.
     """
     import comfy.model_management
 
@@ -184,7 +208,7 @@ def quantized_linear(
         inputs, outputs, bias=bias is not None, device=weight.values.device, dtype=compute_dtype
     )
     layer.load_state_dict(state, strict=False)
-    layer.kernel, layer.reading = kernel, reading or Reading()
+    layer.kernel, layer.network = kernel, network or Network()
     layer.requires_grad_(False).train(False)
     comfy.model_management.archive_model_dtypes(layer)
     result: Module = layer

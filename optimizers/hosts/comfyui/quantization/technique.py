@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.nn import Linear, Module
@@ -12,7 +12,6 @@ from .....core.activity import Activity
 from .....core.errors import UnsupportedModel
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
-from ....quantization.kernels import SafeKernel
 from ....quantization.layer_times import Timings
 from ....quantization.layers import (
     LayerChoice,
@@ -34,16 +33,13 @@ from .input_act import Together, modules_together
 from .layers import linear_layers, observe
 from .linear import (
     MODEL_PREFIX,
-    QuantizedLayer,
-    Reading,
+    Network,
     both_layers,
     existing_weight,
     int8_layers,
     is_int8,
     quantized_linear,
 )
-
-_OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 
 
 class Int8Quantization(WeightTechnique):
@@ -53,11 +49,13 @@ class Int8Quantization(WeightTechnique):
 
     def __init__(self, policy: QuantizationPolicy) -> None:
         super().__init__(policy)
-        self._reading = Reading()
-        self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
-        self._together: WeakKeyDictionary[Module, tuple[Together, ...]] = WeakKeyDictionary()
+        self._network = Network()
+        self._networks: WeakSet[Network] = WeakSet()
+        self._found: WeakKeyDictionary[Module, tuple[Network, tuple[Together, ...]]] = WeakKeyDictionary()
 
     def plan(self, plan: WeightPlan) -> None:
+        self._network = Network()
+        self._networks.add(self._network)
         plan.config.quant_config = {"mixed_ops": True}
 
     def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
@@ -65,7 +63,7 @@ class Int8Quantization(WeightTechnique):
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)
             kernel = None if weight_only else kernel
-            return quantized_linear(weight, module.bias, plan.compute_dtype, kernel, self._reading)
+            return quantized_linear(weight, module.bias, plan.compute_dtype, kernel, self._network)
         choice = (
             self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX))
             if name.startswith(MODEL_PREFIX)
@@ -73,40 +71,32 @@ class Int8Quantization(WeightTechnique):
         )
         if choice is None or choice.weight is None or not isinstance(module, Linear):
             return None
-        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel, self._reading)
+        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel, self._network)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
-        layers = self._layers.get(network)
-        if layers is None:  # walking through all modules takes milliseconds
-            layers = self._layers[network] = int8_layers(network)
-            self._together[network] = tuple(modules_together(network))
-        patched = sum(bool(module.weight_function) for module in layers)
-        activity.used["layers"] = activity.used.get("layers", 0) + len(layers) - patched
-        if patched:
-            activity.fallbacks[_OFFLOADED] = activity.fallbacks.get(_OFFLOADED, 0) + patched
+        if network not in self._found:  # walking through all modules takes milliseconds
+            shared = (getattr(layer, "network", None) for layer in int8_layers(network))
+            self._found[network] = (next(filter(None, shared), Network()), tuple(modules_together(network)))
+        counter, together = self._found[network]
+        counter.activity = activity
+        call.count(self.kind, counter)
         compiled = find(call.techniques, COMPILATION) is not None
         shadows = call.cleanup.enter_context(Shadows())
-        for module, asking, quicker in self._together[network]:
-            if compiled or not quicker:
-                shadows.put(module, "forward", asking)
-        if self.policy.kernel is not None:
-            self.policy.kernel.activity = activity
-            call.cleanup.callback(_count_failed, self.policy.kernel, activity)
+        for module, asking, counting in together:
+            shadows.put(module, "forward", asking if compiled or counting is None else counting)
 
     def began(self) -> None:
         """Look for the layers anew: another node may have exchanged modules."""
         super().began()
-        self._layers.clear()
-        self._reading.in_run = True
+        self._found.clear()
+        for network in self._networks:
+            network.in_run = True
 
     def ended(self) -> None:
         super().ended()
-        self._reading.in_run = False
-
-
-def _count_failed(kernel: SafeKernel, activity: Activity) -> None:
-    activity.used["layers"] -= activity.fallbacks.get(kernel.failure, 0)
+        for network in self._networks:
+            network.in_run = False
 
 
 def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quantization:

@@ -162,7 +162,6 @@ class ComfyTokenMerging(Scheduled):
         if not (same or reduction.shrinks_queries or (_are_aligned(context, query) and _are_aligned(value, query))):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
-        state.activity.use(block.name, reduction.tokens, reduction.kept)
         residual = where_kept(state.residual, block.name, reduction.tokens, query.device)
         if residual is not None:
             is_reduced = not residual.full
@@ -173,7 +172,8 @@ class ComfyTokenMerging(Scheduled):
         # (reference images appended to the context), they stay whole: attention allows that.
         keys = reduction.reduce(query) if same else _reduce_if_aligned(reduction, context, query)
         values = keys if value is context else _reduce_if_aligned(reduction, value, query)
-        if not reduction.shrinks_queries:
+        if not reduction.shrinks_queries:  # nothing of ours runs behind this attention
+            state.activity.use(block.name, reduction.tokens, reduction.kept)
             return query, keys, values
         extra_options[_RESTORE] = reduction
         return keys if context is query else reduction.reduce(query), keys, values
@@ -198,7 +198,12 @@ class ComfyTokenMerging(Scheduled):
             if not found.is_reduced:
                 keys, values = _reduce_if_aligned(reduction, k, q), _reduce_if_aligned(reduction, v, q)
                 tokens = (reduction.reduce(q) if reduction.shrinks_queries else q, keys, values)
-            return reduction.restore(func(*tokens, *args, **kwargs))
+            output = func(*tokens, *args, **kwargs)
+            if reduction.shrinks_queries:
+                return restored_output(reduction, output, found.place, state.activity)
+            if not found.is_reduced:  # else it was counted with its keys
+                state.activity.use(found.place, reduction.tokens, reduction.kept)
+            return output
 
         state.restored = found.is_reduced and reduction.shrinks_queries
         return residual.attend(found.place, lambda: func(q, k, v, *args, **kwargs), reduced)
@@ -212,7 +217,6 @@ class ComfyTokenMerging(Scheduled):
         reduction = None if _is_replaced("attn2", block, state) else state.reduction_for(block, query)
         if reduction is None:
             return query, context, value
-        state.activity.use(block.name, reduction.tokens, reduction.kept)
         extra_options[_RESTORE] = reduction
         return reduction.reduce(query), context, value
 
@@ -223,7 +227,7 @@ class ComfyTokenMerging(Scheduled):
         if reduction is None or state.restored:
             state.restored = False
             return output
-        return restored_output(reduction, output, state.activity)
+        return restored_output(reduction, output, self._by_key[_block_key(extra_options)].name, state.activity)
 
 
 def _add_innermost(patches: Options, name: str, before: Function, after: Function | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -67,24 +68,29 @@ class TomesdMerging(PipelineTokenMerging):
         self._patched = _patched(tomesd, unet, options)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Count the blocks in which tomesd merges: it patches all, and leaves coarser levels as they are."""
         sample = tensor_given(args, kwargs, "sample", 0)
         self._patched[0][2]["size"] = (sample.shape[2], sample.shape[3])  # what its hook on the UNet would do
-        for block in self.policy.blocks:
-            self.activity.use(block.name)
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Put tomesd's classes on the blocks."""
+        """Put tomesd's classes on the blocks, and count those that run: it patches all, and merges in these."""
         before = [type(module) for module, _, _ in self._patched]
+        counting = [
+            block.module.register_forward_hook(partial(self._count, block.name)) for block in self.policy.blocks
+        ]
         for module, kind, info in self._patched:
             module.__class__, module.__dict__["_tome_info"] = kind, info
         try:
             yield
         finally:
+            for hook in counting:
+                hook.remove()
             for (module, _, _), kind in zip(self._patched, before, strict=True):
                 module.__class__ = kind
                 del module.__dict__["_tome_info"]
+
+    def _count(self, place: str, *_: object) -> None:
+        self.activity.use(place)
 
 
 def _patched(tomesd: ModuleType, unet: Module, options: dict[str, Any]) -> list[tuple[Module, type, dict[str, Any]]]:

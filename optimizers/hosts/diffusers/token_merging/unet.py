@@ -116,21 +116,23 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             reduction = self.policy.reduction(block, q[:, 0], block.size(self._latent), self._state)
             if reduction is None:
                 return whole()
-            self.activity.use(block.name, k.shape[2], text + reduction.kept)
 
             def fewer(x: Tensor) -> Tensor:
                 image = reduction.reduce(x[:, :, text:].flatten(0, 1)).unflatten(0, x.shape[:2])
                 return torch.cat([x[:, :, :text], image], dim=2)
 
-            output: Tensor = self._state.attend(
-                block.name, q[:, 0], whole, lambda: sdpa(q, fewer(k), fewer(v), **options)
-            )
+            def reduced() -> Tensor:
+                output = sdpa(q, fewer(k), fewer(v), **options)
+                self.activity.use(block.name, k.shape[2], text + reduction.kept)
+                return output
+
+            output: Tensor = self._state.attend(block.name, q[:, 0], whole, reduced)
             return output
 
-        reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
+        with_fewer = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
 
         @functools.wraps(forward)
         def run(*args: object, **options: object) -> object:
-            return (reduced if self.active else forward)(*args, **options)
+            return (with_fewer if self.active else forward)(*args, **options)
 
         return run

@@ -1,0 +1,183 @@
+"""The rule of a run of few steps: each changes much, and only single late ones, chosen together, cost little.
+
+A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and
+over a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
+prediction changes from one level to the next is about proportional to how far ``spread`` falls, so the last change that
+was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may leave no room
+for two that cost less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import combinations, pairwise
+
+import torch
+from torch import Tensor
+
+from .budget import Budget, Calibration, Distances
+from .history import Evaluation, Place
+from .parts import Split, undivided
+from .rule import WARM_UP, Action, Rule
+from .settings import StepReuseSettings
+
+ALLOWANCE = 1.2
+"""A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
+pictures of the UNet in 8 steps had none."""
+
+CLEAN = 0.1
+"""A run that ends at more noise than this hands it over to another: its last levels are not late ones. Some samplers
+end at the least noise that a network knows, about 0.03."""
+
+BEGINNING = 0.55
+"""This part of the levels is always computed."""
+
+SOFT = 0.25
+"""Below about this noise level predictions change little."""
+
+LEAST = 0.5
+"""A prediction changes by at least this part of its change one level before, however near the two levels are."""
+
+LATE, SECOND_LAST, LAST = 0.65, 0.8, 0.9
+"""How far the picture moves for an error of a first-order solver's prediction: later steps mend a part."""
+
+OF_SECOND_ORDER = 1.1
+"""The same for a second-order solver, which reads each prediction twice."""
+
+OF_FLOW = 1.3
+"""So many times as far with flow matching, whose last predictions change by more than is foretold."""
+
+LONGEST_STEP = 2.0
+"""In logarithms of noise: over a longer one a second-order solver carries an error too far, the last one excepted."""
+
+
+def most_of(steps: int) -> int:
+    """Return how many levels a run of so many steps may leave out."""
+    return 1 if steps < 8 else 2 if steps < 12 else 3
+
+
+def spread(noise: float) -> float:
+    """Return the measure of noise, beside a picture of its own size, in which predictions change evenly."""
+    return math.hypot(noise, SOFT)
+
+
+class Account(Budget):
+    """Here errors add up as they are: predictions that are held all lag behind in one direction.
+
+    Attributes:
+        costs: of each level that was left out.
+    """
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit, Calibration(1.0, margin=1.0), prior=0.0)
+        self.costs: dict[int, Distances] = {}
+
+    @property
+    def used(self) -> float:
+        return self.share([sum(costs) for costs in zip(*self.costs.values(), strict=True)])
+
+    def room(self, rates: Distances) -> float:
+        """Return how much more still fits, in units of ``rates``."""
+        spent = [sum(costs) for costs in zip(*self.costs.values(), strict=True)] or [0.0] * len(rates)
+        most = [self.limit * ALLOWANCE * seeds for seeds in self.seeds]
+        parts = zip(most, spent, rates, strict=True)
+        return min((float(limit - used) / max(rate, 1e-12) for limit, used, rate in parts), default=0.0)
+
+
+class ShortRule(Rule):
+    """The rule of ``samplers.FEWEST_STEPS`` to ``samplers.SHORT`` steps, down to ``CLEAN`` or less.
+
+    The solver's update must be known. Where the latent is elsewhere than it led, the rule steps aside.
+    """
+
+    budget: Account
+
+    def __init__(
+        self,
+        settings: StepReuseSettings,
+        noise_levels: Sequence[float],
+        solver: str | None = None,
+        flow: bool = False,
+        split: Split = undivided,
+    ) -> None:
+        super().__init__(settings, noise_levels, solver, flow, split)
+        self.budget = Account(settings.budget)
+        self._left = most_of(len(noise_levels) - 1)
+        self._spread = [spread(self._noise(level)) for level in noise_levels]
+        self._costs = dict(self._prices())
+
+    def _prices(self) -> Iterator[tuple[int, float]]:
+        """Yield the levels that may go, and what each costs for a change that ``spread`` tells to be 1."""
+        steps = len(self._levels) - 1
+        for level in range(math.ceil(steps * BEGINNING), steps):
+            place = Place(float(level), *self._levels[level : level + 2])
+            factor = {1: LAST, 2: SECOND_LAST}.get(steps - level, LATE)
+            if self._order > 1:
+                factor = OF_SECOND_ORDER
+                if level < steps - 1 and self._noise(place.sigma) > math.exp(LONGEST_STEP) * self._noise(place.ahead):
+                    continue
+            factor *= OF_FLOW if self.outcome.flow else 1.0
+            fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
+            yield level, factor * self._weight(place) * fall
+
+    def _fall(self, before: int, after: int) -> float:
+        return self._spread[before] - self._spread[after]
+
+    def forget(self) -> None:
+        super().forget()
+        self._change: Distances = []
+
+    def solver_unknown(self) -> None:
+        self.step_aside("something moves the latent between the steps, and of few steps none can then be left out")
+
+    def _follow(self, latent: Tensor, eps: float) -> None:
+        super()._follow(latent, max(eps, torch.finfo(torch.bfloat16).eps))  # some hosts keep latents in half precision
+
+    def _decide(self, place: Place) -> Action:
+        if self._computed < WARM_UP or self._in_a_row or not self._left or self.budget.limit == 0:
+            return Action.COMPUTE  # the change from the first evaluation, of noise alone, foretells nothing
+        self.read()
+        level = round(place.position)
+        if self.aside or level not in self._costs or not self._change or level not in self._best(level):
+            return Action.COMPUTE
+        self._left, self.method, self.budget.costs[level] = self._left - 1, "hold", self._cost(level)
+        return Action.FORECAST
+
+    def _best(self, level: int) -> Sequence[int]:
+        """Return the largest set of levels from this one on that fits, and of those the cheapest."""
+        room, later = self.budget.room(self._change), [one for one in self._costs if one >= level]
+        sets = [one for count in range(1, self._left + 1) for one in combinations(later, count)]
+        costs = [(-len(one), sum(self._costs[level] for level in one), one) for one in sets]
+        fit = [one for one in costs if one[1] <= room and all(b - a > 1 for a, b in pairwise(one[2]))]
+        return min(fit, default=(0, 0.0, ()))[2]
+
+    def _cost(self, level: int) -> Distances:
+        return [change * self._costs[level] for change in self._change]
+
+    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
+        """Return how far a prediction is from the nearest part of the first one.
+
+        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture.
+        """
+        first, now = mean.flatten(1), denoised.flatten(1)
+        share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
+        return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
+
+    def _test_forecasts(self, found: Evaluation) -> None:
+        if len(self._guided):
+            newest = self._guided.newest
+            places = round(newest.place.position), round(found.place.position)
+            self._unread.append((partial(self._changed, *places), self._rms(newest.denoised - found.denoised)))
+
+    def _changed(self, before: int, after: int, errors: Distances) -> None:
+        """Note the change between two levels; one left out between them cost at least as much as it tells now."""
+        self._change = [error / max(self._fall(before, after), 1e-12) for error in errors]
+        for level in set(range(before + 1, after)) & self.budget.costs.keys():
+            pairs = zip(self._cost(level), self.budget.costs[level], strict=True)
+            self.budget.costs[level] = [max(pair) for pair in pairs]
+
+    def _settle(self, found: Evaluation) -> Tensor | None:
+        self._skipped.clear()  # to take back what holding did brought no picture nearer
+        return None

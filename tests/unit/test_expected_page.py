@@ -1,0 +1,98 @@
+"""docs/expected.md says what was foretold from counted work, and what the measurements said of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from comfy_host.in_process import bootstrap
+from comfy_host.paths import ROOT
+
+
+@pytest.fixture
+def expected(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from pages import expected
+
+    return expected
+
+
+def test_the_committed_page_is_up_to_date(expected: Any) -> None:
+    assert expected.PAGE.read_text(encoding="utf-8") == expected.page(), "run python benchmarks/pages/expected.py"
+
+
+def test_every_record_of_a_row_is_marked(expected: Any) -> None:
+    """All rows of the records but those of a technique that is not foretold."""
+    marked = {(name, variant) for name, variant, _ in expected.OURS}
+    left = {
+        row["name"]
+        for name in {name for name, _ in marked}
+        for row in expected.rows(name)
+        if (name, row["name"]) not in marked
+    }
+    assert left == {
+        "ComfyUI's TorchCompileModel", "Reuse Steps 0.05", "ComfyUI's EasyCache 0.1", "VAE Precision: channels last",
+    }  # fmt: skip
+
+
+def test_a_mark_is_the_distance_to_the_nearer_end(expected: Any) -> None:
+    low, high = expected.seconds(expected.CARDS["H100"], "SDXL")
+    assert expected.marked("H100", (low + high) / 2, ["SDXL plain"]).endswith("| inside |")
+    assert expected.marked("H100", 3 * high, ["SDXL plain"]).endswith("| **3.00x slower** |")
+    assert expected.marked("H100", low / 2, ["SDXL plain"]).endswith("| **2.00x faster** |")
+
+
+def test_a_step_is_the_longer_of_the_cards_and_the_processors_time(expected: Any, monkeypatch: Any) -> None:
+    """Numbers by hand: 10 T in products at half of 10 T/s, 1 T in attention at all of it, 3 GB at 60 % of 5 GB/s."""
+    card = expected.Card(10e12, 5e9, 24e9, (0.5, 1.0), (1.0, 1.0))
+    work = {"products": 1e13, "attention": 1e12, "product_bytes": 1e9, "weight_bytes": 5e8, "other_bytes": 2e9}
+    monkeypatch.setitem(expected.COUNTED, "by hand", work | {"kernels": 100.0, "large_kernels": 10.0})
+    low, high = expected.step(card, "by hand")
+    assert high == pytest.approx(2 + 0.1 + 3 / 3)
+    assert low == pytest.approx(1 + 0.1 + 2 / 4.5)
+    expected.COUNTED["by hand"]["kernels"] = 1e6
+    assert expected.step(card, "by hand") == pytest.approx((5.0, 25.0))
+    assert expected.step(card, "by hand", compiled=True)[1] == pytest.approx(2 + 0.1 + 1.5 / 3)
+
+
+def test_weights_that_do_not_fit_come_over_the_bus_and_are_not_compiled(expected: Any) -> None:
+    small, large = (expected.Card(1e15, 1e13, memory, (0.5, 1.0)) for memory in (12e9, 80e9))
+    work = "Flux.1 dev, 1024 x 1024"
+    lacking = expected.COUNTED[work]["weight_bytes"] - 10e9
+    assert expected.step(small, work)[0] == pytest.approx(lacking / 25e9)
+    assert expected.step(small, work, compiled=True) is None and expected.step(large, work, compiled=True)
+
+
+def test_numbers_have_two_digits(expected: Any) -> None:
+    assert [expected.digits(value) for value in (0.0214, 0.1, 0.996, 1.04, 9.97, 38.6, 216.0)] == [
+        "0.021", "0.10", "1.00", "1.0", "10.0", "39", "220",
+    ]  # fmt: skip
+
+
+def test_what_the_page_says_of_the_marks_is_so(expected: Any) -> None:
+    assert "x slower**" in expected.page() and "x faster**" not in expected.page()
+
+
+def test_each_range_in_the_readme_is_foretold_for_its_row_and_column(expected: Any) -> None:
+    checked, what = 0, ""
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if not re.match(r"\| .*(RTX|H100|A100)", line):
+            continue
+        of, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        what = next((name for name in expected.WORK if of.startswith(name)), what)
+        card = expected.CARDS[of.rpartition(", ")[2]]
+        for cell, (compiled, reused) in zip(cells, ((False, False), (True, False), (False, True)), strict=True):
+            if cell.startswith("*") and not cell.startswith("**"):
+                assert cell.strip("*") == expected.shown(expected.seconds(card, what, compiled, reused)), line
+                checked += 1
+    assert checked > 10
+
+
+@pytest.mark.slow
+def test_operations_are_those_of_comfyuis_network(expected: Any) -> None:
+    import expected_work
+
+    bootstrap()
+    found, kept = expected_work.counted("SD 1.5, 512 x 512").quality, expected.COUNTED["SD 1.5, 512 x 512"]
+    assert [found[name] for name in ("products", "attention")] == [kept[name] for name in ("products", "attention")]

@@ -1,0 +1,141 @@
+"""Runs of 4 to 14 steps: which levels may go, how they are chosen, and when none is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from paceline.optimizers.step_reuse import short
+from paceline.optimizers.step_reuse.policy import StepReusePolicy
+from paceline.optimizers.step_reuse.rule import Action, Rule
+from paceline.optimizers.step_reuse.samplers import FEWEST_STEPS, SAMPLERS, SHORT
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.short import ShortRule
+
+
+def schedule(steps, low=0.03, high=14.0):
+    return [*torch.linspace(math.log(high), math.log(low), steps).exp().tolist(), 0.0]
+
+
+def run(steps=8, budget=1.0, solver="euler", change=0.05, levels=None, moved=None, predict=None, flow=False):
+    """Sample with the rule; return which levels were left out, how far the picture moved, and the rule.
+
+    The network's prediction goes with the noise level from a mean of 0 towards a picture, ``change`` strongly.
+    """
+    levels = levels or schedule(steps)
+    picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(2)) * 0.5
+    drift = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(3)) * change
+
+    def smooth(x, sigma):
+        return (
+            picture * 0.0
+            if sigma == levels[0]
+            else picture + drift * math.hypot(sigma / (1 - sigma) if flow else sigma, 0.25)
+        )
+
+    drawn, out = [], []
+    for limit in (0.0, budget):
+        policy = StepReusePolicy(StepReuseSettings(budget=limit), "")
+        rule = policy.rule_for(levels, solver, flow)
+        x, last, given = torch.ones(1, 4, 8, 8) * levels[0], None, None
+        for number, level in enumerate(levels[:-1]):
+            place = rule.place_of(level)
+            action = rule.begin(place)
+            found = rule.forecast(x) if action is Action.FORECAST else (predict or smooth)(x, level)
+            if limit and action is Action.FORECAST:
+                out.append(number)
+            before, given = given, rule.end(x, found)
+            update = SAMPLERS[solver].update(place, last)
+            x = update.keep * x + update.now * given + (update.before * before if update.before else 0.0)
+            x, last = (x if moved is None else moved(x, number)), place
+        rule.read()
+        drawn.append(x)
+    return out, float((drawn[1] - drawn[0]).square().mean().sqrt()), rule
+
+
+@pytest.mark.parametrize("steps", range(FEWEST_STEPS, SHORT + 2))
+@pytest.mark.parametrize("solver", ["euler", "dpmpp_2m", "res_multistep"])
+def test_single_late_levels_go_and_never_two_in_a_row(steps, solver):
+    out, moved, rule = run(steps, solver=solver, change=0.01)
+    assert isinstance(rule, ShortRule) == (steps <= SHORT)
+    if steps > SHORT:
+        return
+    assert len(out) == (1 if steps < 8 else 2 if steps < 12 else 3) and min(out) > steps / 2
+    assert all(b - a > 1 for a, b in zip(out, out[1:], strict=False)) and moved > 0
+    assert rule.outcome.methods == {"hold": len(out)} and rule.outcome.computed == steps - len(out)
+
+
+@pytest.mark.parametrize("flow", [False, True])
+def test_the_estimate_is_how_far_the_picture_moved(flow):
+    """Of a network that changes as the rule supposes, without its last level, behind which no step mends anything."""
+    levels = schedule(4, low=0.5, high=2.0)
+    levels = [level / (1 + level) for level in levels] if flow else levels
+    out, moved, rule = run(levels=levels, change=0.1, flow=flow)
+    factor = short.LAST * (short.OF_FLOW if flow else 1.0)
+    assert out == [3] and rule.outcome.share == pytest.approx(factor * moved / rule.budget.seeds[0], rel=0.1)
+
+
+def test_it_stays_inside_of_what_a_short_run_may_use():
+    for budget in (0.01, 0.02, 0.05, 0.1, 0.2):
+        out, _, rule = run(8, budget=budget, change=0.2)
+        assert rule.outcome.share <= budget * short.ALLOWANCE * (1 + 1e-6), (budget, out)
+
+
+def test_levels_are_chosen_as_a_set_and_not_the_first_that_fits():
+    """With room for the two cheapest the first one that fits alone, a dearer one, stays."""
+    rule = ShortRule(StepReuseSettings(budget=1.0), schedule(8), "euler")
+    rule._change, rule.budget.seeds = [1.0], [1.0]
+    rule._costs = {4: 0.5, 5: 0.3, 6: 0.9, 7: 0.4}
+    rule.budget.limit = 0.75 / short.ALLOWANCE
+    assert rule._best(4) == (5, 7) and rule._best(5) == (5, 7) and rule._best(6) == (7,)
+    rule.budget.limit = 0.35 / short.ALLOWANCE
+    assert rule._best(4) == (5,) and rule._best(6) == ()
+
+
+def test_a_network_that_changes_abruptly_keeps_its_levels_and_is_booked_as_it_was_seen():
+    def abrupt(x, sigma):
+        at = schedule(8).index(sigma)
+        return torch.full_like(x, [0, 1, 1.001, 1.002, 1.003, 1.004, 3, 3.1][at])
+
+    out, _, rule = run(8, budget=0.05, predict=abrupt)
+    assert out == [5] and rule.outcome.share > 0.1  # what came behind level 5 showed it
+    out, _, _ = run(8, budget=0.05, predict=lambda x, sigma: torch.full_like(x, 2.0 ** -schedule(8).index(sigma)))
+    assert out == []
+
+
+def test_what_guidance_inside_of_a_network_does_to_its_first_prediction_is_not_taken_for_a_seed_change():
+    first, seeds = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(4)), []
+    for scale in (1.0, 3.0):
+        rule = ShortRule(StepReuseSettings(budget=0.05), schedule(8), "euler")
+        picture = first + torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(5)) * 0.3
+        for number, level in enumerate(schedule(8)[:3]):
+            rule.begin(rule.place_of(level))
+            rule.end(torch.zeros(1, 4, 8, 8), picture if number else first * scale)
+        rule.read()
+        seeds.append(rule.budget.seeds[0])
+    assert seeds[1] == pytest.approx(seeds[0], rel=0.05) and seeds[0] == pytest.approx(0.3 * math.sqrt(2), rel=0.1)
+
+
+def test_the_change_from_the_first_evaluation_foretells_nothing():
+    out, _, _ = run(4, levels=schedule(4))
+    assert out == [3]  # behind levels 0 and 1 alone nothing goes
+
+
+@pytest.mark.parametrize("change", [lambda x, number: x + number, lambda x, number: x * 1.5])
+def test_it_steps_aside_where_something_moves_the_latent(change):
+    out, moved, rule = run(8, moved=change)
+    assert out == [] and moved == 0 and rule.aside
+    assert "something moves the latent between the steps" in str(rule.outcome.notes)
+
+
+def test_a_second_order_solver_keeps_a_level_before_a_long_step():
+    levels = [14.6, 6.7, 3.5, 2.1, 1.3, 0.79, 0.44, 0.03, 0.0]
+    assert set(ShortRule(StepReuseSettings(), levels, "dpmpp_2m")._costs) == {5, 7}
+    assert set(ShortRule(StepReuseSettings(), levels, "euler")._costs) == {5, 6, 7}
+
+
+def test_longer_runs_have_the_other_rule():
+    policy = StepReusePolicy(StepReuseSettings(), "")
+    assert type(policy.rule_for(schedule(SHORT + 1), "euler", False)) is Rule
+    assert type(policy.rule_for(schedule(SHORT), "euler", False)) is ShortRule
