@@ -15,7 +15,6 @@ CACHE := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)
 AUDIT := $(CACHE)/audit
 AUDIT_ARGS ?=
 PEERS := $(CACHE)/peers
-FUZZ_EXAMPLES ?= 6000
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 GPU_CHECK_ARGS ?=
@@ -33,7 +32,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust peers soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-icons clean
+.PHONY: help setup demo test test-all test-newest quick trust peers soak lint audit archive pictures screenshots bench gpu-check gpu-results results train-icons clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -78,9 +77,6 @@ audit: setup ## look for unsafe code (bandit) and for packages with known holes 
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench server nodes scripts __init__.py __main__.py
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools demo benchmarks
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m pip_audit --local --progress-spinner off $(AUDIT_ARGS)
-
-fuzz: setup ## feed random and damaged input to every parser of user files, FUZZ_EXAMPLES each (6000)
-	@PACELINE_FUZZ=$(FUZZ_EXAMPLES) $(PYTEST) tests/unit/test_fuzz_parsers.py tests/comfyui/test_fuzz_requests.py
 
 archive: setup ## build node.zip, what the Comfy Registry serves of the tracked files, with the registry's own tool
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(CACHE)/comfy-cli" comfy-cli==1.23.0

@@ -26,7 +26,7 @@ from shared.record import Row, report
 
 # isort: split
 from comfy_host import checkpoints, in_process
-from comfy_host.unets import unet
+from shared.unets import unet
 
 EAGER, CORE, OURS = "no compilation", "ComfyUI TorchCompileModel", "Compile UNet"
 REDUCED, OURS_REDUCED = "Apply ToMe", "Apply ToMe + Compile UNet"

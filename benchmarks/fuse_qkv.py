@@ -22,7 +22,7 @@ from shared.roof import place
 
 # isort: split
 from comfy_host.in_process import bootstrap, sample
-from comfy_host.unets import step_of, unet
+from shared.unets import step_of, unet
 
 SEPARATE, FUSED = "separate", "Fuse QKV"
 PRODUCTS = {

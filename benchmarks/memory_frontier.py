@@ -30,8 +30,8 @@ from token_reduction import NONE, apply, chosen
 
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
-from comfy_host.unets import unet
 from paceline.core.devices import is_out_of_memory
+from shared.unets import unet
 
 GIB = 2**30
 BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {

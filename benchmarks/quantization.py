@@ -28,7 +28,7 @@ from step_caches import controls
 
 # isort: split
 from comfy_host.in_process import bootstrap, random_conditioning, sample
-from comfy_host.unets import unet
+from shared.unets import unet
 
 FLOAT = "float16" if torch.cuda.is_available() else "float32"
 BF16, OURS, TORCHAO = "bfloat16", "Quantize int8", "torchao int8"

@@ -27,10 +27,10 @@ from shared.record import Row, keep, report
 
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
-from comfy_host.unets import unet
 from paceline.optimizers.hosts.comfyui.model import stack_of
 from paceline.optimizers.token_merging import PRESETS
 from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps
+from shared.unets import unet
 
 NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"
 RATIOS = {"merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}

@@ -15,7 +15,7 @@ from shared.record import Row, report
 from shared.roof import counting
 
 # isort: split
-from comfy_host.unets import SD15, SDXL, bootstrap
+from shared.unets import SD15, SDXL, bootstrap
 
 LAYOUTS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "SD1.5": (SD15, (64, 96, 128)),

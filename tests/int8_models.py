@@ -16,30 +16,9 @@ def only(name):
     return {"include": name, "exclude": ", ".join({"attn1", "attn2", "ff"} - {name})}
 
 
-def weights(model):
-    return {name: tensor.clone() for name, tensor in model.model.diffusion_model.state_dict().items()}
-
-
-def unchanged(model, before):
-    now = model.model.diffusion_model.state_dict()
-    return now.keys() == before.keys() and all(torch.equal(now[name], tensor) for name, tensor in before.items())
-
-
 def int8_layers(model):
     modules = model.model.diffusion_model.named_modules()
     return {name: m for name, m in modules if getattr(getattr(m, "weight", None), "_layout_cls", "")}
-
-
-def parameter_bytes(model):
-    """Bytes of all weights, int8 ones with their scales, each piece of memory once."""
-    sizes = {}
-    for parameter in model.model.parameters():
-        parts = [parameter]
-        if hasattr(parameter, "_qdata"):
-            parts = [parameter._qdata, parameter._params.scale]
-        for part in parts:
-            sizes[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
-    return sum(sizes.values())
 
 
 def with_lora(model, strength, rank=4):

@@ -9,7 +9,6 @@ from comfy_host.transformers import conditioning, latent
 TEXT = 20
 RATE, SAMPLES = 16_000, 24_000
 FRAMES, ROWS, COLUMNS, SOUND = 3, 8, 12, 10
-VIDEO = FRAMES * ROWS * COLUMNS
 
 
 def random(*size):

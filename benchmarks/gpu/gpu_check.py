@@ -24,8 +24,9 @@ import torch
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent / "tools")]
-from comfy_host import checkpoints, fake_cuda, gpu_code, in_process, transformers  # noqa: E402
+from comfy_host import checkpoints, fake_cuda, in_process, transformers  # noqa: E402
 from comfy_host.paths import cache_dir  # noqa: E402
+from shared import gpu_code  # noqa: E402
 from shared.nodes import Apply, node, tome  # noqa: E402
 from shared.record import Row, collected, report  # noqa: E402
 

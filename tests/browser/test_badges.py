@@ -64,46 +64,6 @@ def test_a_badge_is_not_saved(page: Page, ran: dict[str, Any]):
     assert "$$paceline" not in page.script("return JSON.stringify((await app.graphToPrompt()).output)")
 
 
-def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
-    from selenium.webdriver import ActionChains
-
-    page.script(
-        """
-        const node = app.canvas.graph.getNodeById(args[0]);
-        app.canvas.selectItems([node]);
-        app.canvas.copyToClipboard([node]);
-        app.canvas.pasteFromClipboard();
-        """,
-        TOME,
-    )
-    page.settle()
-    assert set(page.badges()) == {str(TOME), str(ATTENTION)}
-    page.script("app.canvas.deleteSelected()")  # the copy, which can lie on the badge
-    page.show_node(TOME)
-    ActionChains(page.driver).move_to_element(page.badge(TOME)).perform()
-    page.wait(lambda: page.element(".paceline-tooltip"), "tooltip")
-    page.script("app.canvas.graph.remove(app.canvas.graph.getNodeById(args[0]))", TOME)
-    page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
-    assert set(page.badges()) == {str(ATTENTION)}
-    assert len(page.driver.find_elements("css selector", ".paceline-badge")) == 1
-
-
-def edit(page: Page, script: str) -> None:
-    """Change something at Apply ToMe and let the frontend notice, as after a click."""
-    page.script(
-        f"const node = app.canvas.graph.getNodeById({TOME}); {script};"
-        "const { changeTracker } = app.extensionManager.workflow.activeWorkflow;"
-        "(changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker)"
-    )
-
-
-def test_a_bypassed_node_loses_its_badge_with_the_next_run(page: Page):
-    edit(page, "node.mode = 4")
-    page.wait(lambda: page.badges()[str(TOME)].startswith("stale: ◌bypassed · "), "bypassed")
-    assert page.run() == "success"
-    assert set(page.badges()) == {str(ATTENTION)}
-
-
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_badges_are_seen_at_every_zoom_until_they_are_switched_off(page: Page, renderer: str):
     page.use(renderer)

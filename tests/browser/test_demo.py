@@ -99,16 +99,6 @@ def test_nothing_is_wrong_with_it_in_either_theme_and_it_asks_for_nothing(shown:
         shown.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-@pytest.mark.thorough  # a whole click; tests/e2e/test_tune_command.py has shorter ones
-def test_what_the_demo_finds_is_what_one_click_finds(written: Path, server: ComfyServer):
-    import run_demo
-    import workflows
-
-    with server.client() as client:
-        tuned = run_demo.tune(server, workflows.Workflows(client.object_info()).icons(20))
-    assert "faster" in tuned.sentence and tuned.findings
-
-
 def test_the_sentence_of_the_page_is_what_was_measured(written: Path):
     import page
 

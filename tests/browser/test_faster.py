@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browser.layout import outside, overlapping
@@ -12,7 +10,6 @@ from browser.one_click import SAMPLED, choose, graph, offers, open_dialog, press
 from browser.page import CANVAS, PICTURES, VUE, Page
 from cases import often
 from comfy_host.paths import ROOT
-from faster import PROMPT
 from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -128,50 +125,6 @@ def test_two_samplers_and_a_subgraph(page: Page):
     for sampler in samplers:
         assert prompt[sampler["inputs"]["model"][0]]["class_type"] == "PacelineReuseSteps"
     assert page.run() == "success"
-
-
-def test_what_is_there_already_is_told(page: Page, baseline: dict[str, Any]):
-    page.load(baseline)  # one step
-    dialog = open_dialog(page)
-    assert "Reuse Steps is left out: of so few steps (1) each changes the picture too much." in dialog.text
-    press(page, "Cancel")
-    page.script(
-        """
-        const { graph } = app, preset = LiteGraph.createNode("PacelineOptimizePreset");
-        const of = (type) => graph.nodes.find((node) => node.type === type);
-        graph.add(preset);
-        of("CheckpointLoaderSimple").connect(0, preset, 0);
-        preset.connect(0, of("KSampler"), 0);
-        """
-    )
-    dialog = open_dialog(page)
-    assert "Nothing is left to try" in dialog.text
-    assert page.script("return document.querySelector('dialog .paceline-primary').disabled")
-    press(page, "Cancel")
-
-
-def test_stopping_a_run_that_waits_stops_nobody_elses(page: Page, baseline, client, sd15_checkpoint: Path):
-    prompt = copy.deepcopy(PROMPT)
-    prompt["1"]["inputs"]["ckpt_name"] = sd15_checkpoint.name
-    prompt["5"]["inputs"] |= {"model": ["1", 0], "steps": 2000}
-
-    def ids(which: str) -> list[str]:
-        return [item[1] for item in client.get("/queue")[which]]
-
-    others = client.queue(prompt)
-    try:
-        page.wait(lambda: ids("queue_running") == [others], "run of somebody else")
-        open_dialog(page)
-        press(page, "Run once and look")
-        page.wait(lambda: ids("queue_pending"), "run that waits")
-        press(page, "Stop")
-        page.wait(lambda: not ids("queue_pending"), "empty queue")
-        page.settle()
-        assert ids("queue_running") == [others]
-    finally:
-        client.post("/interrupt", {"prompt_id": others})
-    press(page, "Close")
-    page.wait(lambda: not ids("queue_running"), "end of the run of somebody else")
 
 
 @pytest.mark.thorough  # draws the moving picture of the README

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, TOME, VUE, Page
+from browser.page import TOME, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -76,22 +76,3 @@ for (const node of args[0]) {
 }
 """
 """Script: show the advanced inputs of nodes, or hide them."""
-
-
-def test_a_file_saved_in_the_other_renderer_has_nodes_as_high_as_what_they_show(page: Page):
-    made = {}
-    for renderer in (CANVAS, VUE):
-        page.use(renderer)
-        node = page.build("return make('PacelineApplyToMe', 0, 0, {}).id;")
-        page.show_node(node, zoom=1.0)
-        made[renderer] = (page.script(HEIGHT, node), page.workflow())
-    for before, after in ((VUE, CANVAS), (CANVAS, VUE)):
-        page.empty()
-        page.use(after)
-        page.load(made[before][1])
-        page.show_node(node, zoom=1.0)
-        page.screenshot(f"height_saved_in_{before}")
-        assert page.script(HEIGHT, node) == pytest.approx(made[after][0], abs=12)
-
-
-HEIGHT = "return app.graph.getNodeById(args[0]).size[1]"

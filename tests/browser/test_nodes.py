@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, ENTER, ESCAPE, PICTURES, VUE, Page
+from browser.page import ESCAPE, PICTURES, VUE, Page
 from cases import often
 from help_pages import RIGHT_TO_LEFT
 from update_locales import DOCS, languages, load
@@ -16,11 +16,8 @@ from update_locales import DOCS, languages, load
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 OFFERS = "[...document.querySelectorAll('[role=option], .p-autocomplete-option, [data-testid*=result]')]"
-FIRST = f"return {OFFERS}[0]?.textContent.includes(args[0])"
-"""Script: whether the first result of the search, which Enter takes, is what is named so."""
 LOCALE = "return app.extensionManager.setting.get('Comfy.Locale')"
 DIRECTION = "return getComputedStyle(document.querySelector('.node-help-content h1')).direction"
-PICTURE = "return (document.querySelector('.node-help-content img')?.naturalWidth ?? 0) > 0"
 
 
 FROM_RIGHT_TO_LEFT = "ar"
@@ -54,17 +51,6 @@ def search_for(page: Page, text: str) -> None:
     page.wait(lambda: page.script(TYPED, text), "search field")
 
 
-def add_by_search(page: Page, kind: str, name: str) -> None:
-    """Add a node as a user does: search for its name, take the first result, put it down with a click."""
-    from selenium.webdriver import ActionChains
-
-    search_for(page, name)
-    page.wait(lambda: page.script(FIRST, name), f"result for {name}")
-    page.press(ENTER)
-    page.wait(lambda: page.script("return app.graph.nodes.some((n) => n.type === args[0])", kind), name)
-    ActionChains(page.driver).move_to_element_with_offset(page.element("#graph-canvas"), -200, 200).click().perform()
-
-
 WORDS = (
     "faster", "speed", "slow", "optimize", "sage", "flash", "xformers", "profile", "benchmark", "memory", "vram",
     "teacache", "deepcache",
@@ -84,39 +70,6 @@ def test_the_words_that_people_type_find_us(page: Page, nodes: dict[str, Any]):
         page.script(TYPED, "zzzzzzzz")
     page.press(ESCAPE)
     page.wait(lambda: page.script("return document.activeElement.tagName !== 'INPUT'"), "end of the search")
-
-
-@pytest.mark.thorough
-def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, nodes: dict[str, Any]):
-    page.use(VUE)
-    page.empty()
-    assert nodes
-    for kind, info in nodes.items():
-        add_by_search(page, kind, info["display_name"])
-        # Out of the way: the next one is put down at the same place.
-        page.script("app.graph.nodes.forEach((node, index) => { node.pos = [9000 + 600 * index, 0]; })")
-    connected = page.script(
-        """
-        const ours = [...app.graph.nodes];
-        const [loader, control] = ["CheckpointLoaderSimple", "ControlNetLoader"].map((type) => {
-          const node = LiteGraph.createNode(type);
-          app.graph.add(node);
-          return node;
-        });
-        const sources = { MODEL: [loader, 0], VAE: [loader, 2], CONTROL_NET: [control, 0] };
-        for (const node of ours)
-          node.inputs.forEach(({ type }, slot) => { const s = sources[type]; s?.[0].connect(s[1], node, slot); });
-        ours.concat(loader, control).forEach((node, i) => {
-          node.pos = [440 * (i % 6), [0, 620, 1240][Math.floor(i / 6)]];
-        });
-        return ours.filter((node) => node.inputs.some((input) => input.link != null)).map((node) => node.type).sort();
-        """
-    )
-    assert connected == sorted(nodes)
-    for renderer in (VUE, CANVAS):
-        page.use(renderer)
-        page.fit()
-        page.screenshot(f"all_nodes_{renderer}")
 
 
 @pytest.mark.usefixtures("english_again")
@@ -163,15 +116,6 @@ def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nod
     open_help(page, node, title, f"{language}_{kind}")
     if language in RIGHT_TO_LEFT:
         assert page.script(DIRECTION) == "rtl"
-
-
-@pytest.mark.thorough  # tests/unit/test_help_pages.py looks for the files
-def test_every_help_page_opens_with_its_picture(page: Page, nodes: dict[str, Any]):
-    page.use(VUE)
-    for kind, info in nodes.items():
-        node = page.build(f"return make('{kind}', 0, 0, {{}}).id")
-        open_help(page, node, info["display_name"], kind)
-        page.wait(lambda: page.script(PICTURE), f"picture in the help of {kind}")
 
 
 def open_help(page: Page, node: int, title: str, name: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import urllib.request
 
 import pytest
 from browser.graphs import TRAINED
@@ -30,27 +28,6 @@ def start(page: Page, steps: int) -> None:
     )
 
 
-def idle(page: Page) -> bool:
-    with urllib.request.urlopen(f"{page.base_url}/queue", timeout=30) as answer:
-        queue = json.load(answer)
-    return not queue["queue_running"] and not queue["queue_pending"]
-
-
-def test_another_clients_run_of_the_same_nodes_changes_no_badge(page: Page):
-    prompt = page.script("return (await app.graphToPrompt()).output")
-    prompt[str(TOME)]["inputs"]["max_downsample"] = "8"
-    before = page.badges()
-    body = json.dumps({"prompt": prompt}).encode()
-    request = urllib.request.Request(f"{page.base_url}/prompt", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        prompt_id = json.load(answer)["prompt_id"]
-    page.wait(lambda: idle(page), "end of the other run", 120)
-    with urllib.request.urlopen(f"{page.base_url}/paceline/run?prompt_id={prompt_id}", timeout=30) as answer:
-        assert json.load(answer)["outcome"] == "success"
-    page.settle()
-    assert page.badges() == before
-
-
 def test_a_cancelled_run_says_what_was_done_until_then(page: Page):
     page.script("window.steps = 0; app.api.addEventListener('progress', () => (window.steps += 1))")
     start(page, steps=2000)  # more than there is time for
@@ -62,38 +39,6 @@ def test_a_cancelled_run_says_what_was_done_until_then(page: Page):
     cancelled = "cancelled: ×cancelled · active in 3 of 7 self-attention blocks"
     page.wait(lambda: page.badges().get(str(TOME), "") == cancelled, "badge that says cancelled")
     page.screenshot("badge_cancelled")
-
-
-@pytest.mark.thorough
-def test_a_real_compilation_shows_how_far_it_is(page: Page):
-    """The demo's small model, compiled by torch without code for the machine, which takes a few seconds."""
-    page.use(VUE)
-    node = page.build(
-        TRAINED
-        + """
-        const compile = make("PacelineCompileUNet", 320, 0, { backend: "aot_eager" });
-        const sampler = make("KSampler", 680, 0, { steps: 2 });
-        const decode = make("IconDecode", 1010, 0, {});
-        link(loader, 0, compile, "model");
-        link(compile, 0, sampler, "model");
-        sampled(sampler);
-        link(sampler, 0, decode, "samples");
-        link(decode, 0, make("PreviewImage", 1010, 130, {}), "images");
-        window.seen = [];
-        app.api.addEventListener("paceline.compile", () => setTimeout(() => {
-          const badge = compile.widgets.find(({ name }) => name === "$$paceline-badge")?.element;
-          if (badge) window.seen.push([badge.textContent, badge.querySelector("progress").hidden]);
-        }));
-        return compile.id;
-        """
-    )
-    page.show_node(node)
-    assert page.run() == "success"
-    seen = page.script("return window.seen")
-    assert any(text.startswith("↻compiling 00:0") and not hidden for text, hidden in seen), seen
-    assert seen[-1][1]  # it is compiled, the run goes on, and the bar is gone
-    assert page.badges()[str(node)].startswith("active: ●compiled")
-    page.screenshot("badge_compiled")
 
 
 def test_a_badge_tells_of_both_samplers_of_a_prompt(page: Page):

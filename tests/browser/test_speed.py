@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.graphs import TRAINED, example
-from browser.page import ATTENTION, CANVAS, ESCAPE, PICTURES, SAMPLER, TOME, VUE, Page, save
+from browser.page import ATTENTION, PICTURES, SAMPLER, TOME, VUE, Page, save
 from comfy_host.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -19,8 +18,6 @@ const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) =
 return widget?.element.firstChild?.textContent ?? "";
 """
 SEED_AND_STEPS = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4"
-DRAW = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = args[2]"
-KEPT_RUNS = "return document.querySelector('.paceline-outcomes output')?.textContent"
 MODE = "for (const id of args[0]) app.graph.getNodeById(id).mode = args[1]"
 
 
@@ -59,62 +56,6 @@ def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, st
     # The size may have been drawn before by other tests: then more is known than of one run.
     numbers = against.removeprefix("about ").removesuffix("x against off").split("–")
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
-
-
-def test_the_report_begins_with_how_fast_each_sampler_was(page: Page, timed: dict[str, str]):
-    page.script("await app.extensionManager.command.execute('Paceline.Report')")
-    dialog = page.wait(lambda: page.element("dialog.paceline-dialog[open]"), "report")
-    assert dialog.text.splitlines()[1:3] == [f"KSampler (#{SAMPLER})", timed["on"]]
-    page.press(ESCAPE)
-    page.wait(lambda: page.element("dialog.paceline-dialog") is None, "end of the report")
-
-
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_the_chip_stands_in_the_sampler_and_is_seen_at_every_zoom(page: Page, timed: dict[str, str], renderer: str):
-    page.use(renderer)
-    page.show_node(SAMPLER, zoom=1.0)
-    page.screenshot(f"chip_{renderer}")
-    assert page.element(".paceline-chip").is_displayed()
-    saved = next(node for node in page.workflow()["nodes"] if node["id"] == SAMPLER)
-    assert len(saved["widgets_values"]) == 7, "the chip is no value of the sampler"
-    assert timed["on"] not in page.drawn()
-    for zoom in (0.55, 0.3):
-        page.show_node(SAMPLER, zoom=zoom)
-        rate = timed["on"].split(" ")[0]
-        assert any(text.startswith(rate) for text in page.drawn()), zoom
-
-
-def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, str], seeds: Iterator[int]):
-    page.use(CANVAS)
-    outer = page.script(
-        """
-        const { graph } = app.canvas, sampler = graph.getNodeById(args[0]);
-        sampler.widgets[0].value = args[1];
-        return graph.convertToSubgraph(new Set([sampler])).node.id;
-        """,
-        SAMPLER,
-        next(seeds),
-    )
-    page.settle()
-    assert page.run() == "success"
-    page.show_node(outer, zoom=1.0)
-    page.wait(lambda: any("against off" in text for text in page.drawn()), "chip on the subgraph")
-    page.screenshot("chip_of_a_subgraph")
-
-
-def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, str], axe):
-    page.use(VUE)
-    speed_tab(page)
-    page.settle()
-    page.screenshot("speed_tab")
-    bars = page.driver.find_elements("css selector", ".paceline-speed .paceline-bar")
-    assert len(bars) >= 2
-    first = "document.querySelector('.paceline-speed .paceline-bar')"
-    kinds = page.script(f"return [...{first}.querySelectorAll('li')].map((name) => name.dataset.kind)")
-    assert {"samplingRun", "decoding"} <= set(kinds)
-    marks = "return document.querySelectorAll('.paceline-bar [data-kind=samplingRun] i').length"
-    assert page.script(marks) >= 2 * 3  # where each of four steps ended but the last, in both runs
-    assert axe(".paceline-speed") == []
 
 
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
@@ -157,75 +98,3 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     pays = "return [...document.querySelectorAll('.paceline-speed .paceline-bar > p')].map((line) => line.textContent)"
     page.wait(lambda: "won back" in page.script(pays), "when compiling pays")  # the page keeps other tests' runs too
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-
-
-def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint: Path):
-    page.use(VUE)
-    workflow = example("Text to image - token merging", sd15_checkpoint)
-    for node in workflow["nodes"]:
-        if node["type"] == "EmptyLatentImage":
-            node["widgets_values"][:2] = [192, 128]  # nobody has drawn this size before
-    page.load(workflow)
-    page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
-    with page.slow_connection():
-        assert page.run() == "success"
-        page.wait(lambda: "no baseline yet" in chip(page), "chip")
-        page.show_node(SAMPLER)
-        page.screenshot("chip_without_baseline")
-        before = page.badges()
-        label = "return document.querySelector('.paceline-chip button')?.textContent ?? ''"
-        offer = page.wait(lambda: page.script(label), "button")
-        assert offer.startswith("measure (about ")
-        page.click(offer, ".paceline-chip")
-        page.wait(lambda: "against off" in chip(page), "baseline")
-    assert page.element(".paceline-chip button") is None
-    assert page.badges() == before  # it was no run of the workflow
-
-
-def test_the_tab_says_since_when_a_workflow_is_slower_and_the_settings_what_is_kept(
-    page: Page, server: Any, seeds: Iterator[int], sd15_checkpoint: Path
-):
-    """Its earlier runs are made quick in what is kept of them; the run itself is real."""
-    page.use(VUE)
-    page.load(example("Text to image - token merging", sd15_checkpoint))
-    file = server.base_directory / "user" / "__paceline" / "outcomes.jsonl"
-
-    def run() -> dict[str, Any]:
-        before = file.read_text() if file.exists() else ""
-        page.script(DRAW, SAMPLER, next(seeds), 10)
-        assert page.run() == "success"
-        page.wait(lambda: file.exists() and file.read_text() != before, "outcome")
-        return json.loads(file.read_text().splitlines()[-1])
-
-    run()
-    again = run()  # what loads and encodes is kept by ComfyUI from now on
-    assert again["about"]["steps"] == "10" and again["seconds"]["steps"] > 0
-    quick = again | {"seconds": {"steps": 0.01}, "when": "2026-01-01T10:00:00+00:00", "facts": {"ComfyUI": "0.1"}}
-    slow = again | {"when": "2026-01-02T10:00:00+00:00"}
-    file.write_text("".join(json.dumps(one) + "\n" for one in (quick, quick, quick, slow)))
-    run()
-    speed_tab(page)
-    # The newest run comes first; where the test is run again, its runs before are below.
-    newest = "document.querySelector('.paceline-speed .paceline-bar').querySelectorAll('p')"
-    notes = f"return [...{newest}].map((line) => line.textContent)"
-    since = "Slower since 2026-01-02 10:00 UTC: steps "
-    note = page.wait(lambda: [text for text in page.script(notes) if text.startswith(since)], "what is slower")[0]
-    assert "Changed since: ComfyUI 0.1 →" in note
-    page.screenshot("slower")
-    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-
-    page.script("await app.extensionManager.command.execute('Comfy.ShowSettingsDialog')")
-    page.wait(lambda: page.element("[role=dialog] input"), "settings").send_keys("Paceline")
-    page.wait(lambda: page.script(KEPT_RUNS) == "5", "kept runs")
-    page.screenshot("kept_runs")
-    page.click("Delete", ".paceline-outcomes")
-    page.wait(lambda: page.script(KEPT_RUNS) == "0", "empty")
-    assert not file.read_bytes()
-    page.element("[role=dialog] input").send_keys(ESCAPE)
-    page.wait(lambda: page.element(".paceline-outcomes") is None, "end of the settings")
-    page.setting("Paceline.KeepOutcomes", False)
-    page.script(DRAW, SAMPLER, next(seeds), 4)
-    assert page.run() == "success"
-    page.settle()
-    assert not file.read_bytes()
-    page.setting("Paceline.KeepOutcomes", True)

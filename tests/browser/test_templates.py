@@ -105,11 +105,3 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
     page.click_on(lambda: page.driver.find_element("xpath", title), "card")
     page.wait(lambda: shown(page) == types("Image to image with one node"), "template")
     page.dismiss()
-
-
-def test_a_template_can_be_opened_by_its_address(page: Page):
-    """The frontend takes names without spaces there only."""
-    page.open("?template=Inpainting&source=paceline")
-    page.wait(lambda: shown(page) == types("Inpainting"), "template")
-    page.dismiss()
-    page.script("history.replaceState(null, '', '/')")  # a reload opens no template any more

@@ -11,30 +11,6 @@ from browser.page import CANVAS, Page
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 
-def test_a_preset_that_a_subgraph_hands_on_is_turned_into_single_nodes_in_it(page: Page):
-    page.use(CANVAS)
-    page.empty()
-    given = page.script(
-        """
-        const make = (type) => {
-          const node = LiteGraph.createNode(type);
-          app.graph.add(node);
-          return node;
-        };
-        const [loader, preset, sampler] = ["CheckpointLoaderSimple", "PacelineOptimizePreset", "KSampler"].map(make);
-        loader.connect(0, preset, 0);
-        preset.connect(0, sampler, 0);
-        const { subgraph } = app.canvas.graph.convertToSubgraph(new Set([preset])).node;
-        const { expand } = await import(new URL("js/expand.js", document.querySelector("[href$='results.css']").href));
-        expand(subgraph.nodes[0], ["PacelineApplyToMe", "PacelineReuseSteps"].map((node) => ({ node, inputs: {} })));
-        const types = subgraph.nodes.map(({ type }) => type);
-        const origin = subgraph.outputs[0].getLinks()[0]?.origin_id;
-        return [types, subgraph.getNodeById(origin)?.type];
-        """
-    )
-    assert given == [["PacelineApplyToMe", "PacelineReuseSteps"], "PacelineReuseSteps"]
-
-
 def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dict[str, Any]):
     page.use(CANVAS)
     page.load(tome_workflow)

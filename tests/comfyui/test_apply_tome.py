@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from attention_calls import attention_lengths
-from distances import relative
 from reusing import guided
 
 CUSTOM = "comfy_extras.nodes_custom_sampler"
@@ -56,26 +55,6 @@ def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_nod
     assert "384 -> 116 tokens" in studio.report(b)
 
 
-def test_an_image_does_not_depend_on_the_batch(studio, core_node):
-    model, noise = studio.tome(studio.model), torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
-    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 7.0}
-    guider = core_node(CUSTOM, "CFGGuider", model=model, **made)
-    together = guided(model, guider, steps=2, noise=noise)
-    for index in range(2):
-        alone = guided(model, guider, steps=2, noise=noise[index : index + 1])
-        assert relative(alone, together[index : index + 1]) < 1e-5
-
-
-def test_the_noise_stream_of_the_user_is_not_touched(studio):
-    model = studio.tome(studio.model)
-    torch.manual_seed(123)
-    studio.sample(studio.model, sampler="euler_ancestral")
-    expected = torch.rand(4)
-    torch.manual_seed(123)
-    studio.sample(model, sampler="euler_ancestral")
-    assert torch.equal(torch.rand(4), expected)
-
-
 def test_seed_chooses_other_tokens_and_repeats(studio):
     one = studio.sample(studio.tome(studio.model, seed=1))
     assert torch.equal(studio.sample(studio.tome(studio.model, seed=1)), one)
@@ -91,12 +70,3 @@ def test_other_layers_merge_too_and_are_left_as_they_were(studio, baseline, laye
     assert "active in 3 of 7 blocks" in studio.report(model)
     assert not any("forward" in block.ff.__dict__ for block in blocks)
     assert torch.equal(studio.sample(studio.model), baseline)
-
-
-def test_sdxl_has_eligible_blocks_with_the_defaults(studio, sdxl):
-    model = studio.tome(sdxl)
-    conditioning = [[torch.zeros(1, 77, 64), {"pooled_output": torch.zeros(1, 1280)}]]
-    studio.sample(model, size=(16, 16), steps=1, positive=conditioning, negative=conditioning)
-    report = studio.report(model)
-    assert "active in 10 of 70 self-attention blocks" in report and "fallbacks: 0" in report
-    assert "64 -> 32 tokens" in report

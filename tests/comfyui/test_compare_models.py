@@ -14,38 +14,6 @@ from cases import often
 from comparing import Work
 
 
-def test_a_gpu_is_waited_for_before_and_after_a_run_and_not_in_its_steps(emoji, monkeypatch):
-    """Steps that are waited for hide what compiling and CUDA graphs save."""
-    from paceline.workbench.comfyui import sampling
-    from paceline.workbench.measurement import steps
-
-    class Mark:
-        def elapsed_time(self, later):
-            return 3000.0
-
-    waited = []
-    monkeypatch.setattr(steps, "_events_of", lambda device: Mark)
-    for module in (sampling, steps):
-        monkeypatch.setattr(module, "synchronize", waited.append)
-    job = sampling.SamplingJob(emoji.positive, emoji.negative, emoji.latent, 1, 4, 2.0, "euler", "karras")
-    found = job.sample(emoji.model, 0, count().__next__, lambda: None)
-    assert (found.seconds_per_step, len(waited)) == (1.0, 2)
-
-
-def test_weights_under_dynamic_vram_count_as_memory(emoji, monkeypatch):
-    import comfy.model_management
-    from paceline.workbench.comfyui.machine import beside_the_allocator
-
-    model = emoji.model
-    comfy.model_management.unload_all_models()  # all that is loaded counts
-    comfy.model_management.load_models_gpu([model])
-    assert beside_the_allocator(model) == 0
-    monkeypatch.setattr(type(model), "is_dynamic", lambda self: True)
-    held = model.model.model_loaded_weight_memory
-    monkeypatch.setattr(type(model), "loaded_size", lambda self: held + 5000)  # what its own allocator holds
-    assert beside_the_allocator(model) == 5000
-
-
 def test_a_no_op_is_called_out(emoji):
     work = Work()
     found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work)
@@ -102,58 +70,3 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     assert f"The difference of picture {wrong} is larger than a seed change" in found.verdict.text
     assert not found.evidence.same_bits and found.latent_change > 0.1
     assert found.shown[0] == wrong - 1, "the bad picture is shown first"
-
-
-@pytest.mark.parametrize("wrong", [1, 3])
-def test_a_baseline_that_draws_garbage_once_is_no_yardstick(emoji, wrong):
-    # After the rounds the first seed is drawn again.
-    found = emoji.compare(wrong_in_run(emoji.model, wrong, 4, garbage), emoji.model)
-    assert found.verdict.state == "suspicious"
-    if wrong == 3:
-        assert "The difference of picture 3 is larger than" in found.verdict.text
-    else:
-        assert "The baseline's own images from the same seed differ by" in found.verdict.text
-
-
-def spoiled(model: Any, spoil: Any) -> Any:
-    """A model whose predictions go through ``spoil``."""
-
-    def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
-        return spoil(apply(arguments["input"], arguments["timestep"], **arguments["c"]), arguments)
-
-    clone = model.clone()
-    clone.set_model_unet_function_wrapper(wrapper)
-    return clone
-
-
-@pytest.mark.parametrize("wrong", often([2], [0, 2]))
-def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
-    """The average over the batch would hide it."""
-    from paceline.workbench.comfyui.comparison.report import record, summary_lines
-
-    def spoil(output, arguments):
-        output = output.clone()
-        for chunk in range(len(arguments["cond_or_uncond"])):
-            output[3 * chunk + wrong] = garbage(output[3 * chunk + wrong])
-        return output
-
-    batch = {"samples": torch.zeros(3, 4, 16, 16)}
-    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2)
-    assert found.verdict.state == "suspicious"
-    saved = record(found)["farthest"]
-    run, place = divmod(saved["picture"] - 1, 3)
-    assert (saved["run"], place) == (run + 1, wrong), "of two seeds with three pictures each"
-    assert f"picture {saved['picture']} " in found.verdict.text
-    assert saved["distance"]["rmse"] > 1.2 * record(found)["difference"]["rmse"] > 0
-    assert f"picture {saved['picture']}: PSNR" in "\n".join(summary_lines(found))
-    right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2)
-    assert right.verdict.quality == "identical"
-
-
-def test_not_a_number_in_one_run_is_called_broken(emoji):
-    bad = wrong_in_run(emoji.model, 2, 2, lambda output: output * float("nan"))
-    found = emoji.compare(emoji.model, bad, steps=2)
-    assert found.verdict.state == "broken"
-    assert "The optimized image 2 of 3 has values that are not numbers" in found.verdict.text
-    bad = wrong_in_run(emoji.model, 1, 2, lambda output: output * float("nan"))
-    assert emoji.compare(bad, emoji.model, runs=1, steps=2).verdict.text.startswith("The baseline's")

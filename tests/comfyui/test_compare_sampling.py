@@ -46,36 +46,6 @@ def test_rounds_end_when_the_answer_is_clear(emoji):
     assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
 
 
-def test_seeds_and_prompts_take_turns(emoji, monkeypatch):
-    from comfy import sample as sampling
-
-    drawn = []
-    sample = sampling.sample
-
-    def watched(*inputs, seed, **others):
-        drawn.append((seed, any(one is second for one in inputs)))
-        return sample(*inputs, seed=seed, **others)
-
-    monkeypatch.setattr(sampling, "sample", watched)
-    second = [[text.clone(), dict(more)] for text, more in emoji.negative]
-    found = emoji.compare(emoji.model, emoji.model, runs=1, steps=1, further=(second,))
-    assert drawn == [(62, False)] * 2 + [(42, False)] * 2 + [(43, True)] * 2, "each prompt once, also in one run"
-    assert found.evidence.count == 2 and found.evidence.seed.rmse > 0
-
-
-def test_a_seed_that_changes_nothing_is_said_to_and_ends_the_rounds(emoji, monkeypatch):
-    """As with fixed noise from a file, and samplers that take none."""
-    from comfy import sample
-
-    noise = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(1))
-    monkeypatch.setattr(sample, "prepare_noise", lambda *_: noise)
-    slightly = emoji.model.clone()
-    slightly.set_model_attn1_output_patch(lambda output, options: output * 0.9)
-    found, _ = told(emoji, emoji.model, slightly)
-    assert len(found.runs["baseline"]) == 3
-    assert "another seed changes nothing here, so there is nothing to compare it with" in found.verdict.text
-
-
 def test_it_samples_as_the_sampler_node_does(emoji, core_node):
     """The very bits of KSampler, and of the preview's colours, for an image to image run with a mask."""
     generator = torch.Generator().manual_seed(3)
@@ -156,18 +126,6 @@ def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
         )["samples"]  # fmt: skip
     expected = ((drawn[:, :3] - drawn[:, 3:] + 2) / 2).mul(255).clamp(0, 255).byte().movedim(1, -1)
     assert (found.pictures["late_levels"][:1].int() - expected.int()).abs().max() <= 1
-
-
-def test_an_optimization_that_fewer_steps_beat_is_called_out(emoji):
-    """A change of every self-attention that wins a tenth of the time: one step fewer is nearer."""
-    work = Work()
-    bad = emoji.model.clone()
-    bad.set_model_attn1_output_patch(lambda output, options: output * 0.5)
-    sides = work.watch(emoji.model), work.watch(bad, seconds=0.9)
-    found = emoji.compare(*sides, clock=work, steps=10, runs=2)
-    assert found.evidence.control.steps == 9
-    assert found.evidence.as_good
-    assert found.verdict.text.endswith(" times the difference: you do not need this optimization.")
 
 
 @pytest.mark.parametrize(

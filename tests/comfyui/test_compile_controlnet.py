@@ -6,7 +6,6 @@ from importlib import import_module
 
 import pytest
 import torch
-from cases import often
 from comfy_host.checkpoints import smallest_controlnet
 
 SETTINGS = {"backend": "eager", "mode": "default"}
@@ -81,53 +80,6 @@ def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sam
     assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
 
 
-@pytest.mark.parametrize("first", often(["plain"], ["compiled", "plain"]))
-def test_of_two_copies_in_one_chain_each_keeps_its_own(control_net, compiled, report, sample, first):
-    ours = compiled(control_net)
-    chain = [ours, control_net] if first == "compiled" else [control_net, ours]
-    assert torch.equal(sample(*chain, steps=3), sample(control_net, control_net, steps=3))
-    assert "compiled calls: 3, fallbacks: 0" in report(ours)
-    for _ in range(2):
-        assert torch.equal(sample(ours, steps=1), sample(control_net, steps=1))
-    assert "compiled calls: 1, fallbacks: 0" in report(ours)
-
-
-def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
-    ours = compiled(control_net)
-    for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):
-        expected = sample((control_net, strength, end), steps=4)
-        assert torch.equal(sample((ours, strength, end), steps=4), expected)
-        assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
-        assert "fallbacks: 0" in report(ours), "steps that the schedule skips are none"
-        assert ("compiled calls: 4," in report(ours)) == (end == 1.0)
-
-
-@pytest.mark.thorough
-def test_a_copy_for_another_gpu_has_its_own_network_and_stays_compiled(control_net, compiled, report, sample):
-    ours = compiled(control_net)
-    clone = ours.deepclone_multigpu(torch.device("cpu"))
-    assert clone.control_model is not control_net.control_model
-    assert torch.equal(sample(clone, steps=3), sample(control_net, steps=3))
-    assert "compiled calls: 3, fallbacks: 0" in report(ours)
-
-
-def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):
-    import comfy.controlnet
-
-    class Advanced:
-        def copy(self):
-            return self
-
-    kinds = [
-        (comfy.controlnet.ControlLora({}), "ControlLora, which builds its network anew"),
-        (comfy.controlnet.QwenFunControlNet(control_net.control_model), "QwenFunControlNet, which runs layers of the"),
-        (Advanced(), "Advanced, not one of ComfyUI's own. Load it with"),
-    ]
-    for kind, reason in kinds:
-        with pytest.raises(Exception, match=reason):
-            compiled(kind)
-
-
 def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, sample, small):
     """There is no dynamic VRAM on a CPU: what it leaves on a patcher and on modules stands for it."""
 
@@ -151,3 +103,30 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
     removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]
     assert removed.control_model is dynamic.control_model
     assert removed.control_model_wrapped is dynamic.control_model_wrapped
+
+
+def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
+    ours = compiled(control_net)
+    for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):
+        expected = sample((control_net, strength, end), steps=4)
+        assert torch.equal(sample((ours, strength, end), steps=4), expected)
+        assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
+        assert "fallbacks: 0" in report(ours), "steps that the schedule skips are none"
+        assert ("compiled calls: 4," in report(ours)) == (end == 1.0)
+
+
+def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):
+    import comfy.controlnet
+
+    class Advanced:
+        def copy(self):
+            return self
+
+    kinds = [
+        (comfy.controlnet.ControlLora({}), "ControlLora, which builds its network anew"),
+        (comfy.controlnet.QwenFunControlNet(control_net.control_model), "QwenFunControlNet, which runs layers of the"),
+        (Advanced(), "Advanced, not one of ComfyUI's own. Load it with"),
+    ]
+    for kind, reason in kinds:
+        with pytest.raises(Exception, match=reason):
+            compiled(kind)

@@ -6,7 +6,6 @@ What torch cannot compile all the same is named, with its place and what to do.
 from __future__ import annotations
 
 import time
-from importlib import import_module
 from itertools import product
 
 import pytest
@@ -48,12 +47,7 @@ def start_with(monkeypatch):
 
 
 ATTENTIONS = ["attention_sub_quad", "attention_split", "attention_pytorch", "attention_sage", "attention_flash"]
-USUAL = [
-    ("attention_sub_quad", "aot_eager"),
-    ("attention_split", "eager"),
-    ("attention_sage", "eager"),
-    ("attention_flash", "aot_eager"),
-]
+USUAL = [("attention_sub_quad", "aot_eager"), ("attention_sage", "eager")]
 
 
 @pytest.mark.parametrize(("name", "backend"), often(USUAL, product(ATTENTIONS, ("eager", "aot_eager")), several=True))
@@ -64,37 +58,6 @@ def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backen
     assert torch.equal(small.sample(model), expected)
     assert "compiled whole model: 1 graph, 0 recompiles" in small.report(model)
     assert "graph breaks: 0" in small.report(model)
-
-
-def test_the_function_of_the_host_runs_in_every_call_and_sees_the_memory_that_is_free_then(
-    small, start_with, monkeypatch
-):
-    import comfy.model_management
-
-    start_with("attention_sub_quad")
-    model = small.run("PacelineCompileUNet", model=small.model, backend="eager")
-    small.sample(model)
-    asked = []
-    free = comfy.model_management.get_free_memory
-
-    def counted(device=None, torch_free_too=False):
-        asked.append(device)
-        return free(device, torch_free_too)
-
-    monkeypatch.setattr(comfy.model_management, "get_free_memory", counted)
-    small.sample(small.model)
-    plain = len(asked)
-    small.sample(model)
-    assert len(asked) == 2 * plain > 0
-
-
-def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(small, start_with):
-    start_with("attention_sub_quad")
-    model = small.tome(small.attention(small.model, "sdpa_flash"))
-    expected = small.sample(model)
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
-    assert torch.equal(small.sample(compiled), expected)
-    assert "compiled whole model: 1 graph" in small.report(compiled)
 
 
 def test_a_vae_is_one_graph_each_way(small):
@@ -134,52 +97,3 @@ def test_what_breaks_the_graph_is_named_with_its_place_and_what_to_do(small):
     assert summary.state == "partly"
     assert "graph breaks at slow_patch (test_compile_host_attention.py:" in summary.headline
     assert "take off the node" in summary.headline
-
-
-def of_family(kind):
-    """A small network of a family whose layers hand no options to attention, and a prompt for it."""
-    import comfy.model_patcher
-    import comfy.supported_models
-    from comfy_host import weights
-
-    numbers = torch.Generator().manual_seed(1)
-    if kind == "PixArt":
-        shape = {"image_model": "pixart_alpha", "depth": 2, "hidden_size": 48, "num_heads": 4, "patch_size": 2,
-                 "caption_channels": 24, "model_max_length": 8, "in_channels": 4, "input_size": 8,
-                 "micro_condition": False}  # fmt: skip
-        config = comfy.supported_models.PixArtAlpha(shape)
-        prompt = [[torch.randn(1, 8, 24, generator=numbers), {}]]
-    else:
-        shape = {"image_model": "hydit", "depth": 2, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2.0,
-                 "text_states_dim": 24, "text_states_dim_t5": 24, "in_channels": 4}  # fmt: skip
-        config = comfy.supported_models.HunyuanDiT(shape)
-        other = {"conditioning_mt5xl": torch.randn(1, 256, 24, generator=numbers)}
-        masks = {"attention_mask": torch.ones(1, 77), "attention_mask_mt5xl": torch.ones(1, 256)}
-        prompt = [[torch.randn(1, 77, 24, generator=numbers), {**other, **masks}]]
-    config.set_inference_dtype(torch.float32, None)
-    model = config.get_model({}, "")
-    weights.fill(model.diffusion_model, seed=1)
-    return comfy.model_patcher.CoreModelPatcher(model, torch.device("cpu"), torch.device("cpu")), prompt
-
-
-@pytest.mark.parametrize("kind", often(["PixArt"], ["PixArt", "HunyuanDiT"]))
-def test_layers_that_hand_over_no_options_are_one_graph(small, start_with, monkeypatch, kind):
-    from comfy.ldm.modules import attention
-
-    start_with("attention_sub_quad")
-    for module in ("comfy.ldm.hydit.attn_layers", "comfy.ldm.hydit.poolers", "comfy.ldm.pixart.blocks"):
-        monkeypatch.setattr(import_module(module), "optimized_attention", attention.optimized_attention)
-    model, prompt = of_family(kind)
-    settings = {"size": (64, 64) if kind == "PixArt" else (16, 16), "positive": prompt, "negative": prompt}
-    expected = small.sample(model, **settings)
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
-    assert torch.equal(small.sample(compiled, **settings), expected)
-    assert "1 graph, 0 recompiles" in small.report(compiled) and "graph breaks: 0" in small.report(compiled)
-    assert torch.equal(small.sample(model, **settings), expected)
-
-
-def test_a_network_that_torch_cannot_compile_says_which_part_of_it_can_be(small):
-    model, prompt = of_family("HunyuanDiT")
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager", scope="whole_model", strict=False)
-    small.sample(compiled, size=(16, 16), positive=prompt, negative=prompt)
-    assert "Choose scope repeated_blocks, which compiles 2 x HunYuanDiTBlock" in small.report(compiled)

@@ -10,9 +10,7 @@ from pathlib import Path
 import model_changes as changes
 import pytest
 import torch
-from comfy_host import in_process, transformers
 from compiled_models import state
-from waiting import until
 from writing import comfyui_writes_to
 
 TOLERANCE = 1e-4
@@ -58,30 +56,6 @@ def difference(found, expected):
     return ((found - expected).norm() / expected.norm()).item()
 
 
-@pytest.mark.thorough
-def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
-    """First of all: what it compiles after that is there for the other tests."""
-    import threading
-
-    import comfy.model_management
-
-    model = compiled(studio, small.model, "whole_model")
-    technique = model.get_attachment("paceline").find("compilation")
-
-    def cancel():
-        if until(lambda: any(one.functions[0].state.phase == "generating code" for one in list(technique.policy.used))):
-            comfy.model_management.interrupt_current_processing()
-
-    user = threading.Thread(target=cancel)
-    user.start()
-    with pytest.raises(comfy.model_management.InterruptProcessingException):
-        sample(model)
-    user.join()
-    assert not state(model).fallback
-    assert difference(sample(model), sample(small.model)) < TOLERANCE
-    assert not state(model).eager_calls
-
-
 @pytest.mark.parametrize(
     ("names", "scope", "graphs"),
     [
@@ -113,19 +87,6 @@ def test_what_changes_after_compiling_takes_effect_and_leaves_again(
         assert difference(sample(model), untouched) < TOLERANCE, name
     assert not state(model).eager_calls
     assert state(model).graphs <= graphs
-
-
-@pytest.mark.thorough
-def test_a_transformer_draws_the_same_at_every_size_and_batch(studio):
-    """torch 2.13 takes code for this network from AOTAutograd's cache that is for other sizes."""
-    restarted()
-    plain = transformers.build("sd3")
-    positive, negative = (transformers.conditioning("sd3", seed=seed) for seed in (1, 2))
-    model = compiled(studio, plain, "whole_model", strict=True)
-    for height, width, batch in ((16, 24, 1), (16, 24, 3), (8, 8, 3), (20, 12, 7)):
-        latent = transformers.latent("sd3", height, width, batch)
-        drawn = [in_process.sample(one, positive, negative, latent, steps=2, seed=7) for one in (model, plain)]
-        assert difference(*drawn) < TOLERANCE, (height, width, batch)
 
 
 def changed(name, model, small, sample, core_node):

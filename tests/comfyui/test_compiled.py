@@ -29,14 +29,11 @@ def compile_with_core(studio, fresh_compiler):
 @pytest.mark.parametrize(
     ("settings", "graphs"),
     [
-        pytest.param({"method": "merge"}, 1, marks=pytest.mark.thorough),  # as in its part of the schedule, below
-        pytest.param({"method": "kv_downsample", "ratio": 0.75}, 1, marks=pytest.mark.thorough),
         ({"preset": "balanced"}, 1),
         # Outside of its part of the schedule the node is not there: that is a second graph, and no third.
         ({"method": "merge", "start_percent": 0.2, "end_percent": 0.6}, 2),
-        pytest.param({"method": "kv_downsample", "start_percent": 0.3}, 2, marks=pytest.mark.thorough),
     ],
-    ids=["merge", "kv_downsample", "balanced", "window", "late"],
+    ids=["balanced", "window"],
 )
 def test_steps_compile_nothing_twice(small, compile_with_core, settings, graphs):
     model = small.tome(small.model, **settings)

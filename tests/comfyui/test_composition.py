@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from model_changes import controlnet, lora_for
+from model_changes import lora_for
 
 
 def test_removing_gives_the_baseline_and_keeps_the_lora(studio, baseline):
@@ -55,19 +55,6 @@ def test_deep_shrink_merges_by_the_size_the_block_really_has(studio, core_node):
     assert "active in 7 of 7" in report
 
 
-def test_perturbed_attention_guidance_composes(studio, core_node):
-    """PAG replaces attention in the middle block by its values; merged values must come back unmerged."""
-    options = {"scale": 3.0}
-    pag = core_node("comfy_extras.nodes_pag", "PerturbedAttentionGuidance", model=studio.model, **options)
-    model = studio.tome(pag, max_downsample="2")
-    image = studio.sample(model)
-    assert image.isfinite().all()
-    assert "fallbacks: 0" in studio.report(model)
-    assert not torch.equal(image, studio.sample(studio.tome(studio.model, max_downsample="2")))
-    # At a ratio of nearly nothing the result is PAG's own.
-    assert torch.equal(studio.sample(studio.tome(pag, ratio=0.0)), studio.sample(pag))
-
-
 def test_other_attention_patches_run_outside_of_ours(studio):
     """A pair of patches that doubles and halves sees all tokens, whichever node comes first."""
     sizes = []
@@ -89,26 +76,3 @@ def test_other_attention_patches_run_outside_of_ours(studio):
     first, second = studio.sample(studio.tome(patched(studio.model))), studio.sample(patched(studio.tome(studio.model)))
     assert torch.equal(first, second)
     assert set(sizes) == {("in", 384), ("out", 384), ("in", 96), ("out", 96)}
-
-
-def test_img2img_and_inpaint_keep_what_is_masked(studio):
-    image = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
-    model = studio.tome(studio.model)
-    result = studio.sample(model, latent=image, denoise=0.5, steps=4)
-    assert result.isfinite().all()
-    assert "active in 3 of 7" in studio.report(model)
-
-    mask = torch.zeros(1, 1, 24, 16)
-    mask[..., 12:, :] = 1.0
-    inpainted = studio.sample(model, latent={"samples": image, "noise_mask": mask}, steps=3, cfg=5.0)
-    torch.testing.assert_close(inpainted[..., :12, :], image[..., :12, :])
-    assert not torch.allclose(inpainted[..., 12:, :], image[..., 12:, :])
-
-
-def test_controlnet_is_applied_and_left_alone(studio):
-    """ControlNet has its own attention, which no model patch reaches; its residuals must fit the merged model."""
-    model = studio.tome(studio.model)
-    with_control = studio.sample(model, **controlnet(studio))
-    assert with_control.isfinite().all()
-    assert not torch.equal(with_control, studio.sample(model))
-    assert "fallbacks: 0" in studio.report(model)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import often
 from executing import Executor, node
 from faster import ask, with_other_attention
 from paceline.core.errors import InvalidSetting
@@ -110,42 +109,6 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
         again = first.again.sample(first.again.sampler, first.again.sigmas)
     assert torch.equal(again, drawn["plain 0 0"]["samples"]), "all levels are the run once more"
     assert re.search(r" Without these nodes leaving out 10 of 24 levels gives \S+x and moves the picture ", proof.text)
-
-
-@pytest.mark.parametrize("steps", often((4,), (4, 6, 8)))
-def test_of_few_steps_all_is_tried_that_shortens_a_step(comfyui, workflow, monkeypatch, steps):
-    from paceline.server.faster.state import DESK
-
-    with_other_attention(monkeypatch)
-    workflow["sampler"]["inputs"]["steps"] = steps
-    began = ask(do="run", prompt=workflow, choice="fast")
-    case = DESK.case(began["run"])
-    comfyui.run(began["prompt"])
-    comfyui.run(ask(do="next", run=began["run"])["prompt"])
-    answer, (found,) = ask(do="next", run=began["run"]), case.probed
-    assert [one.name for one in found] == ["Apply ToMe", "Set Attention Processor"]
-    assert all(one.points >= 2 and one.speedup[0] > 0 for one in found)  # an interval, not one pair
-    said = [line["text"] for line in answer["lines"]]
-    dropped = {one.name for one in found} - {name for offer in case.offers for name in offer.names}
-    assert all(any(name in line for line in said) for name in dropped)
-
-
-def test_two_samplers_on_one_model_share_its_nodes(comfyui, workflow):
-    second = {**workflow["sampler"]["inputs"], "latent_image": ["sampler", 0], "denoise": 0.6, "seed": 4}
-    prompt = workflow | {"second": node("KSampler", **second), "save": node("PreviewAny", source=["second", 0])}
-    prompt["latent"] = comfyui.give("LATENT", "small", {"samples": torch.zeros(1, 4, 16, 16)})
-    plain = latent(comfyui, prompt, "second")
-    began = ask(do="run", prompt=prompt, choice="fast")
-    assert torch.equal(latent(comfyui, began["prompt"], "second"), plain)
-    comfyui.run(ask(do="next", run=began["run"])["prompt"])
-    (offer, *_) = ask(do="next", run=began["run"])["offers"]
-    (insert,) = offer["inserts"]
-    assert [one["node"] for one in insert["receivers"]] == ["sampler", "second"]
-    proving = ask(do="prove", run=began["run"])["prompt"]
-    ends = {name for name in proving["paceline_trial"]["inputs"] if name.startswith("plain")}
-    assert ends == {"plain 0 0", "plain 1 0", "plain 2 0"}  # the second sampler's alone
-    comfyui.run(proving)
-    assert ask(do="next", run=began["run"])["offers"][0]["measured"]
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

@@ -52,14 +52,3 @@ def test_techniques_that_read_weights_refuse_them(studio, name, kind):
             studio.nodes[f"Paceline{name}"].execute(model=model, strict=True, **settings)
         plain = studio.nodes[f"Paceline{name}"].execute(model=model, **settings)
         assert plain.result[0] is model or plain.result[0].model is model.model
-
-
-def test_nothing_is_timed_and_nothing_is_saved(studio, tmp_path):
-    from paceline.optimizers.hosts.comfyui.quantization.technique import int8_gains
-    from paceline.workbench.comfyui.int8_file import save_int8_model
-
-    model = packed(MODELS["sd15"]())
-    assert int8_gains(model) is False
-    with pytest.raises(UnsupportedModel, match="of the class Packed"):
-        save_int8_model(model, tmp_path / "packed.safetensors")
-    assert not list(tmp_path.iterdir())

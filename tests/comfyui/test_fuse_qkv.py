@@ -3,8 +3,6 @@ patches obeyed."""
 
 from __future__ import annotations
 
-import gc
-
 import cases
 import pytest
 import torch
@@ -25,15 +23,6 @@ def parts(parameter):
     return (parameter._qdata, parameter._params.scale) if hasattr(parameter, "_qdata") else (parameter,)
 
 
-def with_lora(model, strength, part="to_k"):
-    clone = model.clone()
-    key = f"diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.{part}.weight"
-    shape = model.model.state_dict()[key].shape
-    difference = torch.randn(shape, generator=torch.Generator().manual_seed(5)) * 0.1
-    assert clone.add_patches({key: ("diff", (difference,))}, strength) == [key]
-    return clone
-
-
 def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, baseline, fuse):
     size = sum(pieces(studio.model).values())
     model = fuse(studio.model)
@@ -42,58 +31,6 @@ def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, b
     assert "q, k and v of 7 attention layers; k and v of 7 attention layers" in report
     assert "one multiplication for q, k and v in 14 attention calls" in report and BOTH in report
     assert sum(pieces(studio.model).values()) == size
-
-
-@pytest.mark.parametrize("part", ["to_q", "to_v"])
-def test_lora_strength_can_change_after_the_node(studio, baseline, fuse, part):
-    model = fuse(studio.model)
-    for strength in (0.5, 1.0, 0.0):
-        expected = studio.sample(with_lora(studio.model, strength, part))
-        assert torch.equal(expected, baseline) == (strength == 0.0)
-        for chosen in (with_lora(model, strength, part), fuse(with_lora(studio.model, strength, part))):
-            torch.testing.assert_close(studio.sample(chosen), expected, **CLOSE)
-
-
-def test_the_weights_are_let_go_after_the_run(studio, fuse):
-    """What is unloaded must be free: nothing but the parameters may hold their memory between runs."""
-    from torch.multiprocessing.reductions import StorageWeakRef
-
-    model = checkpoints.tiny_sd15(width=32, context=48, seed=3)
-    studio.sample(fuse(model), steps=1)
-    storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in model.model.parameters()]
-    for tensor in model.model.parameters():
-        tensor.data = tensor.data.clone()
-    assert all(storage.expired() for storage in storages)
-
-
-@pytest.mark.parametrize(("end", "int8"), [("clone", False), ("dropped", False), ("unloaded", False), ("clone", True)])
-def test_each_weight_has_memory_of_its_own_again_at_the_end(studio, fuse, end, int8):
-    import comfy.model_management
-
-    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
-    if int8:
-        model = studio.run("PacelineQuantizeInt8", model=model, include="attn")
-    expected, before = studio.sample(model, steps=1), len(pieces(model))
-    fused = fuse(model)
-    image = studio.sample(fused, steps=1)
-    # 7 layers with q, k and v in one piece, 7 with k and v; with int8, scales as well, but none of a bias
-    assert before - len(pieces(model)) == 7 * (2 + 1) * (2 if int8 else 1)
-    if end == "clone":
-        studio.sample(model, steps=1)
-    elif end == "dropped":
-        del fused
-        gc.collect()
-    else:
-        comfy.model_management.unload_all_models()
-    assert len(pieces(model)) == before
-    assert torch.equal(studio.sample(model, steps=1), expected)
-    assert torch.equal(studio.sample(fuse(model), steps=1), image)
-
-
-def test_a_model_in_16_bit_weights_computes_as_it_does_alone(studio, fuse):
-    """Half-precision weights on a CPU: ComfyUI casts them at each use."""
-    model = studio.in_dtype(torch.float16, torch.float32)
-    torch.testing.assert_close(studio.sample(fuse(model)), studio.sample(model), **CLOSE)
 
 
 SERVED = {
@@ -196,20 +133,3 @@ def test_other_code_in_the_attention_is_obeyed_and_counted(studio, fuse, name):
     torch.testing.assert_close(studio.sample(fused), studio.sample(model), **CLOSE)
     report = studio.report(fused)
     assert all(word in report for word in words), report
-
-
-@pytest.mark.parametrize(
-    ("settings", "fused"),
-    [
-        ({"method": "merge", "merge_crossattn": True, "merge_mlp": True}, BOTH),
-        # Keys and values of fewer tokens than the queries: those two together, the queries alone.
-        ({"method": "kv_downsample", "ratio": 0.75}, "q k v: 8, k v: 20, fallbacks: 0"),
-    ],
-    ids=["merge everywhere", "kv_downsample"],
-)
-def test_beside_apply_tome(studio, fuse, settings, fused):
-    model = studio.tome(studio.model, **settings)
-    fused_model = fuse(model)
-    torch.testing.assert_close(studio.sample(fused_model), studio.sample(model), rtol=1e-4, atol=1e-4)
-    report = studio.report(fused_model)
-    assert fused in report, report

@@ -113,22 +113,6 @@ def test_an_evaluation_of_nans_is_computed_again_exactly(studio, expected, late)
     assert f"planted in {5 * CALLS} attention calls" in found.details
 
 
-@AT_ONCE_AND_LATE
-def test_a_difference_that_was_kept_from_wrong_numbers_is_measured_anew(studio, late):
-    tome = studio.tome(studio.model, method="kv_downsample", ratio=0.75, residual="auto")
-    right = studio.sample(studio.attention(tome, "sdpa_math"), steps=8)
-    calls = CALLS + 3  # in full steps self-attention of the blocks at the latent's size is computed twice
-    model = approximate(studio, counting(lambda number, o: o * float("nan") if number // calls == 1 else o), tome)
-    assert relative(drawn(studio, model), right) < 1e-4
-    assert "left out" not in studio.report(model) and "nan%" not in studio.report(model)
-
-
-def test_what_is_wrong_in_the_last_evaluation_is_found_at_the_end(studio, expected, late):
-    model = approximate(studio, counting(nan_from(7)))
-    assert relative(drawn(studio, model), expected) < 1e-4
-    assert "in evaluation 8: the run began again" in summary(model).headline
-
-
 @pytest.fixture
 def inside_one_block(studio):
     """Tells whether the self-attention of one block is being computed."""
@@ -152,39 +136,6 @@ def test_one_layer_that_is_off_by_30_percent_is_computed_by_comfyui(studio, expe
     assert found.state == "partly"
     assert found.headline == "planted was far from exact attention in 1 layer, now computed exactly"
     assert "8 x fallback: this layer was far from exact attention" in found.details
-
-
-def test_a_backend_that_goes_wrong_after_ten_calls_is_not_used(studio, expected):
-    function = counting(lambda number, output: output * 1.3 if number >= 10 else output)
-    model = approximate(studio, function)
-    assert relative(drawn(studio, model), expected) < 1e-4
-    found = summary(model)
-    assert found.headline == "planted was far from exact attention again, so it is not used"
-    assert "planted was far from exact attention in 4 layers, now computed exactly" in found.details
-
-
-def test_it_is_remembered_for_this_model_and_size(studio, expected):
-    function = counting(nan_from(4))
-    model = approximate(studio, function)
-    drawn(studio, model)
-    function.calls = 0
-    assert relative(studio.sample(model, steps=8), expected) < 1e-4
-    assert function.calls == 0
-    assert summary(model).headline == "planted is not used with this model and size, where it went wrong before"
-    studio.sample(model, steps=1, size=(16, 16))
-    assert function.calls == CALLS
-
-
-def test_nans_that_are_not_its_own_are_said_and_change_nothing(studio, late):
-    function = counting(lambda number, output: output)
-    model = approximate(studio, function)
-    latent = torch.full((1, 4, 24, 16), float("nan"))
-    guards._known.clear()
-    assert studio.sample(model, steps=2, latent=latent).isnan().all()
-    assert summary(model).headline == "numbers that are not finite, also without planted"
-    function.calls = 0
-    studio.sample(model, steps=1)
-    assert function.calls == CALLS
 
 
 def overflowing(layer):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from comfy_host import checkpoints
 from distances import relative
-from int8_models import CHOSEN, int8_layers
 
 GENERATOR = 3
 
@@ -48,51 +46,3 @@ def test_a_control_lora_is_as_near_as_without_int8(studio, baseline, quantize, m
     found = studio.sample(int8, positive=controlled(studio, control_lora(studio.model)))
     assert relative(found, plain) < 3 * floor
     assert torch.equal(studio.sample(int8), studio.sample(quantize(studio.model, mode=mode)))
-
-
-def test_the_dictionary_of_a_model_has_weights_and_that_of_its_network_what_files_have(studio, quantize):
-    model = quantize(studio.model)
-    names = [f"{name}.weight" for name in int8_layers(model)]
-    plain = studio.model.model.diffusion_model.state_dict()
-    whole, network = model.model_state_dict(), model.model.diffusion_model.state_dict()
-    assert {name.removeprefix("diffusion_model.") for name in whole if name.startswith("diffusion_model.")} == {*plain}
-    for name in names:
-        weight = whole[f"diffusion_model.{name}"]
-        assert weight.dtype == plain[name].dtype and weight.shape == plain[name].shape
-        assert relative(weight * 1.0, plain[name]) < 0.02
-        assert network[name].dtype == torch.int8 and f"{name}_scale" in network
-
-
-def test_a_lora_extracted_from_models_in_int8_is_the_difference(studio, quantize, core_node):
-    """Of loaded models ComfyUI reads the difference from the model's dictionary."""
-    import comfy_extras.nodes_lora_extract as extract
-
-    def difference(first, second):
-        model = core_node(
-            "comfy_extras.nodes_model_merging", "ModelSubtract", model1=first, model2=second, multiplier=1.0
-        )
-        kind = extract.LORAType.STANDARD
-        return extract.calc_lora_model(model, 4, "diffusion_model.", "diffusion_model.", {}, kind)
-
-    def product(lora, name):
-        up, down = (lora[f"diffusion_model.{name}.lora_{part}.weight"].float() for part in ("up", "down"))
-        return up @ down
-
-    other = checkpoints.tiny_sd15(width=32, context=48, seed=9)
-    name = next(iter(int8_layers(quantize(studio.model))))
-    with torch.inference_mode():
-        expected = product(difference(studio.model, other), name)
-        found = product(difference(quantize(studio.model), quantize(other)), name)
-    assert relative(found, expected) < 0.1
-
-
-def test_what_comfyui_saves_is_int8_as_before(studio, quantize, tmp_path):
-    import comfy.sd
-    from safetensors import safe_open
-
-    model = quantize(studio.model, include=CHOSEN)
-    comfy.sd.save_checkpoint(str(tmp_path / "model.safetensors"), model)
-    with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        int8 = [name for name in file.keys() if name.endswith(".comfy_quant")]  # noqa: SIM118 - no mapping
-        assert len(int8) == 70
-        assert all(file.get_tensor(f"{name[: -len('comfy_quant')]}weight").dtype == torch.int8 for name in int8)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from cases import often
@@ -83,18 +81,6 @@ def test_weights_that_dynamic_vram_left_in_the_files_dtype_are_brought_in_the_ne
     assert staged(precision(half, dtype="bf16").model.diffusion_model) == {(torch.bfloat16, torch.float32)}
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_what_dynamic_vram_does_to_channels_last_is_said(studio, vae, dynamic):
-    from paceline.optimizers.hosts.comfyui.precision import model_precision, with_precision
-    from paceline.optimizers.precision.settings import PrecisionSettings
-
-    settings, model, other = PrecisionSettings("bf16", channels_last=True), studio.model.clone(), copy.copy(vae)
-    other.patcher = vae.patcher.clone()
-    model.is_dynamic = other.patcher.is_dynamic = lambda: dynamic
-    for technique in (model_precision(model, settings), with_precision(other, settings)[1]):
-        assert ("dynamic VRAM does not keep weights channels last" in technique.policy.describe()) == dynamic
-
-
 def test_the_layers_of_int8_compute_in_the_new_dtype(studio, precision):
     model = studio.run("PacelineQuantizeInt8", model=precision(studio.model, dtype="bf16"), **only("ff"))
     layers = [m for m in model.model.diffusion_model.modules() if hasattr(getattr(m, "weight", None), "_qdata")]
@@ -165,13 +151,3 @@ def test_vae_computes_in_bfloat16_as_core_would(studio, vae, code, picture):
     assert "VAE Precision" in report and "computes in bf16 instead of fp32" in report
     removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=half).result[1]
     assert removed.first_stage_model is vae.first_stage_model and removed.vae_dtype == torch.float32
-
-
-def test_vae_channels_last_and_again(studio, vae, code, picture):
-    before = both(vae, code, picture)
-    last = studio.run("PacelineVAEPrecision", vae=vae, dtype="fp32", channels_last=True)
-    for found, expected in zip(both(last, code, picture), before, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    again = studio.run("PacelineVAEPrecision", vae=last, dtype="bf16")
-    assert studio.run("PacelineOptimizationReport", vae=again).count("VAE Precision") == 1
-    assert again.vae_dtype == torch.bfloat16 and vae.vae_dtype == torch.float32

@@ -6,83 +6,12 @@ Where the ComfyUI of these tests does not have one yet, a function with its name
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import weakref
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_calls import with_override
-from comfy_host import in_process
-from comfy_host.transformers import build, conditioning, latent
-from torch.utils._python_dispatch import TorchDispatchMode
 
 SLOT = "optimized_attention_override"
-
-
-@pytest.mark.parametrize("settings", [{}, {"merge_mlp": True}, {"method": "kv_downsample"}])
-def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio, monkeypatch, settings):
-    import comfy.model_prefetch
-    from paceline.optimizers.token_merging.policy import TokenMergingPolicy
-
-    depth, inside = 0, {}
-
-    @contextmanager
-    def pause():
-        nonlocal depth
-        depth += 1
-        try:
-            yield
-        finally:
-            depth -= 1
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                inside.setdefault(result.untyped_storage().data_ptr(), depth > 0)
-            return result
-
-    seen = []
-    decide = TokenMergingPolicy.reduction
-
-    def look(self, block, tokens, size, state):
-        with Watch():
-            reduction = decide(self, block, tokens, size, state)
-        seen.append(depth)
-        return reduction
-
-    monkeypatch.setattr(comfy.model_prefetch, "pause_malloc_graph", pause, raising=False)
-    monkeypatch.setattr(TokenMergingPolicy, "reduction", look)
-    model = studio.tome(studio.model, **settings)
-    studio.sample(model)
-    assert seen and all(seen)
-    assert inside and all(inside.values())
-
-
-def test_calls_that_sparse_attention_takes_are_no_fault(studio):
-    from comfy.ldm.modules.attention import attention_pytorch
-
-    calls, every = 0, 2
-
-    def sparse_attention_override(func, *args, **kwargs):
-        nonlocal calls
-        calls += 1
-        return attention_pytorch(*args, **kwargs) if calls % every == 0 else func(*args, **kwargs)
-
-    model = studio.attention(with_override(studio.model, sparse_attention_override), "sdpa_math")
-    studio.sample(model)
-    summary = model.get_attachment("paceline").find("attention").last_summary()
-    assert summary.state == "active" and summary.counts["fallbacks"] == 0
-    assert summary.headline == "sdpa_math in 14 attention calls"
-    assert summary.details == ("skipped 7 blocks: ComfyUI's sparse attention computed them",)
-
-    every = 1
-    studio.sample(model)
-    summary = model.get_attachment("paceline").find("attention").last_summary()
-    assert summary.state == "inactive"
-    assert summary.headline == "sdpa_math not active: ComfyUI's sparse attention computed them"
 
 
 class Container:
@@ -128,55 +57,6 @@ def test_tensors_in_containers_reach_our_layers(studio, baseline, monkeypatch):
     model = studio.attention(studio.model, "sdpa_math")
     assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
     assert "sdpa_math in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
-
-
-def test_containers_stay_whole_for_an_override_that_takes_them(studio, baseline, monkeypatch):
-    from comfy.ldm.modules import attention
-
-    for name in ("optimized_attention", "optimized_attention_masked"):
-        monkeypatch.setattr(attention, name, in_containers(attention.attention_pytorch))
-    taken = []
-
-    def backend(func, *args, **kwargs):
-        return func(*args, **kwargs)
-
-    def with_containers(q, k, v, *args, **kwargs):
-        taken.append(type(q).__name__)
-        return attention.attention_pytorch(q.take(), k.take(), v.take(), *args, **kwargs)
-
-    backend.container_function = with_containers
-    model = studio.attention(with_override(studio.model, backend), "sdpa_math")
-    assert torch.equal(studio.sample(model), baseline)
-    assert len(taken) == 28 and all("Container" in name for name in taken)
-    assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)
-
-
-def test_comfyuis_function_for_a_backend_frees_what_is_in_containers(studio, baseline, monkeypatch):
-    """The first call of each kind keeps it, as the call is lost where a kernel fails then."""
-    from comfy.ldm.modules import attention
-
-    for name in ("optimized_attention", "optimized_attention_masked"):
-        monkeypatch.setattr(attention, name, in_containers(attention.attention_pytorch))
-    freed = []
-
-    def kitchen(*args, **kwargs):
-        raise AssertionError("has tensors")
-
-    def with_containers(*args, **kwargs):
-        tensors = [box.take() for box in args[:3]]
-        copies, watched = [tensor.clone() for tensor in tensors], weakref.ref(tensors[0])
-        del tensors
-        freed.append(watched() is None)
-        return attention.attention_pytorch(*copies, *args[3:], **kwargs)
-
-    kitchen.container_function = with_containers
-    monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", kitchen, raising=False)
-    model = studio.attention(studio.model, "sdpa_math")
-    policy = model.get_attachment("paceline").find("attention").policy
-    policy.backend = dataclasses.replace(policy.backend, name="kitchen")
-    assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
-    assert "kitchen in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
-    assert len(freed) == 26 and all(freed)  # of two head sizes
 
 
 def set_model_optimized_attention(model, optimized_attention):
@@ -248,48 +128,3 @@ def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attentio
 
 
 comfy = None  # as Wan's module has it; imported once the host is there
-
-
-class FeedForward(torch.nn.Sequential):
-    """Wan's since 0.33; LTX, MiniMax H3 and Qwen-Image 2.1 have the like."""
-
-    def forward(self, x):
-        return comfy.ops.linear_input_act(self[2], self[0](x), "gelu_tanh")
-
-
-def test_int8_layers_are_asked_where_comfyui_computes_them_together_with_the_activation(studio, monkeypatch):
-    """It would compute weight-only layers in int8 too, by a dispatch that torch.compile cannot trace."""
-    from paceline.optimizers.quantization.kernels import Kitchen
-
-    monkeypatch.setitem(globals(), "comfy", importlib.import_module("comfy"))
-    together = []
-
-    def linear_input_act(linear, x, input_act):
-        together.append(linear)
-        return linear(comfy.ops.INPUT_ACT_EAGER[input_act](x))
-
-    def drawn(model):
-        together.clear()
-        text = conditioning("wan")
-        return in_process.sample(model, text, text, latent("wan"), steps=1, cfg=1.0)
-
-    gelu = torch.nn.GELU(approximate="tanh")
-    monkeypatch.setattr(comfy.ops, "linear_input_act", linear_input_act, raising=False)
-    monkeypatch.setattr(comfy.ops, "INPUT_ACT_EAGER", {"gelu_tanh": gelu}, raising=False)
-    for mode in ("weight_only", "int8"):
-        settings, model = {"mode": mode, "include": "ffn"}, build("wan")
-        expected = drawn(studio.run("PacelineQuantizeInt8", model=model, **settings))
-        blocks = model.model.diffusion_model.blocks
-        for block in blocks:
-            block.ffn.__class__ = FeedForward
-        converted = studio.run("PacelineQuantizeInt8", model=model, **settings)
-        assert torch.equal(drawn(converted), expected) and not together
-        drawn(model)
-        assert len(together) == len(blocks)
-    kernel = converted.get_attachment("paceline").find("int8").policy.kernel
-    kernel.kernel = Kitchen()  # it is the same dispatch, quicker in one step
-    drawn(converted)
-    assert len(together) == len(blocks)
-    with torch.compiler.set_stance("force_eager"):
-        drawn(studio.run("PacelineCompileUNet", model=converted, backend="eager"))
-    assert not together

@@ -9,14 +9,14 @@ import model_changes as changes
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, in_process, transformers
+from comfy_host import in_process, transformers
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.workbench.comfyui import observer as observing
 from paceline.workbench.comfyui import probe as probing
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
 from paceline.workbench.expectation.replay import replay
-from reusing import guided, outcome, reuse
+from reusing import outcome, reuse
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def draw_family(name):
     return lambda model: in_process.sample(model, *prompts, transformers.latent(name), 3, 3, 4.0, "euler", "simple")
 
 
-@pytest.mark.parametrize("name", often(("flux", "wan", *transformers.WITH_SOUND), transformers.ALL))
+@pytest.mark.parametrize("name", often(("wan", "ltx2"), transformers.ALL))
 def test_every_family_draws_the_same(studio, name):
     (sampling,) = check(draw_family(name), transformers.build(name))
     assert sampling.evaluations == 3
@@ -56,7 +56,7 @@ def test_every_family_draws_the_same(studio, name):
 SAMPLERS = ("euler", "heun", "dpmpp_2m_sde", "dpm_adaptive", "uni_pc", "euler_cfg_pp", "dpmpp_sde", "lcm")
 
 
-@pytest.mark.parametrize("sampler", often(SAMPLERS[:5], SAMPLERS))
+@pytest.mark.parametrize("sampler", often(("heun", "dpmpp_2m_sde", "dpm_adaptive"), SAMPLERS))
 def test_any_sampler(studio, sampler):
     (sampling,) = check(lambda model: studio.sample(model, (8, 8), 2, steps=8, sampler=sampler), studio.model)
     assert sampling.solver == sampler and len(sampling.levels) == 9
@@ -70,49 +70,6 @@ CONDITIONS = ("lora_hook", "controlnet", "no_negative", "batch_of_two")
 def test_any_conditions(studio, change):
     more = changes.SAMPLING_CHANGES[change](studio)
     check(lambda model: studio.sample(model, steps=6, **more), studio.model)
-
-
-def test_a_picture_that_is_drawn_in_part(studio):
-    latent = {"samples": torch.ones(1, 4, 24, 16), "noise_mask": torch.zeros(1, 1, 24, 16)}
-    latent["noise_mask"][..., :8] = 1
-    (sampling,) = check(lambda model: studio.sample(model, steps=6, latent=latent), studio.model)
-    assert sampling.share(sampling.seen[-1].guided) > 0
-
-
-def test_two_samplers_and_two_models(studio, core_node):
-    """As Wan's two models of high and low noise: each on a wire of its own, in one run of a workflow."""
-    observer, second = Observer(), checkpoints.tiny_sd15(seed=5, width=32, context=48)
-    half = studio.sample(observer.on(studio.model, "high"), steps=4)
-    studio.sample(observer.on(second, "low"), steps=3, latent=half)
-    assert [(one.wire, one.evaluations, one.model) for one in observer.samplings] == [
-        ("high", 4, studio.model), ("low", 3, second)
-    ]  # fmt: skip
-    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
-
-    def draw(model):
-        node = {"module": "comfy_extras.nodes_custom_sampler", "name": "DualModelGuider", "model_negative": second}
-        return guided(model, core_node(**node, model=model, **made))
-
-    check(draw, studio.model)
-
-
-def test_an_interrupted_run_is_not_kept(studio):
-    observer = Observer()
-    model, calls = observer.on(studio.model), []
-
-    def fail(executor, *args, **kwargs):
-        calls.append(1)
-        if len(calls) == 3:
-            raise RuntimeError("stopped")
-        return executor(*args, **kwargs)
-
-    failing = model.clone()
-    failing.add_wrapper_with_key("apply_model", "fail", fail)
-    with pytest.raises(RuntimeError, match="stopped"):
-        studio.sample(failing, steps=6)
-    assert not observer.samplings
-    studio.sample(model, steps=6)
-    assert observer.samplings[0].evaluations == 6
 
 
 def test_memory_is_bounded_and_given_back(studio, monkeypatch):
@@ -225,29 +182,6 @@ class Clock:
         return clone
 
 
-@pytest.mark.parametrize("steps", often((1, 6), (1, 4, 6, 8)))
-def test_a_run_of_few_steps_is_enough_to_tell(studio, monkeypatch, steps):
-    """Its own work would be too little. Where evaluations are long, the first candidate is settled, and no other."""
-    clock = Clock(studio.model)
-    monkeypatch.setattr(probing, "time", clock)
-    monkeypatch.setattr(observing, "time", clock)
-
-    def probed(long):
-        observer = Observer()
-        studio.sample(observer.on(clock.taking(long)), steps=steps)
-        shares = {"quick": 0.5, "quicker": 0.7, "same": 1.0}
-        clock.calls, (sampling,) = 0, observer.samplings
-        with torch.inference_mode():
-            return probe(sampling, {name: lambda _, one=one: clock.taking(long * one) for name, one in shares.items()})
-
-    quick, quicker, same = probed(0.1)
-    assert quick.clear and quicker.clear and quicker.speedup[0] > 1.3 and same.speedup[0] < 1.03
-    assert not any(one.untried for one in (quick, quicker, same)) and clock.calls <= 4 * 9
-    first, *others = probed(30.0)
-    assert first.clear and first.speedup[0] > 1.8 and [one.untried for one in others] == [True, True]
-    assert clock.calls <= 12
-
-
 def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(studio, monkeypatch):
     """The first is known before an evaluation, the second from what its node reports of them."""
     from paceline.optimizers.hosts.comfyui.attention import host_does
@@ -319,32 +253,3 @@ def test_what_compiles_for_longer_than_the_probe_is_given_up_and_named(studio, m
         (found,) = probe(observer.samplings[0], {"compiled": slow})
     assert found.why_not.startswith("compiling takes longer than the 30 s of this test.")
     comfy_env.NodeObserver(None).check_cancelled()  # none is given up behind it
-
-
-def test_a_kept_difference_is_judged_at_a_later_step(studio):
-    """Whole at the first of two points; at the second nearer than what keeps nothing, as in a run."""
-    observer = Observer()
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
-    settings = {"preset": "custom", "ratio": 0.75, "method": "kv_downsample", "max_downsample": "1"}
-    candidates = {
-        one: lambda model, one=one: studio.tome(model, **settings, residual=one) for one in ("off", "auto", "seldom")
-    }
-    with torch.inference_mode():
-        off, auto, seldom = probe(observer.samplings[0], candidates)
-    assert [off.points, auto.points, seldom.points] == [4, 2, 2]
-    assert 0 < auto.error < seldom.error < off.error and auto.speedup[1] > 0
-
-
-def test_a_probe_can_be_cancelled(studio, comfyui):
-    import comfy.model_management as management
-
-    observer, found = Observer(), []
-    studio.sample(observer.on(studio.model), steps=8)
-
-    def say(done, total, name):
-        if done:
-            management.interrupt_current_processing()
-
-    with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
-        probe(observer.samplings[0], {"same": lambda model: model.clone()}, say, found=found)
-    management.interrupt_current_processing(False)

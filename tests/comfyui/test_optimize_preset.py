@@ -82,27 +82,6 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
         apply(studio, "hopeless")
 
 
-@pytest.mark.parametrize(
-    ("step", "words"),
-    [
-        (Step("PacelineNothing"), "There is no node Nothing"),
-        (Step("KSampler"), "There is no node KSampler"),
-        (Step("PacelineOptimizePreset", {"preset": "fast"}), "cannot be a step"),
-        (Step("PacelineApplyToMe", {"ratio": 2.0}), "sets ratio of Apply ToMe to 2.0"),
-        (Step("PacelineApplyToMe", {"ratios": 0.5}), "sets ratios of Apply ToMe"),
-    ],
-)
-def test_a_preset_that_makes_no_sense_is_refused_whole(studio, step, words):
-    save("odd", Step("PacelineApplyToMe", {}), step)
-    with pytest.raises(InvalidSetting, match=words):
-        apply(studio, "odd")
-
-
-def test_a_preset_that_is_gone_is_named(studio):
-    with pytest.raises(InvalidSetting, match="preset is 'gone'. It must be one of: lossless, balanced, fast"):
-        apply(studio, "gone")
-
-
 def test_built_in_recipes_suit_the_machine(comfy):
     from paceline.server.built_in_presets import BUILT_IN, Machine, built_in_recipe
 

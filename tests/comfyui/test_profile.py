@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from typing import Any
 
 import pytest
 import torch
 from comparing import Emoji
-from paceline.core.errors import PacelineError
 from paceline.workbench.comfyui.profiling import profile_job
 from paceline.workbench.comfyui.sampling import SamplingJob
 from paceline.workbench.measurement.profile import SLICES
@@ -56,22 +54,6 @@ def test_the_work_of_our_nodes_has_its_own_part(studio, inputs):
     assert found["slices"]["ours"] > 0
 
 
-def test_one_step_is_enough_and_nothing_is_left_behind(studio, inputs):
-    found, _ = run(studio, {**inputs, "steps": 1})
-    assert len(found["steps"]) == 1
-    assert sum(found["slices"].values()) == pytest.approx(found["step"])
-    assert not torch.autograd._profiler_enabled()
-
-
-def test_a_wrong_input_is_a_sentence(studio, inputs):
-    with pytest.raises(PacelineError, match="MODEL"):
-        run(studio, {**inputs, "model": 3})
-    with pytest.raises(PacelineError, match="No step was sampled"):
-        run(studio, {**inputs, "denoise": 0.0})
-    with pytest.raises(PacelineError, match="No step was sampled.*or more steps"):
-        run(studio, {**inputs, "sampler_name": "dpm_adaptive", "steps": 1})
-
-
 def test_cancelling_before_the_profiled_step_is_no_other_error(studio, inputs):
     from comfy.model_management import InterruptProcessingException, interrupt_current_processing
 
@@ -83,39 +65,3 @@ def test_cancelling_before_the_profiled_step_is_no_other_error(studio, inputs):
     with torch.inference_mode(), pytest.raises(InterruptProcessingException):
         profile_job(inputs["model"], None, job, say)
     assert not torch.autograd._profiler_enabled()
-
-
-def test_weights_that_are_loaded_again_are_named_with_their_seconds_and_what_took_their_place(
-    studio, inputs, monkeypatch
-):
-    """ComfyUI's own model manager unloads the model while the VAE decodes; loading is made slow here."""
-    import comfy.model_management
-    import comfy.model_patcher
-    from paceline.nodes.profile import summary_lines
-    from paceline.workbench.comfyui import profiling
-
-    load = comfy.model_patcher.ModelPatcher.load
-
-    def slow(self, *args, **kwargs):
-        time.sleep(0.4)
-        return load(self, *args, **kwargs)
-
-    def decoding(*args):
-        comfy.model_management.unload_all_models()
-        comfy.model_management.load_models_gpu([other])
-        return 0.1
-
-    other = studio.model
-    monkeypatch.setattr(comfy.model_patcher.ModelPatcher, "load", slow)
-    monkeypatch.setattr(profiling, "_decoding", decoding)
-    comfy.model_management.unload_all_models()
-    given = dict(inputs)
-    model, vae = given.pop("model"), object()
-    with torch.inference_mode():
-        profile = profile_job(model, vae, SamplingJob(**given), lambda text: None)
-    first, again = profile.weights.lines(profile.seconds)
-    for line, begin in ((first, "loading weights before the first step took "),
-                        (again, "the next run loaded weights again, for ")):  # fmt: skip
-        assert line.startswith(begin) and float(line.removeprefix(begin).split()[0]) >= 0.4  # a busy machine takes more
-    assert f"{type(other.model).__name__} took their place on the device" in again
-    assert {first, again} < set(summary_lines(profile))

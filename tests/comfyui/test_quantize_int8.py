@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -41,30 +40,6 @@ def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline,
     assert "active in 70 linear layers over 2 model calls" in report and "fallbacks: 0" in report
 
 
-def test_the_rotation_of_a_file_follows_the_weight_into_the_layer(studio):
-    """Files in ConvRot have it, against outliers."""
-    from paceline.optimizers.hosts.comfyui.quantization.linear import quantized_linear
-    from paceline.optimizers.quantization.kernels import ChunkedIntMM, Kitchen, SafeKernel
-    from paceline.optimizers.quantization.rounding import quantize_weight, rotate
-
-    generator = torch.Generator().manual_seed(0)
-    layer = torch.nn.Linear(64, 96)
-    x = torch.randn(5, 33, 64, generator=generator)
-    x[..., 3] *= 60  # an outlier channel
-    errors = {}
-    for rotation in (0, 16, 64):
-        weight = replace(quantize_weight(rotate(layer.weight.detach(), rotation)), rotation=rotation)
-        with torch.inference_mode():
-            expected = layer(x)
-            results = [
-                quantized_linear(weight, layer.bias, torch.float32, SafeKernel(kernel))(x)
-                for kernel in (Kitchen(), ChunkedIntMM())
-            ]
-        assert torch.equal(*results)  # ours and comfy-kitchen's
-        errors[rotation] = relative(results[0], expected)
-    assert errors[64] < errors[16] < errors[0] and errors[64] < 0.03
-
-
 # -- progress, cancelling, errors --------------------------------------------------------------------------------------
 
 
@@ -89,17 +64,6 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
         comfy.model_management.interrupt_current_processing(False)
     assert steps[0] == (1, 80) and steps[-1][0] < 80
     assert torch.equal(studio.sample(studio.model), baseline)
-
-
-def test_weights_that_only_their_loader_understands_are_refused(studio, quantize):
-    class Packed(torch.nn.Parameter):
-        pass
-
-    model = checkpoints.tiny_sd15(width=32, context=48)
-    layer = model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1.to_q
-    layer.weight = Packed(layer.weight.data, requires_grad=False)
-    with pytest.raises(Exception, match=r"of the class Packed \(diffusion_model.*Load a safetensors file"):
-        quantize(model)
 
 
 def test_a_module_put_in_by_another_node_is_refused(studio, quantize):

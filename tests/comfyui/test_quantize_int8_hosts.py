@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import pytest
 import torch
 from comfy_host import checkpoints
 from diffusers import UNet2DConditionModel
-from int8_models import TINY, int8_layers
-from paceline.optimizers.quantization.kernels import ChunkedIntMM
-from paceline.optimizers.quantization.layer_times import Timings
 from paceline.optimizers.quantization.layers import choose_layers, protected_because
 from paceline.optimizers.quantization.settings import QuantizationSettings
 
@@ -84,57 +79,3 @@ def test_a_preset_keeps_the_same_layers_of_the_same_transformer():
         kept = {pair for pair in layers if protected_because(pair[0])}
         assert kept == {pair for pair in layers if protected_because(pair[1])}
         assert 5 < len(kept) < len(layers)
-
-
-class Fails(ChunkedIntMM):
-    """Our kernel, which raises."""
-
-    calls = 0
-
-    def linear(self, x, weight, bias):
-        self.calls += 1
-        raise RuntimeError("no such instruction")
-
-
-def test_a_kernel_that_raises_is_counted_and_shown_and_floating_point_used(studio):
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-
-    model = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
-    technique = stack_of(model).techniques[0]
-    expected = studio.sample(studio.run("PacelineQuantizeInt8", model=studio.model, mode="weight_only"))
-    technique.policy.kernel.kernel = Fails()
-    assert torch.allclose(studio.sample(model), expected, rtol=1e-3, atol=1e-3)
-    assert technique.policy.kernel.kernel.calls == 1
-    summary = technique.last_summary()
-    assert (summary.state, summary.counts["fallbacks"]) == ("inactive", 140)
-    line = "torch._int_mm in chunks failed (no such instruction): computed in floating point"
-    assert f"140 x fallback: {line}" in summary.details and "140 x fallback" in studio.report(model)
-    assert len(int8_layers(model)) == 70
-
-
-def test_what_is_timed_is_the_layer_that_will_run(studio, int8_gains):
-    """A layer does more than its product: on a GPU that was most of its time on the processor."""
-    from paceline.core.kernel_times import KeptTimes
-    from paceline.optimizers.hosts.comfyui.quantization.technique import _timings
-    from paceline.optimizers.quantization.layer_times import Shape
-
-    timings, ran = _timings(studio.model), []
-    make = timings.layers
-
-    def counting(*arguments):
-        plain, int8 = make(*arguments)
-        for layer in (plain, int8):
-            layer.register_forward_hook(lambda module, *_: ran.append(type(module).__module__.split(".")[0]))
-        x = torch.randn(3, 32)
-        assert torch.equal(plain(x), torch.nn.functional.linear(x, arguments[2], arguments[3]))
-        assert torch.equal(int8(x), arguments[0].linear(x, arguments[1], arguments[3]))
-        assert 0 < (int8(x) - plain(x)).norm() / plain(x).norm() < 0.03
-        ran.clear()
-        return plain, int8
-
-    timings.layers, timings._kept = counting, KeptTimes()
-    with patch.object(Timings, "_measure", int8_gains):
-        timed = timings.time(ChunkedIntMM(), Shape(32, 32, 48))
-    assert timed.floating > 0 and timed.int8 > 0
-    assert ran.count("comfy") == ran.count("paceline") >= 6
-    assert next(iter(timings._kept._known)).endswith("whole layers | torch._int_mm in chunks")

@@ -6,34 +6,9 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from int8_models import int8_layers, one_call, only, parameter_bytes, with_lora
+from int8_models import int8_layers, one_call, with_lora
 
 # -- the life of the clones --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("from_file", [True, False])
-def test_a_clone_on_the_original_that_is_dropped_while_loaded_is_no_leak(studio, quantize, from_file):
-    """ComfyUI would collect garbage, up to a second each time, before every model that it loads from then on."""
-    import comfy.model_management
-
-    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
-    if from_file:
-        model.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48, seed=4), ())
-    changed = model.clone()  # another node stands between loader and ours, and goes with the next workflow
-    removed = studio.run("PacelineRemoveOptimizations", model=quantize(changed))
-    studio.sample(removed)
-    del changed, removed
-    assert not any(loaded.is_dead() for loaded in comfy.model_management.current_loaded_models)
-    studio.sample(model)
-    loaded = [one for one in comfy.model_management.current_loaded_models if one.real_model() is model.model]
-    assert len(loaded) == 1
-
-
-def test_a_second_node_starts_from_the_file_again(studio, quantize):
-    twice = quantize(quantize(studio.model, mode="weight_only"), **only("attn1"))
-    assert studio.report(twice).count("Quantize int8") == 1
-    assert len(int8_layers(twice)) == 28
-    assert torch.equal(studio.sample(twice), studio.sample(quantize(studio.model, **only("attn1"))))
 
 
 def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantize):
@@ -54,6 +29,9 @@ def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantiz
     # Going back loads the file again, as a loader would.
     removed = studio.run("PacelineRemoveOptimizations", model=converted)
     assert torch.equal(studio.sample(removed), expected)
+
+
+# -- LoRA --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_copy_that_compile_unet_had_taken_off_dynamic_vram_is_loaded_without_it_again(studio, quantize):
@@ -86,20 +64,6 @@ def test_a_copy_that_compile_unet_had_taken_off_dynamic_vram_is_loaded_without_i
     assert not asked_for_dynamic and rest and all(rest)
 
 
-def test_a_copy_of_its_own_for_another_device(studio, quantize):
-    """ComfyUI asks the factory for an independent model: multi-GPU clones, and clones without dynamic VRAM."""
-    converted = quantize(studio.model)
-    factory, arguments = converted.cached_patcher_init
-    other = factory(*arguments, disable_dynamic=True)
-    assert other.model is not converted.model
-    assert len(int8_layers(other)) == 70
-    clone = converted.clone(model_override=(other.model, ({}, {}, {}, set())))
-    assert torch.equal(studio.sample(clone), studio.sample(converted))
-
-
-# -- LoRA --------------------------------------------------------------------------------------------------------------
-
-
 def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize):
     strength = 0.5
     converted = quantize(studio.model)
@@ -112,6 +76,20 @@ def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize)
     assert relative(first, expected) < 1.5 * floor
     assert "fallbacks: 0" in studio.report(before)
     assert torch.equal(studio.sample(converted), studio.sample(quantize(studio.model)))  # and it is gone afterwards
+
+
+def _one_reported_call(model, studio):
+    """Count one call by the technique itself: a sampler would load the whole model first."""
+    from paceline.core.activity import Activity
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.stack import ModelCall
+
+    technique = stack_of(model).techniques[0]
+    activity = Activity(model_calls=1)
+    technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
+    summary = technique.policy.summarize(activity)
+    assert summary.state == "partly"
+    return "\n".join((summary.text, *summary.details))
 
 
 def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, quantize):
@@ -133,80 +111,7 @@ def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, qu
     assert torch.equal(one_call(converted), whole)
 
 
-def _one_reported_call(model, studio):
-    """Count one call by the technique itself: a sampler would load the whole model first."""
-    from paceline.core.activity import Activity
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-    from paceline.optimizers.hosts.comfyui.stack import ModelCall
-
-    technique = stack_of(model).techniques[0]
-    activity = Activity(model_calls=1)
-    technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
-    one_call(model)
-    summary = technique.policy.summarize(activity)
-    assert summary.state == "partly"
-    return "\n".join((summary.text, *summary.details))
-
-
-def test_the_layers_are_looked_for_once_a_run_and_again_in_the_next(studio, quantize):
-    """Walking through all modules in each call took 6.5 ms of an SDXL step."""
-    model = quantize(studio.model)
-    network, walks = model.model.diffusion_model, []
-    modules = network.modules
-
-    def walk():
-        walks.append(1)
-        return modules()
-
-    studio.sample(model, steps=1)
-    network.modules = walk
-    studio.sample(model, steps=1)
-    once = len(walks)
-    studio.sample(model, steps=5)
-    assert len(walks) == 2 * once
-    place = network.get_submodule("input_blocks.1.1.transformer_blocks.0.attn1")
-    assert type(place.to_q).__name__ == "Int8Linear"
-    quantized, place.to_q = place.to_q, torch.nn.Linear(32, 32, bias=False)
-    studio.sample(model, steps=1)
-    assert "active in 69 linear layers" in studio.report(model)
-    place.to_q = quantized
-    studio.sample(model, steps=1)
-    assert "active in 70 linear layers" in studio.report(model)
-    del network.modules
-
-
-def test_partial_loading_without_a_lora_changes_nothing(studio, quantize):
-    converted = quantize(studio.model)
-    studio.sample(converted, steps=1)
-    whole = one_call(converted)
-    converted.detach()
-    with torch.inference_mode():
-        converted.patch_model(device_to=converted.load_device, lowvram_model_memory=converted.model_size() // 3)
-    assert any(layer.comfy_cast_weights for layer in int8_layers(converted).values())
-    assert torch.equal(one_call(converted), whole)
-    converted.detach()
-
-
 # -- memory ------------------------------------------------------------------------------------------------------------
-
-
-def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, quantize):
-    import comfy.model_management
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-
-    model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
-    converted = quantize(model)
-    choices = stack_of(converted).techniques[0].policy.choices
-    chosen = [choice for choice in choices.all if choice.weight is not None]
-    before = sum(choice.layer.nbytes for choice in chosen)
-    after = sum(choice.weight.nbytes for choice in chosen)
-    assert 0.5 < after / before < 0.52  # a scale for each row comes on top
-    assert parameter_bytes(model) - parameter_bytes(converted) == pytest.approx(before - after, rel=0.02)
-    assert comfy.model_management.module_size(converted.model) < comfy.model_management.module_size(model.model)
-    assert converted.model_size() == comfy.model_management.module_size(converted.model)
-    together = {p.untyped_storage().data_ptr() for p in model.model.parameters()}
-    others = [p for n, p in converted.model.named_parameters() if not hasattr(p, "_qdata") and ".bias" not in n]
-    assert others and all(p.untyped_storage().data_ptr() in together for p in others)
 
 
 @pytest.mark.thorough
@@ -238,15 +143,6 @@ def test_fused_projections_of_int8_layers_are_exact(studio, quantize):
     assert torch.equal(studio.sample(fused), studio.sample(model))
     report = studio.report(fused)
     assert "q k v: 14, k v: 14, fallbacks: 0" in report
-
-
-def test_other_nodes_patches_stay(studio, quantize, core_node):
-    freeu = core_node("comfy_extras.nodes_freelunch", "FreeU_V2", model=studio.model, b1=1.3, b2=1.4, s1=0.9, s2=0.2)
-    first, second = quantize(freeu), core_node(
-        "comfy_extras.nodes_freelunch", "FreeU_V2", model=quantize(studio.model), b1=1.3, b2=1.4, s1=0.9, s2=0.2
-    )  # fmt: skip
-    assert torch.equal(studio.sample(first), studio.sample(second))
-    assert not torch.equal(studio.sample(first), studio.sample(quantize(studio.model)))
 
 
 @pytest.mark.usefixtures("fresh_compiler")

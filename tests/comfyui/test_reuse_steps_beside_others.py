@@ -102,11 +102,6 @@ def test_parts_of_the_picture_and_of_the_schedule(studio, options):
     check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
 
 
-def test_image_to_image(studio):
-    latent = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
-    check(studio, studio.model, steps=20, latent=latent, denoise=0.6)
-
-
 def test_inpainting_leaves_what_is_not_masked(studio):
     image = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
     mask = torch.zeros(1, 1, 24, 16)
@@ -155,16 +150,6 @@ def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
     assert there.count == done.computed
 
 
-def test_clones_do_not_see_each_other(studio):
-    """Clones carry one and the same technique; what a run keeps belongs to the run."""
-    model = reuse(studio, studio.model)
-    clone = changes.lora_for(model)
-    first, second = studio.sample(model, steps=12), studio.sample(clone, steps=12)
-    assert not torch.equal(first, second)
-    assert torch.equal(studio.sample(model, steps=12), first)
-    assert torch.equal(second, studio.sample(reuse(studio, changes.lora_for(studio.model)), steps=12))
-
-
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
     compiled = {"backend": "eager", "fullgraph": True, "strict": True}
@@ -196,19 +181,6 @@ def test_a_cancelled_run_leaves_nothing_to_the_next(studio, monkeypatch):
         studio.sample(model, steps=12, seed=99)
     handle.remove()
     assert torch.equal(studio.sample(model, steps=12), fresh)
-
-
-def test_nothing_is_kept_after_a_run(studio):
-    import gc
-
-    from paceline.optimizers.hosts.comfyui.stack import RUN
-    from paceline.optimizers.step_reuse.history import History
-
-    model = reuse(studio, studio.model)
-    assert all(RUN not in options for options in studio.options_seen(model, steps=12))  # no network sees it either
-    gc.collect()
-    left = [item for item in gc.get_objects() if isinstance(item, (History, Rule))]
-    assert not left
 
 
 @pytest.mark.parametrize("mark", ["rel_l1_thresh", "teacache_rel_l1_thresh"])

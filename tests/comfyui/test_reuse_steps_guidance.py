@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from comfy_host import checkpoints, in_process
+from comfy_host import checkpoints
 from reusing import Calls, guided, outcome, reuse, technique
 
 pytestmark = pytest.mark.slow
@@ -45,22 +45,3 @@ def test_a_conditioning_without_entries_is_left_alone(studio):
     assert "a conditioning is empty" in technique(model).last_summary().details[0]
     studio.sample(model, steps=20, negative=[], cfg=1.0)
     assert outcome(model).forecast >= 3
-
-
-def test_perp_neg(studio, core_node):
-    empty = in_process.random_conditioning(studio.model, seed=9)
-    model = reuse(studio, studio.model)
-    made = {"positive": studio.positive, "negative": studio.negative, "empty_conditioning": empty, "cfg": 4.0}
-    guider = core_node("comfy_extras.nodes_perpneg", "PerpNegGuider", model=model, neg_scale=1.0, **made)
-    found = guided(model, guider)
-    assert outcome(model).forecast >= 3
-    assert found.isfinite().all()
-
-
-def test_self_attention_guidance(studio, core_node):
-    sag = core_node("comfy_extras.nodes_sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
-    model = reuse(studio, sag)
-    with Calls(studio.model.model.diffusion_model) as unet:
-        found = studio.sample(model, steps=12, size=(32, 32))
-    assert outcome(model).forecast >= 3 and found.isfinite().all()
-    assert unet.count == 2 * outcome(model).computed  # its own pass is left out as well

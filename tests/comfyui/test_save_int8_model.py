@@ -135,22 +135,6 @@ def test_what_cannot_be_saved_is_refused(studio, loaded, converted, save, output
     assert not list(output_folder.rglob("*.*"))
 
 
-def test_a_failure_in_the_middle_leaves_no_file(tmp_path):
-    from paceline.core.files import write_atomically
-
-    target = tmp_path / "model.safetensors"
-    target.write_text("old")
-
-    def fail(temporary):
-        temporary.write_text("half")
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="gone"):
-        write_atomically(target, fail)
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_velocity_prediction_is_in_the_file(studio, save):
     """What a network predicts is not in its weights: ComfyUI's loaders know it by empty tensors."""
     import comfy.model_base

@@ -31,27 +31,6 @@ def cancel(*_):
     raise KeyboardInterrupt
 
 
-def test_a_technique_is_told_of_both_ends_of_each_run(studio):
-    """Also where a run is cancelled."""
-    model = studio.tome(studio.model)
-    (technique,) = model.get_attachment("paceline").techniques
-    ends = []
-    technique.began, technique.ended = lambda: ends.append("began"), lambda: ends.append("ended")
-    studio.sample(model, steps=2)
-    assert ends == ["began", "ended"]
-    cancelled = model.clone()
-    cancelled.model_options["model_function_wrapper"] = cancel
-    with pytest.raises(KeyboardInterrupt):
-        studio.sample(cancelled)
-    studio.sample(model, steps=2)
-    assert ends == ["began", "ended"] * 3 and technique.runs.latest.activity.model_calls == 2
-    stack = model.get_attachment("paceline")
-    stack.begin("interrupted")  # ComfyUI does not clean up ControlNets after an error
-    stack.begin("interrupted")
-    stack.finish("interrupted")
-    assert ends == ["began", "ended"] * 5
-
-
 @pytest.mark.parametrize("node", ["ModelPrecision", "SetAttentionProcessor"])
 def test_calls_that_another_nodes_step_cache_has_answered_are_not_counted(studio, node):
     """As EasyCache does: in a wrapper around the network, which then does not run."""
@@ -117,20 +96,3 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
     (message,) = caplog.messages
     assert message.startswith(f"Paceline: This ComfyUI ({version}) has no comfy.")
     assert said in message and (not fault or fault in message)
-
-
-def test_clones_that_garbage_collection_takes_at_once_are_no_leak_for_comfyui(studio):
-    """As after an error: its traceback holds all clones of the run, in a circle. ComfyUI's own nodes would be lost."""
-    import gc
-
-    import comfy.model_management as management
-
-    dead = [loaded for loaded in management.current_loaded_models if loaded.is_dead()]  # by tests before
-    model = studio.attention(studio.tome(studio.model.clone()), "sdpa")
-    management.load_models_gpu([model])
-    circle = [model]
-    circle.append(circle)
-    del model, circle
-    gc.collect()
-    assert [loaded.model for loaded in management.current_loaded_models].count(studio.model) == 1
-    assert not [loaded for loaded in management.current_loaded_models if loaded.is_dead() and loaded not in dead]

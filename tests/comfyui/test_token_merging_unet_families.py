@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_calls import attention_lengths
 from cases import often
 from comfy_host import checkpoints, in_process
 
@@ -82,20 +81,3 @@ def test_every_unet_of_the_family_is_served(studio, unets, name, method):
     assert reduced.isfinite().all() and not torch.equal(reduced, baseline)
     assert "active in " in report and "self-attention blocks" in report and "fallbacks: 0" in report
     assert ("96 -> " if name == "SDXL refiner" else "384 -> ") in report  # which has none at the latent's own size
-
-
-def test_blocks_over_time_are_left_alone(studio, unets):
-    """SVD attends over the places of a frame, then over the frames of a place: only the first kind is reduced."""
-    model = studio.tome(unets("SVD"), method="kv_downsample", ratio=0.75, max_downsample="2")
-    lengths = attention_lengths(model, lambda one: sample(one, frames=3))
-    self_attention = {(queries, keys) for queries, keys in lengths if keys not in (1, 77)}
-    assert self_attention == {(384, 117), (96, 35), (3, 3)}
-    report = studio.report(model)
-    assert "active in 7 of 7 self-attention blocks" in report and "fallbacks: 0" in report
-
-
-def test_attention_over_time_keeps_its_queries_when_attention_to_the_text_is_merged(studio, unets):
-    model = studio.tome(unets("SVD"), ratio=0.5, merge_crossattn=True)
-    assert sample(model, frames=3).isfinite().all()
-    report = studio.report(model)
-    assert "384 -> 192 tokens" in report and "fallbacks: 0" in report

@@ -14,7 +14,7 @@ import pytest
 import torch
 from comfy_host import in_process
 
-PAIRS = (("red heart flat", 1000), ("green cat tile", 1001), ("orange house shaded", 1002))
+PAIRS = (("red heart flat", 1000), ("green cat tile", 1001))
 
 Distance = Callable[[Any], float]
 
@@ -48,7 +48,7 @@ def test_attention_matters(icons, distance):
 
 @pytest.mark.parametrize(
     ("method", "ratio", "most"),
-    [("merge", 0.5, 0.2), ("kv_downsample", 0.75, 0.1), ("kv_downsample", 0.9375, 0.4)],
+    [("merge", 0.5, 0.2), ("kv_downsample", 0.75, 0.1)],
 )
 def test_fewer_tokens_keep_the_picture(studio, icons, distance, method, ratio, most):
     assert distance(studio.tome(icons[0], method=method, ratio=ratio)) < most

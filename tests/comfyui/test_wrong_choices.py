@@ -32,20 +32,6 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
                 pytest.fail(f"{entry.id} took {wrong!r}")
 
 
-@pytest.mark.parametrize("wrong", [7, "text", [], [[None, {}]], {"samples": None}, {"samples": torch.zeros(4)}])
-@pytest.mark.parametrize(
-    ("name", "entry"),
-    [
-        ("OptimizationReport", "vae"),
-        ("OptimizationReport", "control_net"),
-        *(("RemoveOptimizations", entry) for entry in ("model", "vae", "control_net")),
-    ],
-)
-def test_what_a_link_brings_is_named_where_it_is_something_else(studio, name, entry, wrong):
-    with pytest.raises(PacelineError, match=r"(?i)model|vae|control_net"), torch.inference_mode():
-        studio.nodes[f"Paceline{name}"].execute(**{"model": studio.model, entry: wrong})
-
-
 def test_a_vae_of_another_family_is_named(studio):
     from comfy_host import vaes
     from paceline.workbench.comfyui.latents import decode
@@ -75,11 +61,3 @@ def test_a_latent_of_another_family_is_named_and_an_empty_one_fits_any(studio):
 def test_a_prompt_of_another_family_is_named(studio, text, count):
     with pytest.raises(PacelineError, match=f"has {count} values for each token"):
         sampled(studio.model, [[text, {}]], torch.zeros(1, 4, 16, 16))
-
-
-@pytest.mark.parametrize("wrong", ["text", [[None, {}]]])
-def test_prompts_that_a_request_links_as_a_whole_are_refused(comfy, wrong):
-    from paceline.nodes.measuring import prompts_in
-
-    with pytest.raises(PacelineError, match=r"prompts is given .* Connect each prompt to an input of its own"):
-        prompts_in(wrong)

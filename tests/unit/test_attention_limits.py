@@ -61,33 +61,6 @@ def test_compute_capability(limits, found, expected):
     assert refusal is None if expected is None else expected in refusal
 
 
-def test_of_reads_shapes_only_and_never_values():
-    # Meta tensors have no values: anything that would synchronise with a device raises on them.
-    q = torch.empty(2, 8, 77, 40, dtype=torch.bfloat16, device="meta")
-    k = torch.empty(2, 4, 99, 40, dtype=torch.bfloat16, device="meta")
-    v = torch.empty(2, 4, 99, 24, dtype=torch.bfloat16, device="meta")
-    found = AttentionCall.of(q, k, v, torch.ones(77, 99, dtype=torch.bool, device="meta"))
-    assert found == AttentionCall("meta", torch.bfloat16, 40, 77, 99, 2, 8, 4, 24, "bool", False)
-    assert found.mask == "bool" and AttentionCall.of(q, k, v).mask == "none"
-    assert AttentionCall.of(q, k, v, torch.zeros(77, 99, device="meta")).mask == "additive"
-
-
-def test_needs_grad_only_where_autograd_records():
-    q = torch.randn(1, 1, 2, 8, requires_grad=True)
-    assert AttentionCall.of(q, q, q).needs_grad
-    with torch.no_grad():
-        assert not AttentionCall.of(q, q, q).needs_grad
-
-
-def test_alternatives_are_chosen_by_device():
-    flash = BACKENDS["sdpa_flash"]
-    on_cpu = call(device="cpu", dtype=torch.float32, head_dim=512, mask="bool")
-    assert flash.refusal(on_cpu) is None
-    assert flash.refusal(call(mask="bool")) == "a bool mask (takes none)"
-    assert flash.refusal(call(device="mps")) == "device mps (runs on cuda, cpu)"
-    assert BACKENDS["vanilla"].runs_on() is None and BACKENDS["sage"].limits_for("cpu") is None
-
-
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -126,30 +99,3 @@ def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():
     for name in ("sdpa_efficient", "sdpa_cudnn"):
         with pytest.raises(RuntimeError, match="No viable backend"):
             BACKENDS[name].load()(Inputs(q, q, q))
-
-
-@pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_math", "vanilla"])
-def test_the_check_and_the_call_trace_into_one_graph(name):
-    backend = BACKENDS[name]
-    function = backend.load()
-
-    def attend(q, k, v, mask):
-        if backend.refusal(AttentionCall.of(q, k, v, mask)) is not None:
-            return q
-        return function(Inputs(q, k, v, mask=mask, scale=0.2))
-
-    torch._dynamo.reset()
-    compiled = torch.compile(attend, backend="eager", fullgraph=True)
-    for queries, keys in ((64, 77), (65, 33), (130, 77)):  # the second size makes shapes symbolic
-        q, k, v = torch.randn(2, 3, queries, 40), torch.randn(2, 3, keys, 40), torch.randn(2, 3, keys, 40)
-        mask = torch.rand(queries, keys) > 0.3
-        torch.testing.assert_close(compiled(q, k, v, mask), attend(q, k, v, mask))
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's reasons for not using the kernel
-def test_a_traced_forced_kernel_is_still_forced():
-    flash = BACKENDS["sdpa_flash"].load()
-    q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 8)
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="No available kernel"):
-        torch.compile(flash, backend="eager", fullgraph=True)(Inputs(q, q, v))

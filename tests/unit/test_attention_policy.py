@@ -107,21 +107,6 @@ def test_what_is_the_hosts_to_handle_is_raised_and_not_remembered(error):
     assert not activity.fallbacks
 
 
-def test_each_head_size_is_tried_and_those_that_fail_are_left_to_the_host(monkeypatch):
-    def no_kernel_for_8(inputs):
-        assert inputs.q.shape[-1] != 8, "head size"
-        return get("vanilla").load()(inputs)
-
-    stand_in = dataclasses.replace(get("vanilla"), load=lambda: no_kernel_for_8)
-    monkeypatch.setattr(policies, "get", lambda name: stand_in)
-    policy, activity = made("vanilla"), Activity()
-    assert list(policy.failing) == [8] and "AssertionError: head size" in policy.describe()
-    assert attend(policy, activity, 8) is None and attend(policy, activity, 16) is not None
-    found = policy.summarize(activity)
-    assert found.headline == "vanilla in 1 attention call"
-    assert found.details[0].startswith("1 x fallback: head size 8: it failed a test call on cpu")
-
-
 def test_a_model_that_asks_for_full_precision_gets_no_kernel_that_quantises():
     policy, activity = made("vanilla"), Activity()
     assert attend(policy, activity, full_precision=True) is not None

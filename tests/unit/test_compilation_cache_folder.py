@@ -6,11 +6,8 @@ import os
 from types import SimpleNamespace
 
 import pytest
-import torch
 from paceline.optimizers.compilation import cache_folder
 from paceline.optimizers.compilation.cache_folder import VARIABLE, CacheFolder
-from paceline.optimizers.compilation.compiled import CompiledFunction
-from paceline.optimizers.compilation.settings import CompileSettings
 
 
 @pytest.fixture
@@ -63,17 +60,6 @@ def test_what_was_not_used_for_the_longest_time_goes_first(folder):
     assert folder.size() <= folder.limit_bytes
 
 
-def test_what_was_removed_while_in_use_is_made_again(folder):
-    """By the button that clears the cache."""
-    for _ in range(2):
-        folder.use()
-        fill(folder, "kernel.bin", 10, used=1)
-        folder.clear()
-        assert folder.size() == 0 and not folder.path.exists()
-    folder.use()
-    assert os.environ[VARIABLE] == str(folder.path / "inductor") and folder.path.exists()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 @pytest.mark.parametrize(("mode", "group"), [(0o777, None), (0o775, 12345)])
 def test_nothing_is_read_where_others_may_write(folder, caplog, mode, group):
@@ -118,51 +104,3 @@ def has_a_group_of_its_own() -> bool:
 
     user = pwd.getpwuid(os.getuid())
     return grp.getgrgid(user.pw_gid).gr_name == user.pw_name
-
-
-INDUCTOR = CompileSettings(backend="inductor", dynamic="false")
-
-
-def test_a_damaged_library_costs_one_compilation_and_not_the_speed(folder):
-    """What cannot be loaded is thrown away, and the next call compiles anew."""
-    attempts = []
-
-    def backend(graph, inputs):
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise OSError("kernel.so: file too short")
-        return graph
-
-    fill(folder, "kernel.so", 10, used=1)
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
-    x = torch.randn(3)
-    for _ in range(2):
-        assert torch.equal(compiled(x), x.relu())
-    assert not compiled.state.fallback
-    assert compiled.state.compiled_calls == 1
-    assert compiled.state.eager_calls == {"what was kept from an earlier start was damaged, and is removed": 1}
-    assert not (folder.path / "inductor" / "kernel.so").exists()
-
-
-def test_what_still_fails_without_the_kept_code_is_given_up(folder):
-    attempts = []
-
-    def backend(graph, inputs):
-        attempts.append(1)
-        raise OSError("kernel.so: file too short")
-
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
-    for _ in range(4):
-        assert torch.equal(compiled(torch.ones(3)), torch.ones(3))
-    assert len(attempts) == 2 and compiled.state.fallback
-
-
-def test_another_failure_leaves_the_kept_code_alone(folder):
-    def backend(graph, inputs):
-        raise RuntimeError("No working C++ compiler found")
-
-    fill(folder, "kernel.so", 10, used=1)
-    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, backend=backend)
-    compiled(torch.ones(3))
-    assert "no C++ compiler" in compiled.state.fallback
-    assert (folder.path / "inductor" / "kernel.so").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 import threading
 import time
 import weakref
@@ -36,28 +35,6 @@ def test_counts_graphs_recompiles_and_calls():
     assert (state.graphs, state.recompiles, state.compiled_calls, state.eager_calls) == (2, 1, 3, {})
     assert state.seconds > 0
     assert compiled.variants_left() == EAGER.recompile_limit - 2
-
-
-def test_the_part_with_the_most_variants_decides_how_many_are_left():
-    def in_two_parts(x):
-        total = x.sum()  # compiled for each size; what follows is the same for all
-        torch._dynamo.graph_break()
-        return total + 1
-
-    compiled = CompiledFunction(in_two_parts, CompileSettings(backend="eager", dynamic="false", recompile_limit=8))
-    for size in (3, 4, 5):
-        compiled(torch.zeros(size))
-    assert compiled.variants_left() == 8 - 3
-
-
-def test_two_compilations_of_one_function_count_for_themselves():
-    """torch keeps one list of compiled variants for a function; ours must not use up each other's."""
-    first = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1, dynamic="false"))
-    second = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1, dynamic="false"))
-    first(torch.randn(3, 3), {"factor": 1.0})
-    second(torch.randn(4, 3), {"factor": 1.0})
-    assert (first.state.compiled_calls, second.state.compiled_calls) == (1, 1)
-    assert (first.state.recompiles, second.state.recompiles) == (0, 0)
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
@@ -121,25 +98,6 @@ def test_the_functions_own_errors_are_raised_as_they_are():
         CompiledFunction(lambda a, b: a + b, EAGER)(torch.zeros(2), torch.zeros(3))
 
 
-def test_running_out_of_memory_while_running_is_for_the_host_to_handle():
-    def runs_out(graph, inputs):
-        calls = []
-
-        def run(*args):
-            calls.append(1)
-            if len(calls) > 1:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return graph(*args)
-
-        return run
-
-    compiled = CompiledFunction(scaled, EAGER, backend=runs_out)
-    compiled(torch.randn(2, 2), {"factor": 2.0})
-    with pytest.raises(torch.OutOfMemoryError):
-        compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert not compiled.state.fallback
-
-
 def test_a_failure_after_a_part_has_run_starts_over_with_the_arguments_as_they_were():
     """ControlNet's residuals are taken out of their lists while the network runs."""
     calls = []
@@ -182,24 +140,6 @@ def never_ready(graph, inputs):
     return graph
 
 
-def test_what_a_failed_compilation_holds_is_free_before_the_function_runs_without_it():
-    held, alive = [], []
-
-    def fails(graph, inputs):
-        tensor = torch.zeros(3)
-        held.append(weakref.ref(tensor))
-        raise RuntimeError("no code for this")
-
-    def function(x):
-        if not torch.compiler.is_compiling():
-            alive.append(held[0]() is not None)
-        return x + 1
-
-    compiled = CompiledFunction(function, EAGER, backend=fails)
-    assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
-    assert alive == [False]
-
-
 def test_progress_is_reported_while_compiling_from_another_thread():
     observer = Recorder()
 
@@ -234,25 +174,6 @@ def test_cancelling_stops_the_compilation_and_is_no_failure():
     assert issubclass(CompilationCancelled, Exception)
 
 
-def test_after_cancelling_a_profiler_of_python_code_ends():
-    """On Python 3.11, an exception that was taken back with NULL stopped every traced function for ever."""
-    compiled = CompiledFunction(scaled, EAGER, backend=never_ready)
-    compiled.observer = Recorder(cancel_after=0.0)
-    with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
-        compiled(torch.randn(2, 2), {"factor": 2.0})
-    calls: list[str] = []
-
-    def traced() -> None:
-        sys.setprofile(lambda frame, event, argument: calls.append(event))
-        scaled(torch.ones(1), {"factor": 2.0})
-        sys.setprofile(None)
-
-    thread = threading.Thread(target=traced, daemon=True)
-    thread.start()
-    assert until(lambda: not thread.is_alive())
-    assert "call" in calls
-
-
 def test_nothing_is_left_registered_or_alive():
     from torch._dynamo.callback import callback_handler
 
@@ -267,11 +188,3 @@ def test_nothing_is_left_registered_or_alive():
     del network, compiled
     gc.collect()
     assert alive() is None  # torch keeps compiled code for good; it must not keep the network
-
-
-def test_a_call_that_torch_leaves_alone_is_not_called_compiled():
-    compiled = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1))
-    with torch.compiler.set_stance("force_eager"):
-        compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert compiled.state.compiled_calls == 0
-    assert "torch did not compile this call" in next(iter(compiled.state.eager_calls))

@@ -8,7 +8,6 @@ from paceline.core.errors import BackendUnavailable
 from paceline.optimizers.compilation import policy as module
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.compiler import CompiledNetwork
-from paceline.optimizers.compilation.failures import NOTHING_KNOWN
 from paceline.optimizers.compilation.policy import CompilePolicy
 from paceline.optimizers.compilation.settings import NetworkSettings
 
@@ -55,20 +54,6 @@ def test_nothing_compiled_says_why():
     assert (said.state, said.headline) == ("inactive", "not compiled: all 2 calls ran uncompiled")
     assert "2 x fallback: no compiler" in said.details
     assert policy().summarize(activity(no_compiler=1)).state == "partly"
-
-
-@pytest.mark.parametrize(
-    ("remedy", "said"),
-    [
-        ("Install one.", "compilation was given up: there is no compiler. Install one."),
-        (NOTHING_KNOWN, f"compilation was given up: there is no compiler. Choose repeated_blocks. {NOTHING_KNOWN}"),
-    ],
-)
-def test_a_narrower_scope_is_named_where_nothing_else_helps(remedy, said):
-    one = policy(narrower="Choose repeated_blocks.")
-    network = used(one)  # a technique that is new to a network tries once more
-    network.functions[0].state.fallback, network.functions[0].state.remedy = "there is no compiler", remedy
-    assert said in one.summarize(activity(calls=0, no_compiler=1)).details
 
 
 def test_graph_breaks_are_named_by_the_worst_place_and_its_remedy():

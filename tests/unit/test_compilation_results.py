@@ -6,9 +6,7 @@ import pytest
 import torch
 from paceline.optimizers.compilation import settings
 from paceline.optimizers.compilation.compiled import CompiledFunction
-from paceline.optimizers.compilation.failures import CompilationFailed
 from paceline.optimizers.compilation.settings import CompileSettings
-from paceline.optimizers.compilation.sizes import Sizes
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -39,26 +37,3 @@ def test_results_of_a_cuda_graph_stay_as_they_were_when_it_runs_again(monkeypatc
     second = function(torch.full((3,), 5.0))
     assert second.tolist() == [10.0] * 3
     assert first.tolist() == ([10.0] * 3 if overwritten else [2.0] * 3)
-
-
-@pytest.mark.parametrize(("dynamic", "graphs"), [("auto", 1), ("false", 2)])
-def test_another_prompt_compiles_nothing_unless_sizes_are_fixed(dynamic, graphs):
-    def attend(x, context=None):
-        return x.mean() + context.sum()
-
-    function = CompiledFunction(attend, CompileSettings(backend="eager", dynamic=dynamic), sizes=Sizes())
-    for tokens in (77, 154):
-        x, context = torch.ones(1, 4, 8, 8), torch.ones(1, tokens, 8)
-        assert torch.equal(function(x, context=context), attend(x, context=context))
-    assert function.state.graphs == graphs
-
-
-def test_fullgraph_is_handed_on():
-    def broken(x):
-        torch._dynamo.graph_break()
-        return x + 1
-
-    settings = {"backend": "eager", "strict": True}
-    assert CompiledFunction(broken, CompileSettings(**settings))(torch.zeros(2)).tolist() == [1, 1]
-    with pytest.raises(CompilationFailed):
-        CompiledFunction(broken, CompileSettings(**settings, fullgraph=True))(torch.zeros(2))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-from types import SimpleNamespace
-
 import pytest
 import torch._inductor.config
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import settings
-from paceline.optimizers.compilation.failures import explain, free_frames
+from paceline.optimizers.compilation.failures import explain
 from paceline.optimizers.compilation.settings import CompileSettings, cudagraph_trees_refusal, inductor_options
 
 
@@ -28,24 +25,6 @@ from paceline.optimizers.compilation.settings import CompileSettings, cudagraph_
 def test_what_is_not_allowed_is_said(wrong, sentence):
     with pytest.raises(InvalidSetting, match=sentence.replace("(", r"\(")):
         CompileSettings(**wrong)
-
-
-def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it(monkeypatch):
-    assert inductor_options(CompileSettings()) == {}
-    monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: None)
-    options = inductor_options(CompileSettings(mode="max-autotune"))
-    assert options["max_autotune"]
-    assert options["triton.cudagraphs"]
-    monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
-    without = inductor_options(CompileSettings(mode="max-autotune"))
-    assert set(options) - set(without) == {"triton.cudagraphs"}
-
-
-def test_kernels_have_short_names_on_windows_where_a_path_may_not_be_long(monkeypatch):
-    monkeypatch.setattr(settings, "sys", SimpleNamespace(platform="win32"))
-    options = inductor_options(CompileSettings())
-    assert options == {"triton.descriptive_names": False}
-    assert set(options) <= set(torch._inductor.config.get_config_copy())
 
 
 def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):
@@ -95,24 +74,3 @@ def test_cuda_graphs_are_refused_with_the_allocator_that_comfyui_chooses(monkeyp
     assert "--disable-cuda-malloc" in cudagraph_trees_refusal()
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
     assert cudagraph_trees_refusal() is None
-
-
-def test_the_tensors_of_an_error_and_of_its_causes_go_while_the_error_is_still_there():
-    made = []
-
-    def fails():
-        x = torch.ones(3)
-        made.append(weakref.ref(x))
-        try:
-            y = x + 1
-            made.append(weakref.ref(y))
-            raise ValueError("first")
-        except ValueError as error:
-            raise RuntimeError("second") from error
-
-    try:
-        fails()
-    except RuntimeError as error:
-        assert all(one() is not None for one in made)
-        free_frames(error)
-        assert all(one() is None for one in made)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from paceline import Attention, optimize, restore
 from paceline.optimizers.attention.backend import Inputs
@@ -19,23 +17,6 @@ def technique(part: Any) -> Any:
     host = host_of(part)
     assert host is not None
     return host.find("attention")
-
-
-def test_our_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left() -> None:
-    pipeline, calls = small("sd15"), []
-    optimize(pipeline.pipe, Attention("sdpa_math"), components=["unet"])
-
-    def broken(inputs: Inputs) -> torch.Tensor:
-        calls.append(inputs.q.shape[-1])
-        raise RuntimeError("no kernel image is available")
-
-    chosen = technique(pipeline.denoiser)
-    chosen.policy.function = broken
-    assert torch.equal(picture(pipeline), baseline("sd15"))
-    assert calls and len(calls) == len(set(calls))
-    summary = chosen.summary()
-    assert (summary.state, summary.counts["calls"]) == ("inactive", 0) and summary.counts["fallbacks"] > len(calls)
-    assert summary.details == (f"{summary.counts['fallbacks']} x fallback: RuntimeError: no kernel image is available",)
 
 
 def inputs(text: int = 9) -> dict[str, torch.Tensor]:
@@ -74,21 +55,6 @@ def test_diffusers_kernel_that_fails_is_taken_out_layer_by_layer() -> None:
         assert chosen.summary().counts == {"calls": layers, "fallbacks": 2 * layers}
         restore(network)
         assert torch.equal(network(**inputs(), **masked).sample, expected)
-
-
-def test_an_error_that_is_not_the_kernels_says_nothing_about_it() -> None:
-    network = small("flux").denoiser
-    optimize(network, Attention("sdpa_flash"))
-    wrong = inputs() | {"encoder_hidden_states": torch.randn(1, 9, 5)}
-    with torch.no_grad():
-        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-            network(**wrong)
-        wrong = inputs() | {"img_ids": torch.zeros(7, 3)}  # rotations of another number of tokens
-        with pytest.raises(RuntimeError, match="must match the size"):
-            network(**wrong)
-        network(**inputs())
-    counts = technique(network).summary().counts
-    assert counts["fallbacks"] == 0 and counts["calls"] > 0
 
 
 def planted(part: Any, fault: Any) -> Any:
@@ -130,16 +96,6 @@ def test_a_layer_that_is_far_from_exact_attention_is_left_out() -> None:
         assert distance(network(**inputs()).sample, plain(**inputs()).sample) <= 2e-5
     assert len(chosen.calls) == 2 * layers - 1
     assert chosen.summary().headline == "planted was far from exact attention in 1 layer, now computed exactly"
-
-
-def test_a_user_without_a_home_directory_has_attention_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", none)
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, Attention(), components=["unet"])
-    assert technique(pipeline.denoiser).policy.backend is not None
 
 
 def test_auto_leaves_the_attention_in_place_that_the_program_has_chosen() -> None:

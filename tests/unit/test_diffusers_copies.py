@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 import copy
-import io
-import pickle
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import MethodType
 from typing import Any
 
-import pytest
 import torch
 from accelerate import cpu_offload_with_hook
 from accelerate.utils import convert_outputs_to_fp32, extract_model_from_parallel
-from cases import often
-from diffusers.training_utils import EMAModel
 from paceline import (
     Attention,
-    Compile,
     FuseQKV,
     Precision,
-    QuantizeInt8,
-    ReuseSteps,
-    ScheduleOnCPU,
     TokenMerging,
     optimize,
     report,
     restore,
 )
-from random_pipelines import baseline, differences, distance, picture, small, state_of
+from random_pipelines import differences, picture, small, state_of
 
 MERGED = TokenMerging(method="merge", ratio=0.5)
-SETTINGS = {
-    "fused": FuseQKV(),
-    "merged": MERGED,
-    "tomesd": TokenMerging(implementation="tomesd", use_rand=False),
-    "vanilla": Attention("vanilla"),
-    "ours": Attention("sdpa_math"),
-    "bf16": Precision("bf16"),
-    "int8": QuantizeInt8(include="*"),
-    "compiled": Compile(backend="eager"),
-    "blocks": Compile(backend="eager", regional=True),
-    "steps": ReuseSteps(),
-}
-
-
-@pytest.fixture(autouse=True)
-def compiled_code_is_forgotten() -> Iterator[None]:
-    yield
-    torch._dynamo.reset()
-
-
-def saved(part: Any) -> Any:
-    kept = io.BytesIO()
-    torch.save(part, kept)
-    kept.seek(0)
-    return torch.load(kept, weights_only=False)
-
-
-def average(part: Any) -> Any:
-    return torch.optim.swa_utils.AveragedModel(part).module
-
-
-WAYS: dict[str, Callable[[Any], Any]] = {
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda part: pickle.loads(pickle.dumps(part)),
-    "torch.save": saved,
-    "average": average,
-}
 
 
 def halved(pipeline: Any) -> torch.Tensor:
@@ -77,48 +29,6 @@ def halved(pipeline: Any) -> torch.Tensor:
         for parameter in pipeline.pipe.unet.parameters():
             parameter.mul_(0.5)
     return picture(pipeline)
-
-
-@pytest.mark.parametrize("way", often(["deepcopy", "torch.save"], WAYS))
-@pytest.mark.parametrize("setting", often(["fused", "vanilla", "bf16", "int8"], SETTINGS))
-def test_a_copy_is_plain_and_whole(setting: str, way: str) -> None:
-    first, second, plain = small("sd15"), small("sd15"), small("sd15")
-    components = ["unet", "vae"] if setting in ("fused", "vanilla", "ours", "bf16") else ["unet"]
-    optimize(first.pipe, SETTINGS[setting], components=components)
-    before = picture(first)
-    for part in components:
-        second.pipe.register_modules(**{part: WAYS[way](getattr(first.pipe, part))})
-    assert not report(second.pipe).lines
-    kept, weights = dict(second.pipe.unet.named_parameters()), dict(plain.pipe.unet.named_parameters())
-    assert all(torch.equal(kept[name], weight) for name, weight in weights.items())
-    classes = zip(second.pipe.unet.modules(), plain.pipe.unet.modules(), strict=True)
-    assert all((type(a), vars(a).keys()) == (type(b), vars(b).keys()) for a, b in classes)
-    assert torch.equal(halved(second), halved(plain))
-    assert torch.equal(picture(first), before)  # and the original goes on
-    restore(first.pipe)
-    assert torch.equal(picture(first), baseline("sd15"))
-
-
-def test_a_copy_can_be_optimized_and_restored_by_itself() -> None:
-    first, second = small("sd15"), small("sd15")
-    optimize(first.pipe, FuseQKV(), MERGED, Precision("bf16"))
-    expected = picture(first)
-    second.pipe.register_modules(unet=copy.deepcopy(first.pipe.unet), vae=copy.deepcopy(first.pipe.vae))
-    before = state_of(second.pipe)
-    with optimize(second.pipe, FuseQKV(), MERGED, Precision("bf16")):
-        restore(first.pipe)
-        assert torch.equal(picture(second), expected)
-    assert not differences(before, state_of(second.pipe))
-    assert torch.equal(picture(second), baseline("sd15"))
-
-
-def test_a_copy_of_weights_that_were_replaced_twice_has_the_first_ones() -> None:
-    pipeline, plain = small("sd15"), small("sd15").denoiser
-    optimize(pipeline.pipe, Precision("bf16"), QuantizeInt8(include="*"))
-    copied = dict(copy.deepcopy(pipeline.denoiser).named_parameters())
-    assert all(torch.equal(copied[name], weight) for name, weight in plain.named_parameters())
-    restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), baseline("sd15"))
 
 
 def test_a_copy_keeps_what_was_merged_into_weights_of_another_precision() -> None:
@@ -160,41 +70,3 @@ def test_what_accelerate_has_prepared_and_unwrapped_is_optimized_still() -> None
     assert report(pipeline.pipe).lines[0].summary.counts["q_k_v"] == 2 * count > 0
     restore(pipeline.pipe)
     assert not differences(before, state_of(pipeline.pipe))
-
-
-def test_a_copy_of_a_scheduler_makes_its_own_timesteps() -> None:
-    pipe = small("sd15").pipe
-    optimize(pipe, ScheduleOnCPU())
-    pipe.scheduler.set_timesteps(4)
-    other = copy.deepcopy(pipe.scheduler)
-    other.set_timesteps(7)
-    assert (len(pipe.scheduler.timesteps), len(other.timesteps)) == (5, 8)  # PNDM makes one more
-
-
-def test_averaged_weights_are_saved_and_loaded(tmp_path: Path) -> None:
-    pipeline, again = small("sd15"), small("sd15")
-    unet = pipeline.pipe.unet
-    optimize(pipeline.pipe, FuseQKV(), MERGED)
-    average = EMAModel(unet.parameters(), decay=0.5, model_cls=type(unet), model_config=unet.config)
-    average.step(unet.parameters())
-    average.save_pretrained(tmp_path)
-    again.pipe.register_modules(unet=type(unet).from_pretrained(tmp_path))
-    assert torch.equal(picture(again), baseline("sd15"))
-    average.store(unet.parameters())
-    average.copy_to(unet.parameters())
-    average.restore(unet.parameters())
-    restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), baseline("sd15"))
-
-
-def test_what_a_user_compiles_is_the_same_picture() -> None:
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, FuseQKV(), Attention("vanilla"), components=["unet"])
-    expected, unet = picture(pipeline), pipeline.pipe.unet
-    pipeline.pipe.unet = torch.compile(unet, backend="eager")
-    assert distance(picture(pipeline), expected) <= 2e-5
-    restore(pipeline.pipe)
-    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-    copied = torch.compile(copy.deepcopy(unet), backend="eager")
-    pipeline.pipe.unet = copied
-    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5

@@ -32,19 +32,6 @@ def test_the_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     assert not names["report"].lines
 
 
-def test_the_commands_of_the_documentation_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import stacks
-    from shared.measuring import arguments
-
-    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^    python benchmarks/(stacks\.py .*)$", text, flags=re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        monkeypatch.setattr(sys, "argv", command.split())
-        arguments("", more=stacks._more)
-
-
 def test_what_the_documentation_says_is_there_is_there() -> None:
     import paceline
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import often
 from paceline import Attention, FuseQKV, Precision, optimize, restore
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
@@ -24,7 +23,7 @@ def values(result: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("entry", INPUTS)
-@pytest.mark.parametrize("setting", [FuseQKV(), Attention("sdpa_math"), Precision("bf16")], ids=repr)
+@pytest.mark.parametrize("setting", [FuseQKV(), Precision("bf16")], ids=repr)
 def test_each_entry_computes_with_the_weights_of_now(entry: str, setting: Any) -> None:
     ours, plain = small("sd15").pipe.vae, small("sd15").pipe.vae
     given = torch.randn(INPUTS[entry], generator=torch.Generator().manual_seed(0))
@@ -38,16 +37,6 @@ def test_each_entry_computes_with_the_weights_of_now(entry: str, setting: Any) -
             expected, result = values(getattr(plain, entry)(tensor)), values(getattr(ours, entry)(tensor))
             assert result.dtype == expected.dtype
             assert distance(result, expected) <= (0.1 if isinstance(setting, Precision) else 2e-5)
-
-
-@pytest.mark.parametrize("name", often(["sd15-img2img"], ["sd15-img2img", "sd15-inpaint"]))
-def test_image_to_image_after_another_dtype(name: str) -> None:
-    plain, ours = small(name), small(name)
-    plain.pipe.to(torch.float64)
-    expected = picture(plain, size=64)
-    optimize(ours.pipe, FuseQKV(), Attention("sdpa_math"))
-    ours.pipe.to(torch.float64)
-    assert distance(picture(ours, size=64), expected) <= 1e-5
 
 
 def test_layers_called_outside_of_a_call_are_plain() -> None:

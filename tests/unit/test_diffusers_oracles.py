@@ -13,7 +13,7 @@ from paceline.core.errors import BackendUnavailable
 from random_pipelines import distance, picture, small
 
 
-@pytest.mark.parametrize("name", ["sd15", "sdxl", "ssd1b", "sd3", "flux"])
+@pytest.mark.parametrize("name", ["sdxl", "flux"])
 def test_fused_projections_are_those_of_diffusers(name: str) -> None:
     theirs, ours = small(name), small(name)
     theirs.denoiser.fuse_qkv_projections()
@@ -28,15 +28,14 @@ def test_fused_projections_of_a_vae_are_those_of_diffusers() -> None:
     assert torch.equal(picture(ours), picture(theirs))
 
 
-@pytest.mark.parametrize("name", ["sdxl", "sd3"])
-def test_each_weight_has_memory_of_its_own_again_at_the_end(name: str) -> None:
+def test_each_weight_has_memory_of_its_own_again_at_the_end() -> None:
     def pieces() -> int:
         return len({parameter.untyped_storage().data_ptr() for parameter in pipeline.denoiser.parameters()})
 
-    pipeline = small(name)
+    pipeline = small("sdxl")
     memory = sum(parameter.nbytes for parameter in pipeline.denoiser.parameters())
     before, expected = pieces(), picture(pipeline)
-    with optimize(pipeline.pipe, FuseQKV(), components=["unet" if name == "sdxl" else "transformer"]):
+    with optimize(pipeline.pipe, FuseQKV(), components=["unet"]):
         picture(pipeline)
         assert pieces() < before
         storages = {p.untyped_storage().data_ptr(): p.untyped_storage() for p in pipeline.denoiser.parameters()}
@@ -116,18 +115,17 @@ def test_without_torchao_the_sentence_names_the_command(monkeypatch: pytest.Monk
     assert not report(pipeline.pipe).lines
 
 
-@pytest.mark.parametrize("size", [128, 192])
-def test_tomesd_is_the_package_itself(size: int) -> None:
+def test_tomesd_is_the_package_itself() -> None:
     import tomesd
 
     options: dict[str, Any] = {"ratio": 0.5, "max_downsample": 1, "use_rand": False}
     theirs, ours = small("sd15"), small("sd15")
     tomesd.apply_patch(theirs.denoiser, **options)
     optimize(ours.pipe, TokenMerging(implementation="tomesd", **options))
-    assert torch.equal(picture(ours, size), picture(theirs, size))
+    assert torch.equal(picture(ours), picture(theirs))
     assert "breaks the graph" in str(report(ours.pipe))
     restore(ours.pipe)
-    assert torch.equal(picture(ours, size), picture(small("sd15"), size))
+    assert torch.equal(picture(ours), picture(small("sd15")))
 
 
 @pytest.mark.parametrize("skipped", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from typing import Any
 
 import diffusers
@@ -11,7 +10,7 @@ import pytest
 import torch
 from cases import often
 from diffusers_host.pipelines import NamedPipeline
-from paceline import Precision, ReuseSteps, optimize, report, restore
+from paceline import ReuseSteps, optimize, report, restore
 from random_pipelines import PROMPTS, distance, picture, small
 
 NAMES = ("sd15", "sdxl", "flux", "sd3")
@@ -97,45 +96,6 @@ def test_noise_that_a_step_adds_is_not_taken_back() -> None:
     assert "not measured" in str(report(pipeline.pipe).lines[0].summary.details)
 
 
-def test_another_cache_is_known_by_the_blocks_that_do_not_run() -> None:
-    pipeline = with_scheduler("sd15", "EulerDiscrete")
-    unet, last = pipeline.pipe.unet, []
-    compute = unet.forward
-
-    def cached(*args: Any, **kwargs: Any) -> Any:
-        last.append(last[-2] if len(last) > 9 and len(last) % 2 else compute(*args, **kwargs))
-        return last[-1]
-
-    unet.forward = cached
-    optimize(pipeline.pipe, ReuseSteps(budget=0.05))
-    picture(pipeline, steps=20)
-    assert "leaves out steps too" in str(report(pipeline.pipe).lines[0].summary.details)
-
-
-def test_a_second_thread_draws_as_without() -> None:
-    """Plain diffusers may share a network between threads that have a scheduler each."""
-    pipeline = with_scheduler("sd15", "EulerDiscrete")
-    beside = with_scheduler("sd15", "EulerDiscrete")
-    beside.pipe.unet = pipeline.pipe.unet
-    plain, found = picture(beside, steps=12, seed=2), []
-
-    def draw() -> None:
-        found.append(picture(beside, steps=12, seed=2))
-
-    def between(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
-        if step == 8:
-            other = threading.Thread(target=draw)
-            other.start()
-            other.join()
-        return values
-
-    optimize(pipeline.pipe, ReuseSteps(budget=0.5))
-    alone = picture(pipeline, steps=16)
-    assert torch.equal(picture(pipeline, steps=16, callback_on_step_end=between), alone)
-    assert torch.equal(found[0], plain)
-    assert reused(pipeline)["forecast"] > 3
-
-
 def test_a_run_that_was_broken_off_leaves_nothing() -> None:
     pipeline = with_scheduler("sd15", "EulerDiscrete")
     optimize(pipeline.pipe, ReuseSteps(budget=0.15))
@@ -167,17 +127,6 @@ def test_two_passes_in_two_calls() -> None:
     said = reused(pipeline, "transformer")
     assert said["forecast"] > 0 and said["evaluations"] == 16 and len(calls) == 2 * said["computed"]
     assert distance(found, plain) < 0.1
-
-
-def test_inference_mode_and_half_precision() -> None:
-    pipeline = with_scheduler("sd15", "DPMSolverMultistep")
-    with torch.inference_mode(), optimize(pipeline.pipe, Precision(dtype="bf16")):
-        plain = {steps: picture(pipeline, steps=steps) for steps in (16, 8)}
-        optimize(pipeline.pipe, ReuseSteps(budget=0.15))
-        for steps, least in ((16, 4), (8, 1)):
-            found = picture(pipeline, steps=steps)
-            assert reused(pipeline)["forecast"] >= least
-            assert distance(found.float(), plain[steps].float()) < 0.1
 
 
 @pytest.mark.parametrize(("scheduler", "steps"), [("EulerDiscrete", 4), ("DPMSolverMultistep", 8), ("DDIM", 14)])

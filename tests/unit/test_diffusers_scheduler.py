@@ -64,31 +64,3 @@ def reads(name: str, on_cpu: bool) -> list[str]:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_steps_wait_for_the_device_only_without_it(name: str) -> None:
     assert reads(name, on_cpu=False) and not reads(name, on_cpu=True)
-
-
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_pictures_are_the_same(name: str) -> None:
-    results = []
-    for on_cpu in (False, True):
-        pipeline = small("sd15")
-        pipeline.pipe.scheduler = getattr(diffusers, name).from_config(pipeline.pipe.scheduler.config)
-        if on_cpu:
-            optimize(pipeline.pipe, ScheduleOnCPU())
-        results.append(pipeline.call(["a"], 64, 3, output_type="pt"))
-    assert torch.equal(*results)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "UniPCMultistepScheduler"])
-def test_no_step_synchronises_a_gpu(name: str) -> None:
-    pipe = small("sd15").pipe
-    pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config)
-    optimize(pipe, ScheduleOnCPU())
-    pipe.scheduler.set_timesteps(4, device="cuda")
-    sample = torch.randn(1, 4, 8, 8, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for timestep in pipe.scheduler.timesteps:
-            sample = pipe.scheduler.step(sample * 0.5, timestep, sample).prev_sample
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

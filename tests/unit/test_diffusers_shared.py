@@ -80,31 +80,6 @@ def test_restoring_one_pipeline_leaves_what_another_has_asked_for() -> None:
     assert torch.equal(picture(base), baseline("sd15"))
 
 
-def test_what_the_last_one_has_replaced_is_there_again() -> None:
-    first, second = small("sd15"), small("sd15")
-    second.pipe.register_modules(unet=first.pipe.unet)
-    optimize(first.pipe, Attention("vanilla"), components=["unet"])
-    optimize(second.pipe, Attention("sdpa"), FuseQKV(), components=["unet"])
-    assert {line.title for line in report(first.pipe).lines} == {"Set Attention Processor", "Fuse QKV"}
-    restore(second.pipe)
-    (line,) = report(first.pipe).lines
-    assert "AttnProcessor on" in line.description
-    optimize(second.pipe, FuseQKV(), components=["unet"])
-    restore(first.pipe.unet)  # the part itself: everything
-    assert not report(second.pipe).lines
-
-
-def test_what_a_pipeline_that_is_gone_had_asked_for_is_taken_off() -> None:
-    first, second = small("sd15"), small("sd15")
-    second.pipe.register_modules(unet=first.pipe.unet)
-    optimize(first.pipe, MERGED)
-    del first
-    gc.collect()
-    assert not torch.equal(picture(second), baseline("sd15"))
-    restore(second.pipe)
-    assert torch.equal(picture(second), baseline("sd15"))
-
-
 @pytest.mark.parametrize("setting", [FuseQKV(), MERGED, REUSE, Attention("vanilla")], ids=repr)
 def test_threads_with_a_scheduler_of_their_own_do_not_disturb_each_other(setting: Any) -> None:
     """Exact techniques serve both; of the others a second thread has none, and is exact."""

@@ -8,7 +8,7 @@ import diffusers
 import pytest
 import torch
 from comfy_host import in_process
-from paceline.optimizers.hosts.diffusers.prediction import Prediction, noise_levels
+from paceline.optimizers.hosts.diffusers.prediction import noise_levels
 from paceline.optimizers.hosts.diffusers.solvers import is_changed, solver_of
 from paceline.optimizers.step_reuse.history import Place
 from paceline.optimizers.step_reuse.samplers import SAMPLERS
@@ -16,7 +16,6 @@ from paceline.optimizers.step_reuse.samplers import SAMPLERS
 SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
 NO_CLIP = {**SD, "clip_sample": False}
 PLUS = {**SD, "algorithm_type": "dpmsolver++"}
-FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
 
 EXACT: list[tuple[str, dict[str, Any], str]] = [
     ("EulerDiscrete", SD, "euler"),
@@ -25,17 +24,13 @@ EXACT: list[tuple[str, dict[str, Any], str]] = [
                        "rescale_betas_zero_snr": True}, "euler"),
     ("EulerDiscrete", {**SD, "prediction_type": "v_prediction", "timestep_type": "continuous", "sigma_min": 0.002,
                        "sigma_max": 700.0, "use_karras_sigmas": True}, "euler"),
-    ("EulerDiscrete", {**SD, "prediction_type": "sample"}, "euler"),
     ("DDIM", {**NO_CLIP, "steps_offset": 1}, "euler"),
     ("DDIM", {**NO_CLIP, "set_alpha_to_one": False, "prediction_type": "v_prediction"}, "euler"),
     ("DDIM", {**NO_CLIP, "prediction_type": "sample", "timestep_spacing": "trailing"}, "euler"),
-    ("DDIMParallel", NO_CLIP, "euler"),
     ("CogVideoXDDIM", {"clip_sample": False, "prediction_type": "v_prediction", "timestep_spacing": "trailing",
                        "rescale_betas_zero_snr": True, "snr_shift_scale": 1.0}, "euler"),
     ("FlowMatchEulerDiscrete", {}, "euler"),
-    ("FlowMatchEulerDiscrete", {"shift": 3.0}, "euler"),
     ("FlowMatchEulerDiscrete", {"shift": 3.0, "use_karras_sigmas": True, "shift_terminal": 0.1}, "euler"),
-    ("DPMSolverMultistep", SD, "dpmpp_2m"),
     ("DPMSolverMultistep", {**PLUS, "use_karras_sigmas": True}, "dpmpp_2m"),
     ("DPMSolverMultistep", {**PLUS, "use_lu_lambdas": True}, "dpmpp_2m"),
     ("DPMSolverMultistep", {**PLUS, "prediction_type": "v_prediction", "lower_order_final": False}, "dpmpp_2m"),
@@ -49,15 +44,12 @@ OTHERS: list[tuple[str, dict[str, Any], str | None]] = [
     ("EulerDiscrete", {**SD, "final_sigmas_type": "sigma_min"}, "euler"),
     ("EulerAncestralDiscrete", SD, "euler_ancestral"),
     ("HeunDiscrete", SD, "heun"),
-    ("HeunDiscrete", {**SD, "use_karras_sigmas": True, "prediction_type": "v_prediction"}, "heun"),
     ("KDPM2Discrete", SD, "dpm_2"),
-    ("KDPM2Discrete", {**SD, "use_karras_sigmas": True}, "dpm_2"),
     ("KDPM2AncestralDiscrete", SD, "dpm_2_ancestral"),
     ("DPMSolverSDE", SD, None),
     ("LMSDiscrete", SD, "lms"),
     ("PNDM", {**SD, "skip_prk_steps": True, "steps_offset": 1}, None),
     ("DDPM", NO_CLIP, "ddpm"),
-    ("DDPM", SD, None),
     ("DDIM", SD, None),
     ("DDIM", {**NO_CLIP, "timestep_spacing": "linspace"}, None),
     ("DDIM", {**NO_CLIP, "thresholding": True}, None),
@@ -65,14 +57,9 @@ OTHERS: list[tuple[str, dict[str, Any], str | None]] = [
     ("DPMSolverMultistep", {**SD, "algorithm_type": "dpmsolver", "final_sigmas_type": "sigma_min"}, None),
     ("DPMSolverMultistep", {**SD, "algorithm_type": "sde-dpmsolver++"}, "dpmpp_2m_sde"),
     ("DPMSolverMultistep", {**PLUS, "final_sigmas_type": "sigma_min"}, None),
-    ("DPMSolverMultistep", FLOW, None),
     ("DPMSolverSinglestep", PLUS, None),
-    ("DEISMultistep", SD, None),
     ("UniPCMultistep", SD, None),
-    ("UniPCMultistep", FLOW, None),
-    ("SASolver", SD, None),
     ("LCM", SD, "lcm"),
-    ("TCD", SD, None),
     ("FlowMatchHeunDiscrete", {}, "heun"),
     ("FlowMatchLCM", {}, None),
     ("FlowMatchEulerDiscrete", {"stochastic_sampling": True}, None),
@@ -217,10 +204,3 @@ def test_rising_noise_levels_are_not_taken_for_a_schedule() -> None:
 def test_arguments_that_make_another_step_are_noticed(given: dict[str, Any]) -> None:
     assert is_changed(given)
     assert not is_changed({"eta": 0.0, "generator": torch.Generator(), "return_dict": False})
-
-
-@pytest.mark.parametrize("kind", ["epsilon", "v_prediction", "sample", "flow"])
-def test_there_and_back(kind: str) -> None:
-    at = Prediction(kind, 0.7)
-    latent, output = torch.randn(2, 1, 4, 8, 8, generator=torch.Generator().manual_seed(1)).unbind(0)
-    assert torch.allclose(at.output(latent, at.denoised(latent, output)), output, atol=1e-5)

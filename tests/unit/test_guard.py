@@ -6,7 +6,7 @@ import pytest
 import torch
 from paceline.core import guard as guards
 from paceline.core.devices import Arriving
-from paceline.core.guard import QUERIES, Guard, Spoiled, rows_to_compare
+from paceline.core.guard import Guard, Spoiled
 
 
 class Model:
@@ -80,13 +80,6 @@ def test_a_layer_that_was_given_such_numbers_is_not_wrong():
 def test_only_the_first_evaluation_compares():
     guard, model = Guard(("sage",)), Model()
     assert [guard.evaluation(model, (1,)).compares for _ in range(3)] == [True, False, False]
-
-
-@pytest.mark.parametrize("tokens", [1, 63, 64, 65, 4096, 4097])
-def test_compared_queries_are_few_and_spread(tokens):
-    rows = torch.arange(tokens)[rows_to_compare(tokens)]
-    assert min(tokens, QUERIES // 2) <= len(rows) <= QUERIES
-    assert tokens - int(rows[-1]) <= tokens / len(rows) + 1
 
 
 def test_a_model_that_is_gone_is_forgotten():

@@ -58,17 +58,6 @@ def test_an_import_that_points_up_is_found(checkout, planted):
     assert [reason for _, _, reason in planted if reason not in said] == [], said
 
 
-@pytest.mark.parametrize("line", ["from . import b", "from shared.b import x", "import shared.b"])
-def test_a_circle_among_programs_is_found(tmp_path, line):
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "program.py").write_text("from shared import a\n")
-    (tmp_path / "shared" / "a.py").write_text(f"def lazy():\n    {line}\n")
-    (tmp_path / "shared" / "b.py").write_text("import torch\n")
-    assert check_layers.circle(tmp_path) == []
-    (tmp_path / "shared" / "b.py").write_text("from .a import lazy\n")
-    assert set(check_layers.circle(tmp_path)) == {"shared.a", "shared.b"}
-
-
 def test_nodes_are_not_named_below_them():
     """A node's id in a string is an arrow that points up, and no import shows it. Docstrings may give examples."""
     ids = re.findall(r'"Paceline([A-Z]\w+)": "', (ROOT / "nodes" / "__init__.py").read_text())

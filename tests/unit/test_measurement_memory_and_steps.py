@@ -57,12 +57,3 @@ def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
         marked.step()
     assert marked.mean() == pytest.approx(0.2)
     assert not waited
-
-
-def test_steps_are_timed_with_the_clock_where_nothing_can_be_marked():
-    seconds = iter([1.0, 4.0, 5.0])
-    timed = steps.StepTimes(torch.device("cpu"), lambda: next(seconds))
-    timed.step()
-    assert timed.mean() is None
-    timed.step(), timed.step()
-    assert timed.mean() == 2.0

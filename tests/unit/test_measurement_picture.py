@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.workbench.measurement.picture import _PAPER, _font, _wrapped, comparison_sheet, difference_gain
+from paceline.workbench.measurement.picture import _PAPER, comparison_sheet, difference_gain
 
 VERDICT = "1.34x faster (1.31 to 1.37); difference is 1/9 of a seed change."
 
@@ -33,30 +33,6 @@ def test_the_control_is_shown_beside_with_its_own_difference():
     assert torch.equal(shown[top : top + 256, left : left + 256], third[0])
     difference = ((a[0].int() - third[0].int()).abs() * 32).clamp(max=255)
     assert torch.equal(shown[top : top + 256, left + 272 : left + 528].int(), difference)
-
-
-def test_long_text_is_broken_at_words():
-    text = "the quick brown fox jumps over the lazy dog " * 8
-    lines = _wrapped(text, _font(16), 300)
-    assert " ".join(lines) == text.strip()
-    assert max(_font(16).getlength(line) for line in lines) <= 300
-
-
-def test_the_shown_pictures_are_the_given_ones():
-    a, b = pictures(256, 256)
-    sheet = comparison_sheet(a, b, VERDICT)
-    shown = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
-    top = 16 + 25
-    assert torch.equal(shown[top : top + 256, 16 : 16 + 256], a[0])
-    assert torch.equal(shown[top : top + 256, 32 + 256 : 32 + 512], b[0])
-    difference = (a[0].int() - b[0].int()).abs() * 32
-    assert torch.equal(shown[top : top + 256, 48 + 512 : 48 + 768].int(), difference.clamp(max=255))
-
-
-def test_of_a_video_four_frames_are_shown():
-    tall = comparison_sheet(*pictures(64, 64, batch=30), VERDICT)
-    assert tall.height < comparison_sheet(*pictures(64, 64), VERDICT).height + 3.2 * 272
-    assert tall.height > comparison_sheet(*pictures(64, 64), VERDICT).height + 2.8 * 272
 
 
 def test_small_differences_are_amplified_until_they_can_be_seen():

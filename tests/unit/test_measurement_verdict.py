@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 import torch
 from paceline.workbench.measurement.evidence import Control, Evidence
 from paceline.workbench.measurement.quality import Distance
-from paceline.workbench.measurement.speedup import _T, interleaved, measure_speedup
+from paceline.workbench.measurement.speedup import _T, measure_speedup
 from paceline.workbench.measurement.verdict import judge
 from paceline.workbench.measurement.verdict_text import fraction, of_a_seed_change
 
@@ -30,10 +29,6 @@ def distance(rmse: float) -> Distance:
 
 def evidence(speedup=FASTER, difference=distance(0.04), same_bits=False, seed=SEED, **others) -> Evidence:  # noqa: B008
     return Evidence(speedup, difference, same_bits, seed, **others)
-
-
-def test_variants_take_turns_and_change_places():
-    assert [interleaved("ab", number) for number in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]
 
 
 def test_the_interval_is_students():
@@ -73,18 +68,12 @@ def test_an_interval_that_says_nothing_is_not_given():
             "no_effect",
             "No difference in time of more than 3% (between 0.98x and 1.02x); the image is the same bit for bit.",
         ),
-        (evidence(difference=SAME, same_bits=True), "faster", "the image is the same bit for bit."),
         (evidence(difference=SAME), "faster", "the pictures are the same in all of their 8 bits."),
         (evidence(EQUAL), "no_gain", "No difference in time of more than 3% (between 0.98x and 1.02x); difference is"),
         (
             evidence(NOISY, SAME, same_bits=True),
             "unknown",
             "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; the image is the same bit for bit.",
-        ),
-        (
-            evidence(TWICE, SAME, same_bits=True),
-            "unknown",
-            "1.15x in 2 runs, which are too few for an interval; 13 more runs would tell; the image is the same",
         ),
         (evidence(WILD), "unknown", "too noisy to tell; close other programs or use more steps, as more runs alone"),
         (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is 1/9 of a seed change."),
@@ -99,11 +88,6 @@ def test_an_interval_that_says_nothing_is_not_given():
             "Another picture: the difference is larger than half a seed change (0.69). 1.42x faster",
         ),
         (
-            evidence(difference=distance(0.9)),
-            "suspicious",
-            "The difference is larger than a seed change (2.50): something is wrong. 1.42x faster",
-        ),
-        (
             evidence(difference=distance(0.5), controls=(Control("fewer_steps", 9, 20, 9.0, 2.2, distance(0.9)),)),
             "suspicious",
             "Another picture: the difference is larger than a seed change (1.39). 1.42x faster (1.40 to 1.45); fewer "
@@ -111,16 +95,10 @@ def test_an_interval_that_says_nothing_is_not_given():
         ),
         (evidence(broken="The optimized image has NaN"), "broken", "The optimized image has NaN: something is wrong."),
         (
-            evidence(difference=distance(0.01), repeat=distance(0.02)),
-            "faster",
-            "difference is no larger than the baseline's own from run to run.",
-        ),
-        (
             evidence(difference=distance(0.01), repeat=distance(0.31)),
             "suspicious",
             "The baseline's own images from the same seed differ by 0.86 of a seed change: something is wrong with the",
         ),
-        (evidence(measure_speedup([1.0, 1.001], [1.001, 1.0])), "no_gain", "No difference in time of more than 3% ("),
         (evidence(seed=SAME), "faster", "another seed changes nothing here, so there is nothing to compare it with."),
     ],
 )
@@ -136,34 +114,6 @@ def test_the_control_is_a_multiple_of_the_difference():
     control = Control("fewer_steps", 10, 20, 1.0, 2.0, distance(0.08))
     assert evidence().ratio(control) == pytest.approx(2.0)
     assert evidence(difference=SAME).ratio(control) is None
-
-
-@pytest.mark.parametrize(("gain", "noise"), [(1.2, 0.1), (1.5, 0.2), (1.1, 0.05), (1.0, 0.02)])
-def test_as_many_more_runs_as_are_asked_for_tell_it(gain, noise):
-    """A model that is truly faster, or as fast, on a noisy machine: after the runs asked for, most are clear."""
-    dice = random.Random(1)
-
-    def times(rounds, middle):
-        return [dice.lognormvariate(math.log(middle), noise) for _ in range(rounds)]
-
-    unclear = clear = wrong = 0
-    for _ in range(300):
-        baseline, optimized = times(3, gain), times(3, 1.0)
-        found = measure_speedup(baseline, optimized)
-        if not found.more_rounds:
-            continue
-        unclear += 1
-        text = judge(evidence(found, SAME, same_bits=True)).text
-        assert "too noisy to tell" in text or "not certain yet" in text
-        for _ in range(4):
-            if not found.more_rounds:
-                break
-            baseline += times(found.more_rounds, gain)
-            optimized += times(len(baseline) - len(optimized), 1.0)
-            found = measure_speedup(baseline, optimized)
-        clear += found.more_rounds == 0
-        wrong += found.slower
-    assert unclear > 30 and clear > 0.8 * unclear and wrong < 0.07 * unclear
 
 
 def test_shares_as_a_person_says_them():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -53,51 +52,6 @@ def test_every_stage_runs_and_is_saved(tmp_path):
     assert rows["+ Compile UNet and VAE"]["quality"]["relative_error"] < 1e-4
 
 
-def test_the_real_run_has_the_rehearsals_stages_in_the_same_order(tmp_path):
-    real, rehearsed = (
-        [line.split(":")[0] for line in run(tmp_path, "--list", *more).stdout.splitlines()]
-        for more in ((), ("--rehearse",))
-    )
-    assert [name for name in real if name in rehearsed] == rehearsed
-    assert not set(rehearsed) - set(real)
-    assert real[:2] == ["about", "recipe_sdxl"]
-
-
-def test_no_call_is_longer_than_a_machine_is_lent_for(tmp_path):
-    text = (ROOT / "benchmarks" / "on_gpu.sh").read_text()
-    assert int(re.search(r"SECONDS_IN_ALL=(\d+)", text).group(1)) < 570
-    limits = [int(limit) for limit in re.findall(r"^\s+(?:bench|stage) \w+ (\d+) ", text, flags=re.MULTILINE)]
-    assert limits and max(limits) < 570
-
-
-def test_a_stage_that_fails_costs_only_itself_and_is_tried_again(tmp_path):
-    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON="false")
-    assert done.returncode == 1
-    assert ended(tmp_path) == [["about", "1"], ["attention_backends", "1"]]
-    done = run(tmp_path, "--rehearse", "--only", "about", PYTHON="true")
-    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON="true")
-    assert done.returncode == 0
-    assert ended(tmp_path)[2:] == [["about", "0"], ["attention_backends", "0"]]
-
-
-def test_variants_of_an_earlier_call_are_not_measured_again(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from shared.record import keep, kept
-
-    monkeypatch.setenv("PACELINE_KEEP", str(tmp_path / "kept.jsonl"))
-    monkeypatch.setenv("PACELINE_STAGE", "sdxl")
-    assert kept("30 steps") == set()
-    keep([{"name": "plain", "work": "30 steps"}, {"name": "other", "work": "4 steps"}], "plain")
-    with (tmp_path / "kept.jsonl").open("a") as file:
-        file.write('{"stage": "sdxl", "row": {"name": "cut off", "wo')
-    assert kept("30 steps") == {"plain"}
-    monkeypatch.setenv("PACELINE_STAGE", "sd15")
-    assert kept("30 steps") == set()
-    monkeypatch.setenv("PACELINE_STAGE", "sdxl")
-    monkeypatch.setenv("PACELINE_AGAIN", "1")
-    assert kept("30 steps") == set()
-
-
 def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tmp_path):
     short = tmp_path / "python"
     short.write_text(f"#!/bin/sh\n[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; exit 75; }}\n")
@@ -108,11 +62,3 @@ def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tm
     done = run(tmp_path, "--all", "--rehearse", *only, PYTHON=str(short))
     assert ended(tmp_path) == [["about", "75"], ["attention_backends", "0"], ["about", "0"]]
     assert done.stdout.splitlines()[-1] == f"Done. Please attach this file to an issue: {tmp_path}/out/kept.jsonl"
-
-
-def test_training_has_stages_of_its_own(tmp_path):
-    listed = run(tmp_path, "--train", "--list").stdout.splitlines()
-    names = [line.split(":")[0] for line in listed]
-    assert names == ["lumina16", "lumina32", "lumina64", "lumina", "video", "check_lumina", "check_video"]
-    for line, smaller in zip(listed[1:4], names, strict=False):
-        assert f"{smaller}.safetensors" in line.split("--init ")[1]

@@ -56,45 +56,6 @@ def test_switches_stay_on_until_the_last_of_two_threads_has_left():
     assert switches() == before
 
 
-def test_a_coarser_precision_that_other_code_has_set_can_still_be_read():
-    """Else torch raises wherever it is read: inductor reads it for each graph."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with arithmetic(PrecisionSettings(tf32=True)):
-            assert MATMUL.allow_tf32 and torch.get_float32_matmul_precision() == "medium"
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize("value", ["tf32", "ieee"])
-@pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("part", [MATMUL, torch.backends.cudnn.conv], ids=["matmul", "conv"])
-def test_other_code_may_have_set_the_new_switch_alone(part, legacy, value):
-    """Reading the old one then raises in torch; both must be as they were afterwards."""
-    old = MATMUL if part is MATMUL else torch.backends.cudnn
-
-    def read():
-        try:
-            return part.fp32_precision, old.allow_tf32
-        except RuntimeError:
-            return part.fp32_precision, "not the same"
-
-    before = part.fp32_precision, old.allow_tf32
-    try:
-        old.allow_tf32, part.fp32_precision = legacy, value
-        set_by_others = read()
-        for _ in range(2):
-            with arithmetic(PrecisionSettings(tf32=True)):
-                assert old.allow_tf32 and part.fp32_precision == "tf32"
-            assert read() == set_by_others
-        part.fp32_precision = "tf32" if legacy else "ieee"
-        assert old.allow_tf32 == legacy  # the old one too is what it was
-    finally:
-        old.allow_tf32, part.fp32_precision = before[1], before[0]
-
-
 @pytest.mark.parametrize(
     ("settings", "device", "dtype", "words"),
     [

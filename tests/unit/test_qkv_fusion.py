@@ -86,34 +86,6 @@ class Fused(FusedProjections):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(
-    ("plan", "inputs", "used", "fallbacks"),
-    [
-        (0, "x", {"q, k and v": 1}, 0),
-        (1, "xc", {"k and v": 1}, 0),
-        (None, "xcv", {}, 1),
-        (0, "xc", {"q, k and v": 1}, 2),  # a wrong plan costs time, never a wrong result
-        (1, "xcv", {"k and v": 1}, 1),
-        (None, "x", {}, 1),
-    ],
-)
-def test_the_results_are_those_of_separate_projections(bias, plan, inputs, used, fallbacks):
-    attention = Attention(bias)
-    tensors = [torch.randn(2, n, 16) for n in (5, 7, 7)][: len(inputs)]
-    expected = attention(*tensors)
-    fused = Fused(attention)
-    assert fused.prepare() is None
-    attention.q(tensors[0])  # a call that was broken off leaves nothing for the next
-    fused.reset()
-    fused._plan, fused.activity = plan, Activity()
-    for found, wanted in zip(attention(*tensors), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
-    assert (fused.activity.used, fused.activity.fallback_count) == (used, fallbacks)
-    assert not fused._kept
-
-
-@torch.no_grad()
 def test_new_weights_are_noticed_and_forgotten_ones_are_free():
     attention, x = Attention(True), torch.randn(1, 3, 16)
     fused = Fused(attention)

@@ -23,6 +23,12 @@ def test_a_saved_recipe_comes_back(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["mine.json"]
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5_000, "NaN", '"\ud800"', "\0"])
+def test_no_text_is_more_than_refused(text):
+    with pytest.raises(InvalidSetting):
+        Recipe.from_json(text)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from paceline.core.activity import Activity, Summary
-from paceline.core.run_history import MOST_LINES, RunHistory
+from paceline.core.run_history import RunHistory
 from paceline.core.technique import Policy
-from paceline.optimizers.step_reuse.outcome import Outcome
-from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 
 class Blocks(Policy):
@@ -46,14 +43,6 @@ def test_a_later_run_that_did_nothing_does_not_hide_an_earlier_one():
     )  # fmt: skip
 
 
-def test_equal_runs_are_counted_and_the_list_is_short():
-    assert told(["a"] * 12).details[:1] == ("12 runs: active in 1 blocks",)
-    many = told(["abcdefghijklmn"[:length] for length in range(1, 15)] + ["a"])
-    lines = many.details[:-1]
-    assert len(lines) == MOST_LINES + 1
-    assert lines[0] == "2 runs: active in 1 blocks" and lines[-1] == f"and {14 - MOST_LINES} more runs"
-
-
 def test_what_a_guard_found_in_any_run_is_the_headline():
     policy = Blocks()
     history = RunHistory(policy)
@@ -61,31 +50,3 @@ def test_what_a_guard_found_in_any_run_is_the_headline():
     history.add(policy.summarize(wrong), wrong)
     found = history.ending_with(policy.summarize(Activity(used={"a": 1})), Activity(used={"a": 1}))
     assert (found.state, found.headline) == ("partly", "left out: wrong numbers")
-
-
-def test_evaluations_of_all_runs_are_added():
-    policy = StepReusePolicy(StepReuseSettings(budget=0.1), "nobody asked")
-    history = RunHistory(policy)
-    outcomes = [
-        Outcome(20, computed=9, forecast=11, share=0.05, methods={"hold": 11}),
-        Outcome(6, notes=["6 steps are too few"]),
-        Outcome(20, computed=14, forecast=6, share=0.2),
-    ]
-    for outcome in outcomes:
-        policy.outcome = outcome
-        found = policy.summarize(Activity())
-        last = history.ending_with(found, Activity())
-        history.add(found, Activity())
-    assert last.headline == "23 of 40 evaluations computed, 17 forecast, in 2 of 3 runs"
-    assert last.counts == {"evaluations": 40, "computed": 23, "forecast": 17, "budget_used_percent": 200}
-    assert last.state == "partly"  # the estimate of the third is beyond the budget
-    assert last.details[:2] == (
-        "run 1: 9 of 20 evaluations computed, 11 forecast", "run 2: nothing was reused: 6 steps are too few",
-    )  # fmt: skip
-    assert last.details[3:] == ("of the run in which most was left out:", *policy_details(outcomes[0]))
-
-
-def policy_details(outcome):
-    policy = StepReusePolicy(StepReuseSettings(budget=0.1), "nobody asked")
-    policy.outcome = outcome
-    return policy.summarize(Activity()).details

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 import subprocess
 import sys
 import traceback
@@ -68,30 +67,6 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_
     assert [result.cell["ApplyToMe.ratio"] for result in results] == [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
-def test_what_an_error_stopped_is_measured_again(tmp_path):
-    def stop(cell):
-        if cell["ApplyToMe.ratio"] == 0.3:
-            raise KeyboardInterrupt
-        return measured(cell)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(sweep(tmp_path), stop)
-    assert run(sweep(tmp_path))[1] == [0.3, 0.4, 0.5]
-
-
-def test_a_grid_of_numbers_may_grow_and_shrink(tmp_path):
-    assert run(sweep(tmp_path, {"ApplyToMe.ratio": (0.2, 0.3)}))[1] == [0.2, 0.3]
-    assert run(sweep(tmp_path))[1] == [0.1, 0.4, 0.5]
-    results, calls = run(sweep(tmp_path, {"ApplyToMe.ratio": (0.3, 0.2)}))
-    assert calls == [] and [result.cell["ApplyToMe.ratio"] for result in results] == [0.3, 0.2]
-
-
-def test_out_of_memory_is_a_result(tmp_path):
-    results, _ = run(sweep(tmp_path), lambda cell: Result(cell, "out of memory", text="no room for 2.0 GiB"))
-    assert [(result.state, result.text) for result in results] == [("out of memory", "no room for 2.0 GiB")] * 5
-    assert run(sweep(tmp_path))[1] == []
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -149,27 +124,3 @@ def test_what_optuna_says_goes_through_but_no_password(url, words, caplog):
         Sweep(RATIOS, settings, {})
     shown = "".join(traceback.format_exception(caught.value)) + repr(settings) + caplog.text
     assert "hunter2" not in shown and "ter2" not in shown
-
-
-def test_a_storage_that_is_lost_in_the_middle_is_a_sentence(tmp_path):
-    def lose(cell):
-        with sqlite3.connect(tmp_path / "sweeps" / "study.db") as connection:
-            connection.execute("DROP TABLE trial_user_attributes")
-        return measured(cell)
-
-    with pytest.raises(BackendUnavailable, match="no such table: trial_user_attributes. Finished cells are kept"):
-        run(sweep(tmp_path), lose)
-
-
-def test_braces_in_a_folder_stay_what_they_are(tmp_path):
-    """Optuna takes an address for a format string."""
-    folder = tmp_path / "{SCHEMA_VERSION!s:.0}{x}"
-    assert sweep(folder).results() == []
-    assert (folder / "sweeps" / "study.db").is_file()
-
-
-def test_the_server_is_started_with_another_storage(tmp_path, monkeypatch):
-    monkeypatch.setenv("PACELINE_SWEEP_STORAGE", f"sqlite:///{tmp_path}/elsewhere.db")
-    run(sweep(tmp_path))
-    assert (tmp_path / "elsewhere.db").is_file() and not (tmp_path / "sweeps").exists()
-    assert chosen_storage(tmp_path).dashboard == 'optuna-dashboard "$PACELINE_SWEEP_STORAGE"'

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from cases import often
-from matchings import random_tokens, token_of_slot
+from matchings import random_tokens
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.merging import match, merge, unmerge
 from torch._dynamo import testing
@@ -43,47 +41,3 @@ def test_one_graph_serves_all_steps():
         assert_same(block(x, torch.tensor(step), 12, 18), block(x, step, 12, 18))
     assert counter.frame_count == 1
     assert not torch.equal(images[0], images[1])
-
-
-@pytest.mark.parametrize("dtype", often([torch.bfloat16], [torch.float16, torch.bfloat16, torch.float64]))
-def test_other_precisions(dtype):
-    function, counter = compiled("aot_eager")
-    x = random_tokens(2, 12 * 18, 24, dtype=dtype)
-    assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
-    assert counter.frame_count == 1
-
-
-@pytest.mark.slow
-def test_automatic_dynamic_shapes_stop_recompiling():
-    function, counter = compiled("eager")
-    for batch in (2, 3, 4, 5, 6):
-        x = random_tokens(batch, 12 * 18, 24)
-        assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
-    assert counter.frame_count == 2
-    for height, width in ((13, 17),):
-        x = random_tokens(2, height * width, 24)
-        assert_same(function(x, torch.tensor(1), height, width), block(x, 1, height, width))
-
-
-@pytest.mark.thorough
-def test_inductor():
-    function, counter = compiled("inductor")
-    for step in range(3):
-        x = random_tokens(2, 16 * 12, 24, seed=step)
-        assert_same(function(x, torch.tensor(step), 16, 12), block(x, step, 16, 12), close=True)
-    assert counter.frame_count == 1
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_cuda_compiles_to_one_graph(dtype, backend):
-    function, counter = compiled(backend)
-    for step in range(3):
-        x = random_tokens(2, 32 * 32, 320, dtype=dtype).cuda()
-        image, merged, matching = function(x, torch.tensor(step, device="cuda"), 32, 32)
-        assert merged.shape == (2, 512, 320) and torch.isfinite(image).all()
-        kept = token_of_slot(block(x, step, 32, 32)[2])
-        assert (kept == token_of_slot(matching)).float().mean() > 0.9
-    assert counter.frame_count == 1

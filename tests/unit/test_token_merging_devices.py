@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from comfy_host import fake_cuda
 from matchings import merged_tokens, random_tokens
 from paceline.optimizers.token_merging import merging as implementation
 from paceline.optimizers.token_merging.grid import partition_tokens
-from paceline.optimizers.token_merging.merging import match, merge, unmerge
+from paceline.optimizers.token_merging.merging import match
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -23,29 +21,6 @@ class Calls(TorchDispatchMode):
         name = function.overloadpacket.__name__
         self.shapes.setdefault(name, []).append([tuple(a.shape) for a in args if isinstance(a, torch.Tensor)])
         return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_on_a_gpu_nothing_is_made_on_the_cpu_and_nothing_waits(dtype):
-    mode = fake_cuda.fake_cuda()
-    with mode:
-        x = torch.empty(2, 12 * 8, 16, device=fake_cuda.CUDA, dtype=dtype)
-        with Calls() as calls:
-            found = match(x, partition_tokens(12, 8, device=fake_cuda.CUDA), 0.5)
-            results = [merge(x, found)]
-            results.append(unmerge(results[0], found))
-    assert {tensor.device for tensor in (*found, *results)} == {fake_cuda.CUDA}
-    assert [tuple(tensor.shape) for tensor in results] == [(2, 48, 16), (2, 96, 16)]
-    assert {tensor.dtype for tensor in results} == {dtype}
-    assert len(calls.shapes["_embedding_bag_forward_only"]) == 1
-
-
-def test_other_devices_add():
-    x = torch.empty(2, 12 * 8, 16, device="meta")
-    with Calls() as calls:
-        merged = merge(x, match(x, partition_tokens(12, 8, device="meta"), 0.5))
-    assert merged.device.type == "meta" and merged.shape == (2, 48, 16)
-    assert "_embedding_bag_forward_only" not in calls.shapes and calls.shapes["index_add_"]
 
 
 def test_similarities_are_computed_in_chunks_on_a_cpu_and_in_one_where_a_graph_would_be_unrolled():
@@ -84,13 +59,3 @@ def test_a_token_without_a_direction_is_merged_last():
     found = match(x, partition, 11 / 16)
     assert partition.sources.numel() == 12 and merged_tokens(found).shape == (1, 11)
     assert broken not in merged_tokens(found)[0].tolist()
-
-
-def test_matching_keeps_no_graph_of_gradients():
-    x = random_tokens(1, 64, 4).requires_grad_()
-    with Calls() as calls:
-        match(x, partition_tokens(8, 8), 0.5)
-    saved = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
-        match(x, partition_tokens(8, 8), 0.5)
-    assert calls.shapes and not saved

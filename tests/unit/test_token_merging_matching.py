@@ -28,28 +28,6 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@settings(max_examples=100, deadline=None)
-@given(SIZES, st.integers(1, 4), RATIOS, st.integers(0, 999))
-def test_bookkeeping_is_consistent(sizes, batch, ratio, seed):
-    height, width = sizes[:2]
-    tokens = height * width
-    partition = random_partition(*sizes, seed=seed)
-    m = match(random_tokens(batch, tokens, 6, seed=seed), partition, ratio)
-    every = torch.arange(tokens)
-    for b in range(batch):
-        alone = torch.cat([token_of_slot(m)[b], merged_tokens(m)[b]])
-        assert torch.equal(alone.sort().values, every)
-        assert torch.equal(slot_of_token(m)[b][token_of_slot(m)[b]], torch.arange(m.counts.shape[1]))
-        assert torch.equal(slot_of_token(m)[b][merged_tokens(m)[b]], slot_of_token(m).gather(1, merged_tokens(m))[b])
-        assert set(partition.destinations.tolist()) <= set(token_of_slot(m)[b].tolist())
-        assert torch.equal(m.counts[b], torch.bincount(slot_of_token(m)[b], minlength=m.counts.shape[1]))
-        members = m.members[b] - b * tokens
-        assert torch.equal(members.sort().values, every)
-        slot_of_member = slot_of_token(m)[b][members]
-        assert torch.equal(slot_of_member, slot_of_member.sort().values)
-        assert torch.equal(m.starts[b] - b * tokens, m.counts[b].cumsum(0) - m.counts[b])
-
-
 @settings(max_examples=60, deadline=None)
 @given(SIZES, st.integers(1, 3), RATIOS, st.integers(0, 999), st.sampled_from([torch.float32, *HALF]))
 def test_round_trip(sizes, batch, ratio, seed, dtype):
@@ -81,55 +59,6 @@ def test_nothing_to_merge_is_the_identity(height, width, sx, sy, ratio):
     assert torch.equal(m.counts, torch.ones(2, height * width, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
-@pytest.mark.parametrize(("height", "width"), [(9, 11), (64, 48), (100, 100)])
-def test_ties_among_many_destinations(dtype, height, width):
-    """Five kinds of tokens, equal within a kind: the first destination of the same kind wins, in every chunk."""
-    kinds = torch.randint(5, (2, height * width), generator=torch.Generator().manual_seed(0))
-    x = torch.nn.functional.one_hot(kinds).to(dtype)
-    partition = random_partition(height, width, 2, 2)
-    m = match(x, partition, 0.6)
-    assert torch.equal(merged_tokens(m), partition.sources[: int(height * width * 0.6)].expand(2, -1))
-    target = token_of_slot(m).gather(1, slot_of_token(m).gather(1, merged_tokens(m)))
-    for b in range(2):
-        of_destinations = kinds[b][partition.destinations]
-        first = torch.stack([partition.destinations[of_destinations == kind][0] for kind in range(5)])
-        assert torch.equal(target[b], first[kinds[b][merged_tokens(m)[b]]])
-
-
-@pytest.mark.parametrize("dtype", HALF)
-def test_half_precision_matches_like_the_same_values_in_float32(dtype):
-    x = random_tokens(2, 32 * 32, 64, dtype=dtype)
-    partition = random_partition(32, 32, 2, 2)
-    assert same(match(x, partition, 0.5), match(x.float(), partition, 0.5))
-
-
-@settings(max_examples=60, deadline=None)
-@given(SIZES, st.integers(2, 6), st.integers(1, 330), RATIOS, st.integers(0, 999))
-def test_an_element_does_not_depend_on_the_rest_of_the_batch(sizes, batch, channels, ratio, seed):
-    tokens = sizes[0] * sizes[1]
-    x = random_tokens(batch, tokens, channels, seed=seed)
-    partition = random_partition(*sizes, seed=seed)
-    together = match(x, partition, ratio)
-    merged = merge(x, together)
-    for b in range(batch):
-        alone = match(x[b : b + 1], partition, ratio)
-        assert torch.equal(alone.kept_as, together.kept_as[b : b + 1])
-        assert torch.equal(slot_of_token(alone), slot_of_token(together)[b : b + 1])
-        assert torch.equal(alone.members, together.members[b : b + 1] - b * tokens)
-        assert torch.equal(merge(x[b : b + 1], alone), merged[b : b + 1])
-
-
-@pytest.mark.parametrize(("side", "channels"), [(64, 320), (32, 640), (100, 64)])
-def test_an_element_does_not_depend_on_the_batch_at_the_sizes_of_images(side, channels):
-    x = random_tokens(3, side * side, channels)
-    partition = random_partition(side, side, 2, 2)
-    similarity, _ = implementation._best_destination(x, *partition)
-    for b in range(3):
-        alone, _ = implementation._best_destination(x[b : b + 1], *partition)
-        assert torch.equal(alone, similarity[b : b + 1])  # not one bit of the similarities
-
-
 def test_odd_values_do_no_harm():
     x = random_tokens(3, 8 * 8, 6)
     x[0, [0, 5, 7]] = 0
@@ -157,25 +86,6 @@ def test_the_mean_of_many_tokens_is_not_lost_in_half_precision(dtype):
     m = match(x, partition_tokens(64, 64, sx=64, sy=64), 1.0)
     assert int(m.counts) == 4096
     assert torch.equal(merge(x, m), torch.ones(1, 1, 2, dtype=dtype))
-
-
-def test_chunks_do_not_change_the_result(monkeypatch):
-    x = random_tokens(2, 32 * 48, 32)
-    partition = random_partition(32, 48, 2, 2)
-    whole = match(x, partition, 0.5)
-    monkeypatch.setattr(implementation, "CPU_SCORES", 1)
-    assert same(match(x, partition, 0.5), whole)
-
-
-def test_views_and_gradients():
-    x = random_tokens(2, 6, 8 * 8).transpose(1, 2)  # BCN -> BNC, not contiguous
-    partition = partition_tokens(8, 8)
-    m = match(x, partition, 0.5)
-    assert same(m, match(x.contiguous(), partition, 0.5))
-    assert torch.equal(merge(x, m), merge(x.contiguous(), m))
-    trainable = x.clone().requires_grad_()
-    unmerge(merge(trainable, match(trainable, partition, 0.5)), m).sum().backward()
-    assert trainable.grad is not None and bool(torch.isfinite(trainable.grad).all())
 
 
 def test_tokens_of_another_number_are_refused_in_words():

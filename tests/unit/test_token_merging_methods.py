@@ -44,30 +44,6 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
     assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
 
 
-@settings(max_examples=40, deadline=None)
-@given(height=SIDES, width=SIDES, ratio=st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.99]), batch=st.integers(1, 3))
-def test_every_method_keeps_a_constant_picture(height, width, ratio, batch):
-    x = torch.linspace(-1, 1, 6, dtype=torch.float64).expand(batch, height * width, 6).contiguous()
-    for method in ("merge", "kv_downsample"):
-        reduction = plan(x, height, width, method, ratio)
-        reduced = reduction.reduce(x)
-        assert reduced.shape == (batch, reduction.kept, 6)
-        if reduction.shrinks_queries:
-            torch.testing.assert_close(reduction.restore(reduced), x, atol=1e-9, rtol=1e-9)
-        else:
-            torch.testing.assert_close(reduced, x[:, : reduction.kept])
-
-
-def test_thinning_is_traced_into_one_graph():
-    def attention(x):
-        reduced = plan(x, 16, 12, "kv_downsample", 0.5).reduce(x)
-        return F.scaled_dot_product_attention(x, reduced, reduced)
-
-    x = field(2, 16, 12).float()
-    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), attention(x))
-
-
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_are_valid_and_keep_what_they_do_not_set(name):
     chosen = TokenMergingSettings(**apply_preset(name, {"seed": 9, "ratio": 0.1, "start_percent": 0.2}))

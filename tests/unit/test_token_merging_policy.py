@@ -7,8 +7,7 @@ import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
-from paceline.optimizers.token_merging.blocks import OTHER_LAYER, OTHER_OUTPUT, Block, CallState, restored_output
-from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
+from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, Block, CallState, restored_output
 from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
 
 LATENT = (24, 16)
@@ -66,25 +65,6 @@ def test_which_blocks_are_reduced_and_to_how_many_tokens(settings, levels, sizes
     assert summary.details[0] == f"{shown} {'tokens' if policy.shrinks_queries else 'keys and values'}"
 
 
-def test_what_is_made_without_looking_at_tokens_is_made_once_for_a_run(monkeypatch):
-    made, original = [], KVDownsampling.prepare
-
-    def prepare(call, device):
-        made.append(call.ratio)
-        return original(call, device)
-
-    monkeypatch.setattr(KVDownsampling, "prepare", prepare)
-    policy = unet(**THINNED, max_downsample=2, level_decay=0.5)
-    for _ in range(3):
-        asked(policy)
-    assert made == [0.75, 0.375]
-    asked(policy, latent=(20, 16))
-    assert len(made) == 4
-    policy.ended()
-    asked(policy)
-    assert len(made) == 6
-
-
 def test_a_block_with_other_tokens_is_left_alone_and_counted():
     policy, state = unet(), CallState()
     assert policy.reduction(BLOCKS[0], torch.zeros(1, 380, 4), (24, 16), state) is None
@@ -137,21 +117,3 @@ def test_settings_that_reach_nothing_are_refused_by_name():
         unet([])
     with pytest.raises(InvalidSetting, match="sx is 32 and sy is 2, but block input 0.0 has only 16 x 24 tokens"):
         asked(unet(sx=32))
-
-
-def test_a_layer_with_other_tokens_than_the_blocks_is_left_alone_and_counted():
-    policy, state, seen = unet(merge_crossattn=True), CallState(), []
-
-    def around(*shape):
-        x = torch.randn(*shape, 4)
-        assert state.around_layer(BLOCKS[0], x, lambda tokens: seen.append(len(tokens[0])) or tokens).shape == x.shape
-
-    assert policy.reduction(BLOCKS[0], torch.randn(2, 384, 4), LATENT, state) is not None
-    around(2, 384)
-    assert seen == [192] and not state.activity.fallbacks
-    for shape in ((3, 384), (1, 384), (2, 100)):
-        around(*shape)
-    assert seen[1:] == [384, 384, 100] and state.activity.fallbacks == {OTHER_LAYER: 3}
-    policy.reduction(BLOCKS[0], torch.randn(2, 380, 4), LATENT, state)  # what was merged is of tokens before these
-    around(2, 384)
-    assert seen[-1] == 384

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy
-import pytest
 import torch
-from cases import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paceline.optimizers.token_merging.counter_random import choices
@@ -21,10 +19,6 @@ def lowbias32(word: int) -> int:
     word ^= word >> 15
     word = word * 0x846CA68B % 2**32
     return word ^ word >> 16
-
-
-def chi_square(counts: torch.Tensor, expected: float) -> float:
-    return float(((counts - expected) ** 2 / expected).sum())
 
 
 def test_choices_never_change():
@@ -44,34 +38,6 @@ def test_choices_are_what_the_docstring_says(seed, step, block, options):
     expected = [lowbias32(key ^ cell) * options >> 32 for cell in range(8)]
     for form in (step, torch.tensor(step), torch.tensor(step, dtype=torch.int32)):
         assert choices(8, options, seed=seed, step=form, block=block, device="cpu").tolist() == expected
-
-
-@pytest.mark.parametrize("options", often([4, 9], [2, 4, 6, 9, 16]))
-def test_choices_are_uniform(options):
-    """Over cells for one key, and over keys for one cell; 5 standard deviations of chi-square allowed."""
-    bound = (options - 1) + 5 * (2 * (options - 1)) ** 0.5
-    for seed in range(20):
-        counts = choices(65536, options, seed=seed, step=3, block=1, device="cpu").bincount(minlength=options)
-        assert chi_square(counts, 65536 / options) < bound
-    for make in (
-        lambda i: choices(3, options, seed=i, step=0, block=0, device="cpu")[2],
-        lambda i: choices(3, options, seed=0, step=i, block=0, device="cpu")[2],
-        lambda i: choices(3, options, seed=0, step=0, block=i, device="cpu")[2],
-    ):
-        counts = torch.stack([make(i) for i in range(1500)]).bincount(minlength=options)
-        assert chi_square(counts, 1500 / options) < bound
-
-
-def test_neighbouring_coordinates_are_independent():
-    """Pairs (cell, next cell) and (this step, block or seed; the next one) fall evenly into 16 classes."""
-
-    def draw(seed=11, step=5, block=2):
-        return choices(65536, 4, seed=seed, step=step, block=block, device="cpu")
-
-    here = draw()
-    neighbours = [here.roll(1), here.roll(64), draw(seed=12), draw(seed=11 + 2**32), draw(step=6), draw(block=3)]
-    for other in neighbours:
-        assert chi_square((here * 4 + other).bincount(minlength=16), 65536 / 16) < 15 + 5 * 30**0.5
 
 
 def test_no_random_stream_is_touched():

@@ -6,9 +6,7 @@ import pytest
 import torch
 from distances import relative
 from paceline.core import devices
-from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
 from paceline.optimizers.token_merging.full_steps import FullSteps
-from paceline.optimizers.token_merging.kv_downsample import EvenDownsampling, KVDownsampling
 from paceline.optimizers.token_merging.residual import Evaluation, Residuals, where_kept
 from paceline.optimizers.token_merging.stored import Store
 
@@ -42,14 +40,6 @@ def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves()
         said.append(where_kept(call, f"{tokens} on {device}", tokens, torch.device(device)) is call)
     assert said == [True, False, True, False]
     assert "residual left out in 2 blocks: with so few tokens it would cost more than it saves" in residuals.lines()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.45, 0.6])
-def test_any_number_of_steps(share):
-    for count in range(60):
-        steps = FullSteps([*range(count, 0, -1), 0], share)
-        assert len(set(steps.levels)) == len(steps.levels) <= max(2, share * count + 1e-6)
-        assert steps.levels == sorted(steps.levels, reverse=True)
 
 
 def run(residuals, sigmas, passes="both", active=None, differ=None):
@@ -141,20 +131,6 @@ def test_where_memory_is_short_it_is_kept_in_int8_and_then_for_the_blocks_with_t
     assert set(found) == {"many", "many more"} and store.most <= 0.55 * SIZE
     assert "residual left out in 2 blocks: all would take more than 0 MiB, 5% of the memory" in text
     assert not kept_in(10, monkeypatch)[0]
-
-
-def test_beside_what_is_kept_the_grid_is_even():
-    assert KVDownsampling.beside_residual() is EvenDownsampling
-    assert EvenDownsampling.kept_tokens(4, 6, 0.75).tolist() == [0, 2, 4, 12, 14, 16]
-    assert EvenDownsampling(4, 6, 0.75).kept == 6
-    x = torch.randn(1, 24, 3)
-    assert torch.equal(EvenDownsampling(4, 6, 0.75).reduce(x), x[:, [0, 2, 4, 12, 14, 16]])
-
-
-def test_presets_leave_out_less_where_nothing_is_kept():
-    quality = TokenMergingSettings(**PRESETS["quality"])
-    assert [quality.ratio_at(level, 1) for level in (1, 2)] == [0.5, 0.0]
-    assert [quality.ratio_at(level, 1, with_residual=True) for level in (1, 2)] == [0.75, 0.75]
 
 
 def test_a_computer_has_memory():

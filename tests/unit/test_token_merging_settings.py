@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import TokenMergingSettings
-
-
-def test_defaults():
-    settings = TokenMergingSettings()
-    assert (
-        dataclasses.asdict(settings).items()
-        >= {
-            "method": "auto",
-            "ratio": 0.5,
-            "max_downsample": "auto",
-            "sx": 2,
-            "sy": 2,
-            "use_rand": True,
-            "seed": 0,
-            "merge_attn": True,
-            "merge_crossattn": False,
-            "merge_mlp": False,
-            "start_percent": 0.0,
-            "end_percent": 1.0,
-        }.items()
-    )
-    assert settings == TokenMergingSettings() and hash(settings) == hash(TokenMergingSettings())
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        settings.ratio = 0.3
-
-
-@pytest.mark.parametrize(
-    "allowed",
-    [{"ratio": 0}, {"ratio": 1}, {"seed": 2**64 - 1}, {"sx": 1, "sy": 64}, {"start_percent": 0.4, "end_percent": 0.4}]
-    + [{"max_downsample": level} for level in ("auto", 1, 2, 4, 8)],
-)
-def test_allowed(allowed):
-    assert dataclasses.replace(TokenMergingSettings(), **allowed)
-
 
 WRONG = {
     "ratio": (-0.01, 1.01, math.nan, math.inf, True, "0.5", None),

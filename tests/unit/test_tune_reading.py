@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.core.errors import BackendUnavailable, InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.workbench.comfyui.tuning.reading import read_workflow
 from paceline.workbench.comfyui.tuning.server import Server
 from PIL import Image
@@ -83,22 +83,6 @@ def test_a_title_is_one_line_without_commands_for_a_terminal():
     assert [titled(about) for about in ("x", None, [], {}, {"title": ""})] == ["KSampler"] * 5
 
 
-def test_what_is_no_comfyui_is_told_from_one():
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>a printer</html>")
-
-        def log_message(self, *text):
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Other) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        with pytest.raises(BackendUnavailable, match="no ComfyUI"):
-            Server(f"http://127.0.0.1:{server.server_port}").ask("/queue")
-
-
 def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
     """Ctrl-C while it waits: the prompt is taken out of the server's queue, or stopped, and no other."""
     asked = []
@@ -135,11 +119,6 @@ def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(InvalidSetting, match="is no address of a ComfyUI server"):
         Server(address)
-
-
-def test_a_name_that_no_host_can_have_does_not_answer():
-    with pytest.raises(BackendUnavailable, match=r"No ComfyUI answers at http://a\.\.b"):
-        Server("http://a..b").ask("/queue")
 
 
 def test_another_python_than_that_of_comfyui_is_told_so():

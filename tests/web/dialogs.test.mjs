@@ -4,16 +4,13 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { api, app, Node, open, until } from "./comfyui.mjs";
 import { Badge } from "../../web/js/badge.js";
-import { BADGES_SETTING } from "../../web/js/badges.js";
 import { renderCache } from "../../web/js/cache.js";
 import { attempt, tell } from "../../web/js/comfy.js";
 import { showDialog } from "../../web/js/dialog.js";
-import { createChoice, createIconButton } from "../../web/js/elements.js";
 import { Kept } from "../../web/js/kept.js";
 import { openLightbox } from "../../web/js/lightbox.js";
 import { createReportCommand } from "../../web/js/report.js";
 import { ask, failureOf } from "../../web/js/server.js";
-import { createSettings } from "../../web/js/settings.js";
 import { ActivityStore } from "../../web/js/store.js";
 import { hideTooltip, showTooltip } from "../../web/js/tooltip.js";
 import { Viewer } from "../../web/js/viewer.js";
@@ -127,17 +124,6 @@ test("in the whole window a comparison is zoomed where the pointer is, and whole
   assert.deepEqual([...seen(), figure.dataset.zoomed], ["1", "0%", "0%", "false"]);
 });
 
-test("one of several buttons is in use", () => {
-  const chosen = [];
-  const group = createChoice([["a", "A"], ["b", "B"]], "a", (name) => chosen.push(name));
-  const pressed = () => all("button", group).map(({ ariaPressed }) => ariaPressed);
-  all("button", group)[1].click();
-  assert.deepEqual([chosen, pressed()], [["b"], ["false", "true"]]);
-  const icon = createIconButton("copy", "Copy", () => chosen.push("icon"));
-  icon.click();
-  assert.deepEqual([icon.ariaLabel, icon.title, chosen.at(-1)], ["Copy", "Copy", "icon"]);
-});
-
 test("compiled code has a size, is deleted at a click, and a refusal is said and leaves the button", async (context) => {
   const said = toasts(context);
   api.answers["/paceline/cache"] = ({ method }) => {
@@ -161,14 +147,6 @@ test("compiled code has a size, is deleted at a click, and a refusal is said and
   delete api.answers["/paceline/cache"];
   const silent = renderCache();
   await until(() => texts("output", silent)[0] === "The server does not say.");
-});
-
-test("badges are drawn anew once the frontend has stored that they are wanted", async () => {
-  let drawn = 0;
-  const setting = createSettings(() => drawn++).find(({ id }) => id === BADGES_SETTING);
-  setting.onChange(false);
-  assert.equal(drawn, 0); // the old value is still there
-  await until(() => drawn === 1);
 });
 
 test("a refusal is said in the words of our server, or of ComfyUI about the first node", async (context) => {

@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, app, happens, Node, open, speak, until } from "./comfyui.mjs";
+import { api, app, happens, open, speak, until } from "./comfyui.mjs";
 import { comparisonParts } from "../../web/js/comparisons.js";
 import { differences } from "../../web/js/heat_map.js";
 import { createOffers } from "../../web/js/offers.js";
 import { profileParts } from "../../web/js/profiles.js";
-import { createResults, showsOwnPictures } from "../../web/js/results.js";
+import { createResults } from "../../web/js/results.js";
 import { createBar } from "../../web/js/speed_bars.js";
 import { ActivityStore } from "../../web/js/store.js";
 import { sweepParts } from "../../web/js/sweeps.js";
@@ -167,11 +167,6 @@ test("a node shows its result for as long as it took part in the last run, in th
   assert.equal(element().textContent, "The next run");
   store.finish("results", new Set(["2"]));
   assert.equal(element(), undefined);
-});
-
-test("only Compare Models has its output pictures in what it shows", () => {
-  const node = (type) => Object.assign(new Node(1, type), { constructor: { comfyClass: type } });
-  assert.deepEqual(["PacelineCompareModels", "PacelineBenchmarkSweep", "SaveImage"].map((type) => showsOwnPictures(node(type))), [true, false, false]);
 });
 
 test("a bar has no piece that nobody could see, and says what each took", () => {

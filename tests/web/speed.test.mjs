@@ -8,9 +8,7 @@ import { startChips, timeText } from "../../web/js/chips.js";
 import { renderOutcomes } from "../../web/js/outcomes.js";
 import { expectOf, testPromises } from "../../web/js/promises.js";
 import { runPrompt } from "../../web/js/run_prompt.js";
-import { describe, SpeedHistory } from "../../web/js/speed_history.js";
-import { createSpeedTab } from "../../web/js/speed_tab.js";
-import { ActivityStore } from "../../web/js/store.js";
+import { describe } from "../../web/js/speed_history.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
 
 let now = 0;
@@ -202,18 +200,6 @@ test("a missing baseline is measured at a click, without our nodes", async () =>
   await says(/^2.00 s\/it · about 2.0x against off$/);
 });
 
-test("chips go and come with the badges", async () => {
-  prompt = picture(64, 1, false);
-  await draw("a", 2);
-  await says(/off$/);
-  app.settings["Paceline.Badges"] = false;
-  showChips();
-  assert.equal(chip(), undefined);
-  app.settings["Paceline.Badges"] = true;
-  showChips();
-  await says(/^2.00 s\/it · off$/);
-});
-
 test("a run whose end was not heard is over when the connection is back", async () => {
   prompt = picture(64, 1, false);
   now = 0;
@@ -232,19 +218,6 @@ test("a run whose end was not heard is over when the connection is back", async 
   assert.equal(timeline.current.parts[0].end, 6);
 });
 
-test("what another tab has measured is kept", async () => {
-  const [one, other] = [new SpeedHistory(), new SpeedHistory()];
-  await one.times("a");
-  await other.keep("a", "run", [1, 2]);
-  await one.keep("b", "run", [3]);
-  await one.keep("a", "another run", [4]);
-  assert.deepEqual(api.settings["Paceline.Speeds"], { b: [3], a: [1, 2, 4] });
-  void one.keep("c", "two samplers", [5]);
-  void one.keep("d", "of one run", [6]);
-  await one.keep("d", "of one run", [6]);
-  assert.deepEqual(api.settings["Paceline.Speeds"], { b: [3], a: [1, 2, 4], c: [5], d: [6] });
-});
-
 test("a run leaves no chip in another workflow that is open by now", async () => {
   prompt = picture(64, 1, false);
   open("another", ...NODES); // with nodes of the same numbers
@@ -254,19 +227,6 @@ test("a run leaves no chip in another workflow that is open by now", async () =>
   open(`speed ${number}`, ...NODES);
   showChips();
   assert.equal(chip().textContent, "2.00 s/it · off");
-});
-
-test("a tab Speed that is closed listens no more", async () => {
-  const tab = createSpeedTab(timeline, new ActivityStore());
-  const container = document.createElement("div");
-  document.body.append(container);
-  tab.render(container);
-  await until(() => container.textContent);
-  const draw = mock.method(globalThis, "requestAnimationFrame", () => 0);
-  tab.destroy();
-  timeline.changed();
-  assert.equal(draw.mock.callCount(), 0);
-  draw.mock.restore();
 });
 
 test("how many runs are kept is said when it is known, or that the server does not say", async () => {

@@ -6,10 +6,7 @@ import re
 import threading
 
 import pytest
-from comfy_host import in_process
-from comfy_host.cached import generated
 from waiting import until
-from webui import models
 from webui.host import ALL, MERGE, REUSE, trouble
 
 pytestmark = pytest.mark.slow
@@ -46,14 +43,6 @@ def test_beside_controlnet(host):
     assert said["Reuse Steps"]["counts"]["forecast"] > 0
 
 
-def test_beside_freeu(host):
-    only(host, "FORGE", "FreeU is an extension of its own in this host")
-    title = "FreeU Integrated (SD 1.x, SD 2.x, SDXL)"
-    freeu = {"alwayson_scripts": {title: {"args": [True, 1.3, 1.4, 0.9, 0.2, 0.0, 1.0]}}}
-    said = changed_and_back(host, ALL, freeu, steps=14)
-    assert {one["state"] for one in said.values()} == {"active"}
-
-
 def test_beside_hypertile(host):
     only(host, "WEBUI", "this host has no HyperTile")
     host.ask("/sdapi/v1/options", {"hypertile_enable_unet": False, "hypertile_max_tile_unet": 256})
@@ -64,23 +53,6 @@ def test_beside_hypertile(host):
     said = changed_and_back(host, REUSE, tiles, **WIDE | {"steps": 12})
     assert said["Reuse Steps"]["counts"]["forecast"] > 0
     assert host.draw(MERGE, **WIDE) == merged
-
-
-def test_a_refiner_takes_over(host):
-    refiner = {"refiner_checkpoint": "other", "refiner_switch_at": 0.5}
-    said = changed_and_back(host, ALL, refiner, steps=14)
-    assert {one["state"] for one in said.values()} == {"active"}
-    assert said["Apply ToMe"]["counts"]["model_calls"] < said["Reuse Steps"]["counts"]["evaluations"]
-
-
-def test_an_extension_that_draws_each_picture_again(host):
-    plain, accelerated = host.draw(steps=14), host.draw(ALL, steps=14)
-    assert host.draw(ALL, steps=14, **trouble(again=True)) not in (plain, accelerated)
-    said = host.report()
-    assert said["Apply ToMe"]["state"] == "active"
-    assert said["Reuse Steps"]["counts"]["evaluations"] == 12  # those of the second picture
-    assert host.draw(ALL, steps=14) == accelerated
-    assert host.draw(steps=14) == plain
 
 
 def test_nothing_is_in_place_while_it_is_off_and_something_while_it_is_on(host):
@@ -105,18 +77,3 @@ def test_switched_off_in_the_middle_of_a_picture(host):
         host.ask("/sdapi/v1/options", {"disabled_extensions": []})
     assert found == accelerated
     assert host.draw() == plain
-
-
-def test_sdxl(host):
-    only(host, "FORGE", "this host builds SDXL's text encoder in full precision, which takes minutes")
-    in_process.bootstrap()
-    (host.folder / "models" / "Stable-diffusion" / "sdxl.safetensors").symlink_to(generated("sdxl", models))
-    host.ask("/sdapi/v1/refresh-checkpoints", {})
-    given = {"override_settings": {"sd_model_checkpoint": "sdxl"}, "width": 128, "height": 128, "steps": 12}
-    small, plain = host.draw(), host.draw(**given)
-    assert host.draw(ALL, **given) != plain
-    said = host.report()
-    assert said["Apply ToMe"]["headline"] == "active in 10 of 70 self-attention blocks"
-    assert said["Reuse Steps"]["counts"]["forecast"] > 0
-    assert host.draw(**given) == plain
-    assert host.draw() == small

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 
 import pytest
-from PIL import Image
-from webui.host import ALL, HOSTS_OWN, MERGE, REUSE, custom
+from webui.host import HOSTS_OWN, MERGE, REUSE, custom
 
 HIRES = {"enable_hr": True, "hr_scale": 1.5, "denoising_strength": 0.9, "hr_upscaler": "Latent", "steps": 8}
 HIRES |= {"hr_additional_modules": ["Use same choices"]}  # Forge has no default for it in requests
@@ -33,51 +30,6 @@ def test_steps_are_reused(host, sampler):
     assert host.draw(steps=14, sampler_name=sampler) == plain
 
 
-def test_settings_of_nothing_are_the_plain_picture(host):
-    plain = host.draw()
-    for nothing in (custom(), (True, "Off"), (False, "Fastest"), (True, "fastest"), custom(ratio=2.0)):
-        assert host.draw(nothing) == plain, nothing
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"batch_size": 2},
-        {"prompt": "a red house " * 30},
-        {"prompt": "a red house AND a green tree :0.5"},
-        {"prompt": "a [red:green:0.6] house AND a tree", "batch_size": 2},
-        {"cfg_scale": 1.0},
-        HIRES,
-    ],
-    ids=["batch", "long", "and", "edited", "unguided", "hires"],
-)
-def test_batches_prompts_and_passes(host, options):
-    plain = host.draw(**options)
-    assert host.draw(ALL, **options) != plain
-    found = {title: one["state"] for title, one in host.report().items()}
-    assert found["Apply ToMe"] == found["Set Attention Processor"] == "active"
-    assert host.draw(**options) == plain
-
-
-def test_a_picture_from_a_picture_and_a_part_of_one(host):
-    picture = host.asked()["images"][0]
-    half = Image.new("L", (64, 64))
-    half.paste(255, (0, 0, 32, 64))
-    for options in ({}, {"mask": encoded(half), "inpainting_fill": 1}):
-        given = {"init_images": [picture], "denoising_strength": 0.9, "steps": 12, **options}
-        plain = host.draw(**given)
-        assert host.draw(ALL, **given) != plain
-        assert host.report()["Apply ToMe"]["state"] == "active"
-        if host.name == "WEBUI" or not options:  # Forge draws the noise around a mask without a seed
-            assert host.draw(**given) == plain
-
-
-def encoded(image):
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
 def test_the_hires_pass_has_a_choice_of_its_own(host):
     found = host.asked((True, "Off", "Same picture"), **HIRES)
     assert host.report()["Set Attention Processor"]["pass"] == "the hires pass"
@@ -97,15 +49,6 @@ def test_what_was_chosen_is_written_into_the_picture_and_only_then(host):
         "Paceline budget": "0.0",
         "Paceline backend": HOSTS_OWN,
     }
-
-
-def test_beside_a_lora(host):
-    prompt = {"prompt": "a red house <lora:small:1>"}
-    plain, with_lora = host.draw(), host.draw(**prompt)
-    assert with_lora != plain
-    assert host.draw(ALL, **prompt) not in (plain, with_lora)
-    assert host.draw(**prompt) == with_lora
-    assert host.draw() == plain
 
 
 def test_beside_the_hosts_own_token_merging_ours_steps_aside(host):

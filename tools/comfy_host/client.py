@@ -130,15 +130,12 @@ class ComfyClient:
             raise self._noted(_refusal(json.loads(refused.read()))) from None
         return str(answer["prompt_id"])
 
-    def run(
-        self, prompt: Prompt, timeout: float = 600.0, on_event: Callable[[Event], None] = lambda event: None
-    ) -> Result:
+    def run(self, prompt: Prompt, timeout: float = 600.0) -> Result:
         """Run a prompt in API format and return what it gave.
 
         Args:
             prompt: what to run.
             timeout: seconds.
-            on_event: told of each message while it waits.
 
         Raises:
             PromptFailed: if it is refused, or a node fails, or it is interrupted.
@@ -152,7 +149,6 @@ class ComfyClient:
 
         def finished(event: Event) -> bool:
             # "executing nothing" comes after the history was written, also after an error.
-            on_event(event)
             mine = isinstance(event.data, dict) and event.data.get("prompt_id") == prompt_id
             return mine and event.type == "executing" and event.data.get("node") is None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 _CONNECT_SECONDS = 120.0  # a server that compiles or loads answers late
-_TEXT_MESSAGE = 3  # ComfyUI's binary messages start with a type; 3 is progress text
 
 
 @dataclass(frozen=True)
@@ -93,19 +91,8 @@ class Listener:
                 if message.type == aiohttp.WSMsgType.TEXT:
                     content = json.loads(message.data)
                     self._add(Event(now, content["type"], content.get("data")))
-                elif message.type == aiohttp.WSMsgType.BINARY:
-                    self._add(_binary_event(now, message.data))
 
     def _add(self, event: Event) -> None:
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()
-
-
-def _binary_event(seconds: float, content: bytes) -> Event:
-    (kind,) = struct.unpack(">I", content[:4])
-    if kind == _TEXT_MESSAGE:
-        (length,) = struct.unpack(">I", content[4:8])
-        node, text = content[8 : 8 + length].decode(), content[8 + length :].decode()
-        return Event(seconds, "progress_text", {"node": node, "text": text})
-    return Event(seconds, "preview", {"bytes": len(content)})

@@ -14,41 +14,11 @@ from unittest.mock import patch
 
 import torch
 
+from . import transformer_settings as of
+from . import video_settings as video
 from .checkpoints import _base_model, _patcher
 from .paths import host_dir
-from .transformer_settings import (
-    ANIMA,
-    BOOGU,
-    CHROMA,
-    FLUX,
-    FLUX2,
-    HIDREAM_O1,
-    IDEOGRAM4,
-    JOYIMAGE,
-    KANDINSKY5,
-    KREA2,
-    LENS,
-    LUMINA,
-    MAGE_FLOW,
-    OMNIGEN2,
-    POOLED_CHANNELS,
-    QWEN,
-    QWEN21,
-    SD3,
-    TEXT_CHANNELS,
-)
-from .video_settings import (
-    COGVIDEO,
-    HUNYUAN_IMAGE,
-    HUNYUAN_VIDEO,
-    HUNYUAN_VIDEO_15,
-    LTX,
-    LTX2,
-    MINIMAX_H3,
-    WAN,
-    WAN_ANIMATE,
-    WAN_SCAIL,
-)
+from .transformer_settings import POOLED_CHANNELS, TEXT_CHANNELS
 
 
 def _vision(tokens: int, channels: int) -> Any:
@@ -98,58 +68,61 @@ class Transformer:
 
 
 TRANSFORMERS: dict[str, Transformer] = {
-    "flux": Transformer("Flux", "FluxSchnell", FLUX),
-    "flux2": Transformer("Flux", "Flux2", FLUX2, channels=128, patch=1, text=lambda tokens: max(tokens, 512)),
-    "chroma": Transformer("Chroma", "Chroma", CHROMA),
-    "sd3": Transformer("SD3", "SD3", SD3),
-    "sd35_medium": Transformer("SD3", "SD3", SD3 | {"x_block_self_attn_layers": [0]}),
-    "qwen_image": Transformer("Qwen-Image", "QwenImage", QWEN, frames=1),
-    "qwen_image21": Transformer("Qwen-Image 2.1", "QwenImage21", QWEN21, channels=64, patch=1, newer="qwen_image21"),
-    "lumina2": Transformer("Z-Image", "Lumina2", LUMINA),
+    "flux": Transformer("Flux", "FluxSchnell", of.FLUX),
+    "flux2": Transformer("Flux", "Flux2", of.FLUX2, channels=128, patch=1, text=lambda tokens: max(tokens, 512)),
+    "chroma": Transformer("Chroma", "Chroma", of.CHROMA),
+    "sd3": Transformer("SD3", "SD3", of.SD3),
+    "sd35_medium": Transformer("SD3", "SD3", of.SD3 | {"x_block_self_attn_layers": [0]}),
+    "qwen_image": Transformer("Qwen-Image", "QwenImage", of.QWEN, frames=1),
+    "qwen_image21": Transformer("Qwen-Image 2.1", "QwenImage21", of.QWEN21, channels=64, patch=1, newer="qwen_image21"),
+    "lumina2": Transformer("Z-Image", "Lumina2", of.LUMINA),
     "z_image": Transformer(
         "Z-Image",
         "ZImage",
-        LUMINA | {"dim": 256, "n_heads": 16, "n_kv_heads": 16, "z_image_modulation": True, "pad_tokens_multiple": 32},
+        of.LUMINA
+        | {"dim": 256, "n_heads": 16, "n_kv_heads": 16, "z_image_modulation": True, "pad_tokens_multiple": 32},
         text=lambda tokens: -(-tokens // 32) * 32,
         padding=32,
     ),
-    "wan": Transformer("Wan", "WAN21_T2V", WAN, frames=3),
+    "wan": Transformer("Wan", "WAN21_T2V", video.WAN, frames=3),
     "wan_i2v": Transformer(
         "Wan",
         "WAN21_I2V",
-        WAN | {"model_type": "i2v", "in_dim": 36},
+        video.WAN | {"model_type": "i2v", "in_dim": 36},
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
-    "wan_5b": Transformer("Wan", "WAN22_T2V", WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
+    "wan_5b": Transformer("Wan", "WAN22_T2V", video.WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
     "wan_vace": Transformer(
-        "Wan", "WAN21_Vace", WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
+        "Wan", "WAN21_Vace", video.WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
     ),
-    "wan_camera": Transformer("Wan", "WAN22_Camera", WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
-    "hunyuan_video": Transformer("HunyuanVideo", "HunyuanVideo", HUNYUAN_VIDEO, frames=3),
+    "wan_camera": Transformer("Wan", "WAN22_Camera", video.WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
+    "hunyuan_video": Transformer("HunyuanVideo", "HunyuanVideo", video.HUNYUAN_VIDEO, frames=3),
     "hunyuan_video_15": Transformer(
         "HunyuanVideo",
         "HunyuanVideo15",
-        HUNYUAN_VIDEO_15,
+        video.HUNYUAN_VIDEO_15,
         channels=32,
         frames=3,
         patch=1,
         text=lambda tokens: tokens + 6 + 5,
         more=lambda: {"conditioning_byt5small": torch.zeros(1, 6, 1472), "clip_vision_output": _vision(5, 1152)},
     ),
-    "cogvideo": Transformer("CogVideoX", "CogVideoX_T2V", COGVIDEO, frames=3),
-    "cogvideo_15": Transformer("CogVideoX", "CogVideoX_T2V", COGVIDEO | {"patch_size_t": 2}, frames=4),
-    "hunyuan_image": Transformer("HunyuanVideo", "HunyuanImage21", HUNYUAN_IMAGE, channels=64, patch=1),
-    "krea2": Transformer("Krea 2", "Krea2", KREA2, frames=1),
-    "anima": Transformer("Anima", "Anima", ANIMA, frames=1),
-    "cosmos_predict2": Transformer("Anima", "CosmosT2IPredict2", ANIMA | {"image_model": "cosmos_predict2"}, frames=3),
-    "ltx": Transformer("LTX-Video", "LTXV", LTX, channels=128, frames=3, patch=1, masked=True),
-    "mage_flow": Transformer("Mage-Flow", "MageFlow", MAGE_FLOW, channels=128, patch=1),
-    "wan_animate": Transformer("Wan Animate", "WAN22_Animate", WAN_ANIMATE, frames=3),
+    "cogvideo": Transformer("CogVideoX", "CogVideoX_T2V", video.COGVIDEO, frames=3),
+    "cogvideo_15": Transformer("CogVideoX", "CogVideoX_T2V", video.COGVIDEO | {"patch_size_t": 2}, frames=4),
+    "hunyuan_image": Transformer("HunyuanVideo", "HunyuanImage21", video.HUNYUAN_IMAGE, channels=64, patch=1),
+    "krea2": Transformer("Krea 2", "Krea2", of.KREA2, frames=1),
+    "anima": Transformer("Anima", "Anima", of.ANIMA, frames=1),
+    "cosmos_predict2": Transformer(
+        "Anima", "CosmosT2IPredict2", of.ANIMA | {"image_model": "cosmos_predict2"}, frames=3
+    ),
+    "ltx": Transformer("LTX-Video", "LTXV", video.LTX, channels=128, frames=3, patch=1, masked=True),
+    "mage_flow": Transformer("Mage-Flow", "MageFlow", of.MAGE_FLOW, channels=128, patch=1),
+    "wan_animate": Transformer("Wan Animate", "WAN22_Animate", video.WAN_ANIMATE, frames=3),
     "wan_animate2": Transformer(
         "Wan",
         "WAN_Animate2",
-        WAN | {"model_type": "animate2", "in_dim": 36},
+        video.WAN | {"model_type": "animate2", "in_dim": 36},
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
         newer="wan/model_animate2.py",
@@ -157,25 +130,25 @@ TRANSFORMERS: dict[str, Transformer] = {
     "wan_dancer": Transformer(
         "Wan",
         "WAN22_WanDancer",
-        WAN | {"model_type": "wandancer", "in_dim": 36},
+        video.WAN | {"model_type": "wandancer", "in_dim": 36},
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
-    "wan_humo": Transformer("Wan", "WAN21_HuMo", WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
-    "wan_scail": Transformer("Wan", "WAN21_SCAIL2", WAN_SCAIL, frames=3),
-    "ideogram4": Transformer("Ideogram 4", "Ideogram4", IDEOGRAM4, channels=128, patch=1),
-    "hidream_o1": Transformer("HiDream O1", "HiDreamO1", HIDREAM_O1, channels=3, more=_token_ids, pixels=16),
-    "kandinsky5": Transformer("Kandinsky 5", "Kandinsky5", KANDINSKY5, frames=3),
-    "kandinsky5_image": Transformer("Kandinsky 5", "Kandinsky5Image", KANDINSKY5 | {"visual_embed_dim": 64}),
-    "omnigen2": Transformer("OmniGen2", "Omnigen2", OMNIGEN2, masked=True),
-    "boogu": Transformer("Boogu", "Boogu", BOOGU, masked=True),
-    "joyimage": Transformer("JoyImage", "JoyImage", JOYIMAGE, frames=1),
-    "lens": Transformer("Lens", "Lens", LENS, channels=128, patch=1),
+    "wan_humo": Transformer("Wan", "WAN21_HuMo", video.WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
+    "wan_scail": Transformer("Wan", "WAN21_SCAIL2", video.WAN_SCAIL, frames=3),
+    "ideogram4": Transformer("Ideogram 4", "Ideogram4", of.IDEOGRAM4, channels=128, patch=1),
+    "hidream_o1": Transformer("HiDream O1", "HiDreamO1", of.HIDREAM_O1, channels=3, more=_token_ids, pixels=16),
+    "kandinsky5": Transformer("Kandinsky 5", "Kandinsky5", of.KANDINSKY5, frames=3),
+    "kandinsky5_image": Transformer("Kandinsky 5", "Kandinsky5Image", of.KANDINSKY5 | {"visual_embed_dim": 64}),
+    "omnigen2": Transformer("OmniGen2", "Omnigen2", of.OMNIGEN2, masked=True),
+    "boogu": Transformer("Boogu", "Boogu", of.BOOGU, masked=True),
+    "joyimage": Transformer("JoyImage", "JoyImage", of.JOYIMAGE, frames=1),
+    "lens": Transformer("Lens", "Lens", of.LENS, channels=128, patch=1),
 }
 
 WITH_SOUND: dict[str, Transformer] = {
-    "minimax_h3": Transformer("MiniMax H3", "MiniMaxH3", MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
-    "ltx2": Transformer("LTX-Video", "LTXAV", LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
+    "minimax_h3": Transformer("MiniMax H3", "MiniMaxH3", video.MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
+    "ltx2": Transformer("LTX-Video", "LTXAV", video.LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
 }
 """Further ones, whose latents are two: of a video and of its sound."""
 

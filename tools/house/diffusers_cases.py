@@ -14,36 +14,18 @@ PIPELINES = ("sd15", "sd15-controlnet", "sdxl", "flux", "sd3")
 
 
 def _settings() -> dict[str, tuple[Any, ...]]:
-    from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
+    from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging
 
     compiled = Compile(backend="eager", strict=True)
     alone: dict[str, Any] = {
-        "tokens defaults": TokenMerging(method="merge"),
-        **{
-            f"tokens {method} {ratio}": TokenMerging(method=method, ratio=ratio)
-            for method in ("auto", "merge", "kv_downsample")
-            for ratio in (0.3, 0.75)
-        },
+        **{f"tokens {method}": TokenMerging(method=method, ratio=0.3) for method in ("auto", "merge", "kv_downsample")},
         "tokens merge around all": TokenMerging(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample=2),
-        "tokens merge, not random": TokenMerging(method="merge", use_rand=False, sx=3, sy=1),
-        "tokens merge, second half": TokenMerging(method="merge", start_percent=0.5),
-        "tokens merge, decay": TokenMerging(method="merge", level_decay=0.5, max_downsample=8),
-        "tokens by tomesd": TokenMerging(implementation="tomesd", use_rand=False),
-        **{f"attention {name}": Attention(name) for name in ("auto", "sdpa", "sdpa_flash", "sdpa_math", "vanilla")},
+        **{f"attention {name}": Attention(name) for name in ("sdpa", "sdpa_math", "vanilla")},
         "fuse": FuseQKV(),
         **{f"int8 {preset}": QuantizeInt8(preset=preset) for preset in ("balanced", "quality", "speed")},
-        "int8 attention": QuantizeInt8(include="attn"),
-        "int8 weight_only": QuantizeInt8(mode="weight_only"),
-        "int8 within blocks": QuantizeInt8(exclude="embed"),
         "int8 within blocks, weight_only": QuantizeInt8(exclude="embed", mode="weight_only"),
-        "precision bf16": Precision(dtype="bf16"),
-        "precision bf16, VAE fp32": Precision(dtype="bf16", vae_dtype="fp32"),
-        "precision channels_last": Precision(dtype="fp32", channels_last=True),
         "compile": compiled,
-        "compile aot_eager": Compile(backend="aot_eager", strict=True),
-        "compile regional": Compile(backend="eager", strict=True, regional=True),
-        "compile channels_last": Compile(backend="eager", strict=True, channels_last=True),
-        "schedule": ScheduleOnCPU(),
+        "compile regional": Compile(backend="aot_eager", strict=True, regional=True),
     }
     together = (
         FuseQKV(),
@@ -51,14 +33,10 @@ def _settings() -> dict[str, tuple[Any, ...]]:
         TokenMerging(method="kv_downsample", ratio=0.75),
         Attention("sdpa_math"),
     )
-    merging = (*together[:2], TokenMerging(method="merge"), together[3])
     stacks = {
         "stack": (*together, compiled),
-        "stack, int8 within blocks": (FuseQKV(), QuantizeInt8(exclude="embed"), *together[2:], compiled),
         "stack, other order": (compiled, *reversed(together)),
-        "stack with merge": (*merging, compiled),
-        "stack without compile": merging,
-        "stack in bf16": (Precision(dtype="bf16"), *together[:1], *together[2:], compiled),
+        "stack with merge": (*together[:2], TokenMerging(method="merge"), together[3]),
     }
     return {**{name: (setting,) for name, setting in alone.items()}, **stacks}
 

@@ -36,8 +36,7 @@ def load_pack(folder: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["paceline"] = module
     spec.loader.exec_module(module)
-    times = "kernel_times" if (folder / "core" / "kernel_times.py").is_file() else "timing"  # its name in older commits
-    import_module(f"paceline.core.{times}").interleaved_seconds = _in_order
+    import_module("paceline.core.kernel_times").interleaved_seconds = _in_order
 
 
 def _in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float]:

@@ -22,7 +22,6 @@ timed is given fixed times (``drawing.load_pack``).
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import signal
@@ -59,28 +58,16 @@ def checked_out(name: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(place)], check=True)
 
 
-def helpers() -> str:
-    """Return a digest of what the models and cases are made by."""
-    models = ("checkpoints", "in_process", "transformers", "vaes", "weights")
-    cases = ("comfyui_cases", "comfyui_settings", "diffusers_cases", "digests", "drawing")
-    names = [*(f"comfy_host/{name}.py" for name in models), *(f"house/{name}.py" for name in cases)]
-    names += [f"diffusers_host/{name}.py" for name in ("inputs", "networks", "pipelines")]
-    return hashlib.sha256(b"".join((TOOLS / name).read_bytes() for name in names)).hexdigest()[:12]
-
-
 def drawn(name: str, only: str, out: Path) -> Drawn:
     """Return the cases of a commit, folder or JSON file; new ones are written to ``out``."""
     if name.endswith(".json"):
-        saved = json.loads(Path(name).read_text())
-        if saved["helpers"] != helpers():
-            print(f"note: {name} was made with other helpers; if cases differ, draw it anew to be sure")
-        return {case: found for case, found in saved["cases"].items() if only in case}
+        return {case: found for case, found in json.loads(Path(name).read_text()).items() if only in case}
     cases: Drawn = {}
     with checked_out(name) as folder:
         for host in HOSTS:
             cases |= _in_a_process(folder, host, only)
     file = out / f"{'_'.join(part for part in Path(name).parts if part != '/')}.json"
-    file.write_text(json.dumps({"commit": name, "helpers": helpers(), "cases": cases}, indent=1))
+    file.write_text(json.dumps(cases, indent=1))
     print(f"{name}: {len(cases)} cases, written to {file}", flush=True)
     return cases
 
@@ -126,7 +113,7 @@ def compare(before: Drawn, after: Drawn) -> int:
     """Print the table and return the number of cases that are not the same."""
     names = [*before, *(name for name in after if name not in before)]
     width = max(map(len, names), default=0)
-    wrong, noted = [], []
+    wrong = []
     for name in names:
         left, right = before.get(name), after.get(name)
         said = verdict(left, right)
@@ -135,11 +122,8 @@ def compare(before: Drawn, after: Drawn) -> int:
         if not said.startswith("same"):
             message = str((right or {}).get("error", "")).strip()
             wrong.append(row + (f"\n    {message}" if message else ""))
-        elif said != "same":
-            noted.append(f"{name}: {said}")
-    for title, rows in (("Same images by other work", noted), ("Not the same", wrong)):
-        if rows:
-            print(f"\n{title}:", *rows, sep="\n")
+    if wrong:
+        print("\nNot the same:", *wrong, sep="\n")
     print(f"\n{len(names) - len(wrong)} of {len(names)} cases are the same.")
     return len(wrong)
 

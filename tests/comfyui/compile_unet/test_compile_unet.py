@@ -45,17 +45,6 @@ def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, c
     assert not state(model).eager_calls
 
 
-@pytest.mark.parametrize("name", often(("controlnet",), changes.SAMPLING_CHANGES))
-def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled, small_baseline, name):
-    change = changes.SAMPLING_CHANGES[name]
-    expected = small.sample(small.model, **change(small))
-    model = compiled(small.model)
-    assert torch.equal(small.sample(model), small_baseline)
-    assert torch.equal(small.sample(model, **change(small)), expected)
-    assert torch.equal(small.sample(model), small_baseline)
-    assert not state(model).eager_calls
-
-
 def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     model = compiled(small.model)
     small.sample(model, size=(24, 24))
@@ -76,34 +65,6 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert state(model).recompiles == recompiles
     assert not state(model).eager_calls
     assert f"{recompiles} recompiles" in small.report(model)
-
-
-def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node, small_baseline):
-    """Hooks of ours and other weights; each night every change of a model, above."""
-    model = compiled(small.model)
-    with_tome = small.tome(model)
-    merged, styled = small.sample(small.tome(small.model)), small.sample(changes.lora(small, core_node, small.model))
-    assert not torch.equal(merged, small_baseline) and not torch.equal(styled, small_baseline)
-    for _ in range(2):
-        assert torch.equal(small.sample(model), small_baseline)
-        assert torch.equal(small.sample(with_tome), merged)
-        assert torch.equal(small.sample(changes.lora(small, core_node, model)), styled)
-    assert state(model).graphs == 2 and not state(model).eager_calls
-
-
-def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled):
-    model = compiled(studio.model, scope="repeated_blocks")
-    assert torch.equal(studio.sample(model), studio.sample(studio.model))
-    assert "7 x BasicTransformerBlock" in studio.report(model)
-    assert state(model).graphs <= 3  # one for each width; seven blocks
-    assert torch.equal(studio.sample(studio.tome(model)), studio.sample(studio.tome(studio.model)))
-    assert "patches need to know at which block they are" in studio.report(studio.tome(model))
-
-
-def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, small_baseline):
-    model = compiled(small.model, channels_last=True)
-    assert (small.sample(model) - small_baseline).norm() < 1e-3 * small_baseline.norm()
-    assert torch.equal(small.sample(small.model), small_baseline)
 
 
 @pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])
@@ -157,20 +118,6 @@ def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled,
     assert state(model).graphs == (4 if sizes else 2) and not state(model).eager_calls
     policy = model.get_attachment("paceline").find("token_merging").policy
     assert not policy.residuals._kept and not policy.residuals.store._parts
-
-
-@pytest.mark.parametrize(
-    ("scope", "method", "why"),
-    [("repeated_blocks", "kv_downsample", "blocks that share code"), ("whole_model", "merge", "decided anew")],
-)
-def test_where_compiled_code_cannot_keep_it_that_is_said(studio, compiled, scope, method, why):
-    found = []
-    for residual in ("off", "auto"):
-        tome = studio.tome(studio.model, method=method, ratio=0.75, residual=residual)
-        found.append(compiled(tome, scope=scope))
-    with torch.compiler.set_stance("force_eager"):
-        assert torch.equal(*(studio.sample(model, steps=4) for model in found))
-    assert why in studio.report(found[1])
 
 
 def test_the_report_says_in_words_why_it_compiled_again_and_for_whose_patch(small, compiled):

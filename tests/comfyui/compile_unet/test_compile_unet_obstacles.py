@@ -93,18 +93,6 @@ def test_progress_goes_to_the_node(small, compiled, page_server):
     assert told()[0]["headline"].startswith("compiling 0")
 
 
-def test_a_model_with_dynamic_vram_and_no_way_back_is_refused(small, compiled, monkeypatch):
-    clone = small.model.clone()
-    monkeypatch.setattr(type(clone), "is_dynamic", lambda self: True)
-
-    def refuse(disable_dynamic=False, **options):
-        raise RuntimeError("no cached_patcher_init")
-
-    monkeypatch.setattr(clone, "clone", refuse, raising=False)
-    with pytest.raises(Exception, match="uses ComfyUI's dynamic VRAM.*--disable-dynamic-vram"):
-        compiled(clone)
-
-
 def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(small, compiled, small_baseline):
     """There is no dynamic VRAM on a CPU: a patcher that says it is dynamic stands for it."""
     loaded = []
@@ -122,21 +110,6 @@ def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(small, compiled,
     assert first.model is second.model is not dynamic.model
     assert torch.equal(small.sample(first), small_baseline)
     assert "a second copy of its weights, without dynamic VRAM" in small.report(first)
-
-
-@pytest.mark.thorough
-def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(small, compiled, small_baseline):
-    """As ComfyUI's MultiGPU nodes make it."""
-    base = small.model.clone()
-    base.cached_patcher_init = (lambda: checkpoints.smallest_unet(), ())
-    model = compiled(base)
-    other = model.deepclone_multigpu(torch.device("cpu"))
-    assert other.model is not model.model
-    for patcher in (model, other):
-        assert torch.equal(small.sample(patcher), small_baseline)
-        assert "compiled calls: 2, fallbacks: 0" in small.report(patcher)
-    technique = other.get_attachment("paceline").find("compilation")
-    assert sorted(used.functions[0].state.compiled_calls for used in technique.policy.used) == [2, 2]
 
 
 FEW_BLOCKS = {
@@ -161,26 +134,6 @@ def test_diffusion_transformers_are_compiled_too(compiled, name):
     assert torch.equal(sample(made, text=33), sample(model, text=33))
     assert torch.equal(sample(made, size=(24, 16)), sample(model, size=(24, 16)))
     assert not state(made).eager_calls
-
-
-def test_what_torch_keeps_of_its_tracing_holds_no_model(compiled):
-    """Until Python collects garbage that would be a model which ComfyUI does not know, and calls a memory leak."""
-    import gc
-
-    from comfy_host.transformers import build, conditioning, latent
-    from paceline.optimizers.hosts.comfyui.stack import ModelCall
-
-    model = compiled(build("flux"), scope="repeated_blocks")
-    gc.collect()
-    gc.disable()
-    try:
-        prompts = conditioning("flux", seed=1), conditioning("flux", seed=2)
-        in_process.sample(model, *prompts, latent("flux"), steps=1, seed=7, scheduler="simple")
-        kept = [thing for thing in gc.get_objects() if type(thing) is ModelCall]
-    finally:
-        gc.enable()
-    assert kept, "torch keeps the calls that it has traced"
-    assert not [call for call in kept if hasattr(call, "model")]
 
 
 @pytest.mark.parametrize("dynamic", often(["true"], ["auto", "true"]))

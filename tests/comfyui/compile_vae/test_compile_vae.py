@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 from vae_calls import decode, encode, image, latent
 
@@ -42,18 +41,6 @@ def test_leaving_the_node_out_leaves_no_trace(vae, compiled, report, studio):
     assert all(weight.is_contiguous() for weight in network.parameters())
 
 
-def test_two_copies_of_one_vae_alternate_without_meeting(vae, compiled):
-    """Both are loaded at once; nothing compiles again, and only one of them compiles at all."""
-    ours = compiled(vae)
-    expected = decode(vae, latent())
-    for _ in range(3):
-        assert torch.equal(decode(ours, latent()), expected)
-        assert torch.equal(decode(vae, latent()), expected)
-    technique = ours.paceline_stack.find("compilation")
-    state = next(iter(technique.policy.used)).functions[0].state
-    assert (state.graphs, state.compiled_calls, state.eager_calls) == (1, 3, {})
-
-
 def test_nodes_of_comfyui_decode_and_encode_through_it(vae, compiled, report, core_node):
     ours = compiled(vae)
     mask = torch.zeros(1, 16, 24)
@@ -84,14 +71,6 @@ def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, 
     assert "fallbacks: 0" in text
     calls = int(text.rsplit("s for ", 1)[1].split()[0])
     assert calls > 10
-
-
-def test_only_what_was_asked_for_is_compiled(vae, compiled, report):
-    ours = compiled(vae, compile_encoder=False)
-    encode(ours, image(16, 24))
-    assert "not compiled: decode was not called" in report(ours)
-    with pytest.raises(Exception, match="compile_encoder and compile_decoder are both off. Switch one of them on."):
-        compiled(vae, compile_encoder=False, compile_decoder=False)
 
 
 def test_no_memory_for_the_whole_image_still_falls_into_tiles(vae, compiled, report, monkeypatch):

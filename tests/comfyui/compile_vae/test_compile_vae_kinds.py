@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from functools import partial
 
 import pytest
@@ -35,22 +34,6 @@ def test_video_vaes_compile_a_few_frames_and_not_the_length_of_the_video(studio,
     assert "fallbacks: 0" in report(ours)
 
 
-def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(studio, compiled, report):
-    @torch._dynamo.register_backend(name="paceline_second_fails")
-    def second_fails(graph, inputs):
-        second_fails.graphs = getattr(second_fails, "graphs", 0) + 1
-        if second_fails.graphs > 1:
-            raise RuntimeError("enough")
-        return graph
-
-    wan = vaes.wan()
-    ours = compiled(wan, backend="paceline_second_fails", strict=False)
-    for _ in range(2):
-        samples = latent(2, 3, channels=16, frames=2)  # each in a chunk of its own
-        assert torch.equal(decode(ours, samples), decode(wan, samples))
-    assert "not compiled: all 1 calls ran uncompiled" in report(ours)
-
-
 def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled):
     import comfy.sd
 
@@ -62,38 +45,6 @@ def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled)
         compiled(tiling)
     with pytest.raises(Exception, match="This VAE is empty"):
         compiled(comfy.sd.VAE(sd={}))
-
-
-def test_dynamic_vram_is_left_for_a_second_copy_or_refused(vae, studio, compiled, report, monkeypatch):
-    """There is no dynamic VRAM on a CPU: a patcher that says it is dynamic stands for it."""
-    other = vaes.kl(levels=1)
-
-    def patcher(loads):
-        dynamic = vae.patcher.clone()
-        dynamic.is_dynamic = lambda: True
-
-        def clone(disable_dynamic=False, model_override=None):
-            if not loads:
-                raise RuntimeError("cached_patcher_init is not initialized")
-            return other.patcher.clone(model_override=model_override)
-
-        dynamic.clone = clone
-        return dynamic
-
-    dynamic = copy.copy(vae)
-    dynamic.patcher = patcher(loads=True)
-    ours = compiled(dynamic)
-    assert ours.first_stage_model is ours.patcher.model is other.first_stage_model
-    assert torch.equal(decode(ours, latent()), decode(vae, latent()))
-    assert "a second copy of its weights, without dynamic VRAM" in report(ours)
-    removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
-    assert removed.patcher is dynamic.patcher and removed.first_stage_model is vae.first_stage_model
-
-    del ours
-    gc.collect()
-    dynamic.patcher = patcher(loads=False)
-    with pytest.raises(Exception, match="uses ComfyUI's dynamic VRAM, which cannot be compiled.*--disable-dynamic"):
-        compiled(dynamic)
 
 
 def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio, compiled, report):
@@ -150,12 +101,3 @@ def test_weights_that_dynamic_vram_would_cast_are_cast_where_it_is_left(studio, 
     assert torch.isfinite(decode(ours, latent())).all()
     assert "compiled decode: 1 graph" in report(ours)
     assert next(vae.first_stage_model.parameters()).dtype == torch.float32
-
-
-def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, report, monkeypatch):
-    ours = compiled(vae)
-    expected = decode(vae, latent())
-    monkeypatch.setattr(vae.first_stage_model, "model_lowvram", True)
-    monkeypatch.setattr("comfy.model_management.load_models_gpu", lambda *args, **kwargs: None)
-    assert torch.equal(decode(ours, latent()), expected)
-    assert "the network is not loaded completely" in report(ours)

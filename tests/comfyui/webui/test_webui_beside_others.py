@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.core.technique import ATTENTION, TOKEN_MERGING
-from paceline.optimizers.token_merging import TokenMergingSettings
-from torch.nn import Module
+from paceline.core.technique import ATTENTION
 from webui_drawing import LOOSE, MERGE
 
 pytestmark = pytest.mark.usefixtures("untouched")
@@ -41,28 +39,6 @@ def test_tiles_are_pictures_of_their_own(host):
     assert host.lines[1] == "Paceline Apply ToMe: active in 2 of 3 self-attention blocks"
 
 
-class Packed(Module):
-    """A projection with weights in int8, which does not tell its width: Forge's layers for nf4 and gguf."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.bias = layer.bias
-        self.scale = layer.weight.abs().amax() / 127
-        self.register_buffer("weight", (layer.weight / self.scale).round().to(torch.int8))
-
-    def forward(self, x):
-        return torch.nn.functional.linear(x, self.weight * self.scale, self.bias)
-
-
-def test_quantised_layers_compute_for_themselves(host, studio, monkeypatch):
-    for module in studio.model.model.diffusion_model.modules():
-        for name in ("to_q", "to_k", "to_v"):
-            if hasattr(module, name):
-                monkeypatch.setitem(module._modules, name, Packed(getattr(module, name)))
-    host.draw(ALL)
-    assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
-
-
 def test_where_the_negative_pass_sets_in_nothing_older_is_reused(host):
     """The host's setting to ignore the negative prompt in early steps, here in the first 7 of 20."""
     drawing, rows = host.drawing(), []
@@ -83,29 +59,3 @@ def test_hypertile_goes_first(host, studio):
     finally:
         delattr(layer, "__webui_hypertile_params")
     assert "HyperTile is on" in host.lines[0]
-
-
-def coupled(p):
-    """Regional prompts as extensions for Forge make them: attention to the text gets its queries once more."""
-    patches = {
-        "attn2_patch": [lambda q, k, v, options: tuple(torch.cat([given, given]) for given in (q, k, v))],
-        "attn2_output_patch": [lambda output, options: output.chunk(2)[0]],
-    }
-
-    def wrapper(apply, call):
-        options = {**call["c"]["transformer_options"], "patches": patches}
-        return apply(call["input"], call["timestep"], **{**call["c"], "transformer_options": options})
-
-    if p.forge:
-        p.sd_model.forge_objects.unet.model_options["model_function_wrapper"] = wrapper
-
-
-def test_regional_prompts_keep_all_queries_of_their_own_batch(host):
-    everywhere = {TOKEN_MERGING: TokenMergingSettings(method="merge", residual="off", merge_crossattn=True)}
-    drawn = host.draw(everywhere, scripts=[coupled], steps=3)
-    assert drawn.isfinite().all() and host.lines[0].startswith("Paceline Apply ToMe: active in 2 of 3")
-    forge = host.drawing().forge
-    assert ("another node or package gave a layer other tokens" in str(host.said[0].summary.details)) == forge
-    if forge:
-        within = {TOKEN_MERGING: TokenMergingSettings(method="merge", residual="off")}
-        assert torch.equal(drawn, host.draw(within, scripts=[coupled], steps=3))

@@ -7,7 +7,6 @@ import torch
 import webui_stand_ins as hosts
 from comfy_host import checkpoints, in_process
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.attention.backend import Backend
 from paceline.optimizers.hosts.webui import accelerate
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
@@ -32,12 +31,6 @@ def test_tokens_are_reduced_as_in_comfyui(host, studio, method):
     assert host.lines == ["Paceline Apply ToMe: active in 2 of 3 self-attention blocks"]
 
 
-def test_a_ratio_of_zero_is_the_plain_picture_bit_for_bit(host):
-    same = host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.0)}, steps=3)
-    assert torch.equal(same, host.draw(steps=3))
-    assert host.lines == ["Paceline Apply ToMe: off: ratio is 0"]
-
-
 def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
     for budget in (0.4, 1.0):
         found = host.draw({STEP_REUSE: StepReuseSettings(budget=budget)}, steps=16)
@@ -52,18 +45,6 @@ def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
 def test_no_budget_is_the_plain_picture_bit_for_bit(host):
     assert torch.equal(host.draw({STEP_REUSE: StepReuseSettings(budget=0.0)}), host.draw())
     assert host.lines[0].startswith("Paceline Reuse Steps: nothing was reused: no skip fits into the budget")
-
-
-def test_ddim_is_eulers_step_at_other_scales(host):
-    """What is forecast and taken back does not depend on whether a sampler asks for noise or for pictures."""
-    host.draw(LOOSE, sampler=hosts.ddim)
-    table = hosts.alphas(host.drawing().sd_model.network)
-    steps = torch.arange(0, 1000, 1000 // 13)[:13] + 1
-    levels = ((1 - table) / table).sqrt()[steps].flip(0)
-    host.draw(LOOSE, sigmas=levels)
-    first, second = (said.summary.counts for said in host.said)
-    assert first["forecast"] > 0
-    assert all(first[name] == second[name] for name in ("evaluations", "computed", "forecast"))
 
 
 def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
@@ -95,15 +76,6 @@ def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, er
     assert "forward" not in denoiser.__dict__ and "update_inner_model" not in denoiser.__dict__
     assert torch.equal(host.draw(), plain)
     assert len(host.said) == 3  # reports up to there
-
-
-def test_two_passes_of_one_picture_begin_anew(host):
-    """Hires fix: another sampler, the same network."""
-    drawing = host.drawing()
-    first = host.draw(LOOSE, drawing=drawing)
-    second = host.draw(LOOSE, drawing=drawing)
-    assert torch.equal(first, second)
-    assert host.said[0].summary.counts == host.said[1].summary.counts
 
 
 def test_a_script_that_clones_after_us_copies_nothing_of_ours(studio):
@@ -166,39 +138,6 @@ def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
     assert {8, 9, 10} <= set(places) and len(set(places)) < 20
 
 
-def test_attention_is_computed_by_the_backend(host):
-    plain, found = host.draw(steps=3), host.draw({ATTENTION: "vanilla"}, steps=3)
-    torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-3)
-    assert not torch.equal(found, plain)
-    assert host.lines == ["Paceline Set Attention Processor: vanilla in 18 attention calls"]
-
-
-def test_a_refused_call_is_projected_by_the_host_alone(host, studio, monkeypatch):
-    projections = [module for name, module in studio.model.model.diffusion_model.named_modules() if "to_q" in name]
-    calls = []
-    handles = [module.register_forward_hook(lambda *_: calls.append(1)) for module in projections]
-    monkeypatch.setattr(Backend, "refusal", lambda backend, call: "too busy" if call.query_tokens > 64 else None)
-    try:
-        host.draw({ATTENTION: "vanilla"}, steps=1)
-    finally:
-        for handle in handles:
-            handle.remove()
-    counts = host.said[0].summary.counts
-    assert counts["fallbacks"] > 0 and len(calls) == counts["calls"] + counts["fallbacks"]
-
-
-def test_all_together_say_a_line_each_and_the_next_picture_is_the_old_one(host):
-    plain, found = host.draw(), host.draw(MERGE | LOOSE | {ATTENTION: "vanilla"})
-    assert not torch.equal(plain, found)
-    assert [line.split(":")[0] for line in host.lines] == [
-        "Paceline Set Attention Processor",
-        "Paceline Apply ToMe",
-        "Paceline Reuse Steps",
-    ]
-    assert all(said.summary.state == "active" for said in host.said)
-    assert torch.equal(host.draw(), plain)
-
-
 def test_signatures_stay_those_of_the_sampler(host):
     """The hosts ask the sampler's function what it takes."""
     import inspect
@@ -249,15 +188,3 @@ def test_what_is_kept_is_dropped_with_the_run(host, studio, monkeypatch):
         host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}, drawing=drawing, stop_at=5)
     seen.remove()
     assert held[-1] and not kept[0].residuals._kept
-
-
-def test_passes_one_after_the_other_and_prompts_that_change(host, studio):
-    """Each call of an evaluation has its own; where a prompt changes it is measured anew."""
-    choice = {TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}
-    longer = hosts.always(in_process.random_conditioning(studio.model, tokens=154, seed=3))
-    host.draw(choice, prompts=hosts.prompts(longer), steps=8)
-    later = hosts.always(studio.negative)[0].schedules[0]
-    edited = [hosts.Composed([hosts.Part(4, host.positive[0].schedules[0].cond), later], 1.0)]
-    host.draw(choice, prompts=hosts.prompts(edited), steps=8)
-    said = [" ".join(one.summary.details) for one in host.said]
-    assert "residual: 6 of 16 model calls" in said[0] and "residual: 4 of 8 model calls" in said[1]

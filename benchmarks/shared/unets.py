@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from .checkpoints import SD15_CONFIG, SDXL_CONFIG, _base_model
-from .in_process import bootstrap
-from .weights import fill
+from comfy_host.checkpoints import SD15_CONFIG, SDXL_CONFIG, _base_model
+from comfy_host.in_process import bootstrap
+from comfy_host.weights import fill
 
 SD15: dict[str, Any] = SD15_CONFIG | {
     "num_res_blocks": [2, 2, 2, 2],
