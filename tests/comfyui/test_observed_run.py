@@ -124,7 +124,7 @@ def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
         done, found = outcome(reused), replay(sampling, budget)
         assert abs(found.evaluations - found.computed - done.forecast) <= 2, (found, done)
         assert (found.work == 1.0) == (budget == 0.0)
-    sampling.levels = sampling.levels[-5:]
+    sampling.levels = sampling.levels[-4:]
     sampling.replayed.clear()
     assert "too few" in replay(sampling, 0.2).why_not
 

@@ -151,7 +151,7 @@ def expect(sampling: Sampling, probed: Sequence[Probed] = (), budget: float | No
     if budget is not None:
         found = replay(sampling, budget)
         if found.work < 1:
-            steps = steps.times(WORK.of(found.work, 1.0))
+            steps = steps.times(_work(sampling, found.work))
             distances.append(_reused(sampling).of(budget, math.inf))
     return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances))
 
@@ -220,6 +220,12 @@ def prior(steps: int | None, solver: str | None, limit: float) -> Range:
     most = steps / (steps - free * longest / (longest + 1)) - 1
     part = PART * (limit / 0.05) ** POWER
     return Range(1.0, 1 + most * min(1.0, part), 1 + most * min(1.0, part * SPREAD))
+
+
+def _work(sampling: Sampling, found: float) -> Range:
+    """Return the work of another picture: of few steps, what it leaves out differs by one level at most."""
+    levels = len(sampling.levels) - 1
+    return Range(found, found, min(1.0, found + 1 / levels)) if levels <= SHORT else WORK.of(found, 1.0)
 
 
 def _reused(sampling: Sampling) -> Range:
