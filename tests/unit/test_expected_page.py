@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from comfy_host.in_process import bootstrap
 from comfy_host.paths import ROOT
 
 
@@ -90,9 +89,9 @@ def test_each_range_in_the_readme_is_foretold_for_its_row_and_column(expected: A
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("comfy")
 def test_operations_are_those_of_comfyuis_network(expected: Any) -> None:
     import expected_work
 
-    bootstrap()
     found, kept = expected_work.counted("SD 1.5, 512 x 512").quality, expected.COUNTED["SD 1.5, 512 x 512"]
     assert [found[name] for name in ("products", "attention")] == [kept[name] for name in ("products", "attention")]
