@@ -134,7 +134,7 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     answer = ask(do="next", run=began["run"])
     assert any(one.untried for one in case.probed[0]) and answer["phase"] == "answer"
     said = [line["text"] for line in answer["lines"]]
-    assert said[-1] == STOPPED and not any(one.startswith(("Not tried", "Nothing is expected")) for one in said)
+    assert STOPPED in said and not any(one.startswith(("Not tried", "Nothing is expected")) for one in said)
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):
