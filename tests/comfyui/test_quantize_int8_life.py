@@ -87,6 +87,7 @@ def _one_reported_call(model, studio):
     technique = stack_of(model).techniques[0]
     activity = Activity(model_calls=1)
     technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
+    one_call(model)
     summary = technique.policy.summarize(activity)
     assert summary.state == "partly"
     return "\n".join((summary.text, *summary.details))
