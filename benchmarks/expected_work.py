@@ -17,6 +17,7 @@ from shared.decoding import DECODERS
 from shared.measuring import arguments
 from shared.record import Row, collected, report
 from shared.stack_variants import LARGE
+from shared.unets import SD15, SDXL
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
@@ -24,7 +25,6 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from comfy_host.fake_cuda import Launches
 from comfy_host.in_process import bootstrap
 from comfy_host.transformers import ALL
-from comfy_host.unets import SD15, SDXL
 
 WORK = ("SDXL, 1024 x 1024", "SD 1.5, 512 x 512", "Z-Image, 1024 x 1024", "Flux.1 dev, 1024 x 1024",
         "decoding with SDXL's VAE, 1024 x 1024")  # fmt: skip
