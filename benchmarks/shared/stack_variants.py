@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints, transformers  # noqa: E402
 from comfy_host.in_process import bootstrap, random_conditioning  # noqa: E402
 
-from shared.unets import unet  # noqa: E402
+from .unets import unet  # noqa: E402
 
 DEFAULT = "ComfyUI as it comes"
 

@@ -9,6 +9,7 @@ import { renderOutcomes } from "../../web/js/outcomes.js";
 import { expectOf, testPromises } from "../../web/js/promises.js";
 import { runPrompt } from "../../web/js/run_prompt.js";
 import { describe } from "../../web/js/speed_history.js";
+import { ActivityStore } from "../../web/js/store.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
 
 let now = 0;
