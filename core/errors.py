@@ -106,7 +106,11 @@ def require_boolean(name: str, value: bool) -> bool:
 
 def not_allowed(name: str, value: object, remedy: str) -> InvalidSetting:
     """Return the error for a setting with a value that it cannot have."""
-    return InvalidSetting(f"{name} is {value!r}.", remedy)
+    try:
+        found = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        found = "a number of thousands of digits"
+    return InvalidSetting(f"{name} is {found}.", remedy)
 
 
 def one_of(allowed: Iterable[object]) -> str:

@@ -24,7 +24,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate
+from .budget import KEPT, SEEDS, Budget, Calibration, Distances, ErrorRate
 from .history import FORECASTS, Evaluation, History, Place
 from .outcome import Outcome
 from .parts import Blend, Split, rms, stream_rms, undivided
@@ -102,7 +102,7 @@ class Rule:
     ) -> None:
         calibration, measured = calibration_of(solver, flow)
         self.outcome = Outcome(len(noise_levels) - 1, measured=measured, flow=flow)
-        self.budget = Budget(settings.budget, calibration)
+        self.budget = self._account(settings.budget, calibration)
         self._split = split
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
@@ -114,6 +114,9 @@ class Rule:
         self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
+
+    def _account(self, limit: float, calibration: Calibration) -> Budget:
+        return Budget(limit, calibration)
 
     def forget(self) -> None:
         """Start anew, because the prompts or networks in use changed: earlier outputs say nothing about later ones."""

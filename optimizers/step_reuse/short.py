@@ -10,8 +10,8 @@ for two that cost less.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import combinations, pairwise
 
 import torch
@@ -19,9 +19,7 @@ from torch import Tensor
 
 from .budget import Budget, Calibration, Distances
 from .history import Evaluation, Place
-from .parts import Split, undivided
 from .rule import WARM_UP, Action, Rule
-from .settings import StepReuseSettings
 
 ALLOWANCE = 1.2
 """A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
@@ -94,19 +92,21 @@ class ShortRule(Rule):
 
     budget: Account
 
-    def __init__(
-        self,
-        settings: StepReuseSettings,
-        noise_levels: Sequence[float],
-        solver: str | None = None,
-        flow: bool = False,
-        split: Split = undivided,
-    ) -> None:
-        super().__init__(settings, noise_levels, solver, flow, split)
-        self.budget = Account(settings.budget)
-        self._left = most_of(len(noise_levels) - 1)
-        self._spread = [spread(self._noise(level)) for level in noise_levels]
-        self._costs = dict(self._prices())
+    def _account(self, limit: float, calibration: Calibration) -> Budget:
+        return Account(limit)
+
+    @property
+    def _left(self) -> int:
+        """How many levels may still be left out."""
+        return most_of(len(self._levels) - 1) - len(self.budget.costs)
+
+    @cached_property
+    def _spread(self) -> Sequence[float]:
+        return [spread(self._noise(level)) for level in self._levels]
+
+    @cached_property
+    def _costs(self) -> Mapping[int, float]:
+        return dict(self._prices())
 
     def _prices(self) -> Iterator[tuple[int, float]]:
         """Yield the levels that may go, and what each costs for a change that ``spread`` tells to be 1."""
@@ -142,7 +142,7 @@ class ShortRule(Rule):
         level = round(place.position)
         if self.aside or level not in self._costs or not self._change or level not in self._best(level):
             return Action.COMPUTE
-        self._left, self.method, self.budget.costs[level] = self._left - 1, "hold", self._cost(level)
+        self.method, self.budget.costs[level] = "hold", self._cost(level)
         return Action.FORECAST
 
     def _best(self, level: int) -> Sequence[int]:

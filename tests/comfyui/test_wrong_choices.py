@@ -13,7 +13,7 @@ NODES = [
     *("ApplyToMe", "CompileUNet", "FuseQKV", "ModelPrecision", "OptimizePreset", "QuantizeInt8"),
     "SetAttentionProcessor",
 ]
-WRONG: list[Any] = ["../x", "os.system", "x\0", "9" * 5000, None, float("nan"), -(10**9), ["a"], {}]
+WRONG: list[Any] = ["../x", "os.system", "x\0", "9" * 5000, None, float("nan"), -(10**9), 10**5000, ["a"], {}]
 
 
 @pytest.mark.parametrize("name", NODES)
