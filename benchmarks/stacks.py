@@ -73,6 +73,7 @@ class Images:
         self.work = f"{options.steps} steps, cfg {options.cfg:g}: {what}, {pixels}, batch {options.batch}, random "
         self.work += "weights, decoded"
         self.evaluations = 0
+        self.sampling: dict[str, float] = {}  # seconds of a variant's latest picture
 
     def dtype(self, variant: Variant) -> torch.dtype:
         """Return in what a variant computes."""
@@ -89,21 +90,21 @@ class Images:
                 model = model.clone()
                 model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "counting", self._count)
             vae = variant.of_vae(self._vae)
-            yield partial(self._draw, model, vae)
+            yield partial(self._draw, variant.name, model, vae)
             self.said = said_by(model, vae)
 
     def _count(self, executor: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> torch.Tensor:
         self.evaluations += 1
         return executor(*args, **kwargs)
 
-    def _draw(self, model: object, vae: Any) -> torch.Tensor:
+    def _draw(self, name: str, model: object, vae: Any) -> torch.Tensor:
         given, self.evaluations = self._options, 0
         latent, begun = self._models.latent(given.batch, given.latent), time.perf_counter()
         drawn: torch.Tensor = sample(
             model, *self._texts, latent, seed=1, steps=given.steps, cfg=given.cfg, scheduler=self._scheduler
         )
         wait()
-        self.sampling = time.perf_counter() - begun
+        self.sampling[name] = time.perf_counter() - begun
         vae.decode(drawn)
         return drawn
 
@@ -177,12 +178,9 @@ def main() -> None:
                         follow_tensors=False,
                         seconds=max(share - seconds, SHORTEST),
                     )
-                if hasattr(images, "sampling"):  # of the last picture, whichever of the two drew it
-                    for name, one in ((base.name, plain), (variant.name, draw)):
-                        one()
-                        quality[name]["sampling_seconds"] = images.sampling
-                    for row in found:
-                        row.quality = dict(quality[row.name])
+                for row in found:
+                    if row.name in getattr(images, "sampling", {}):
+                        row.quality["sampling_seconds"] = images.sampling[row.name]
                 print(getattr(images, "said", ""), file=sys.stderr, flush=True)
             except Exception as failed:  # one that cannot run here must not cost the others
                 left_out[variant.name] = error_line(failed, named=True)
