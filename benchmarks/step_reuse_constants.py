@@ -90,8 +90,8 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
 def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
     """Return the constants of a sampler, after those that are to be tried were put in their place."""
     from comfy.samplers import sampler_object
-    from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
-    from paceline.optimizers.step_reuse.samplers import SAMPLERS, calibration_of, sampler_of
+    from paceline.optimizers.hosts.comfyui.step_reuse.technique import sampler_name
+    from paceline.optimizers.samplers.table import SAMPLERS, calibration_of, sampler_of
 
     name = sampler_name(sampler_object(sampler))
     known, measured = calibration_of(name, flow=False)

@@ -12,7 +12,7 @@ from ..core.activity import Summary
 from ..core.errors import CannotHelp
 from ..core.phrases import phrase
 from ..core.settings import Settings, setting
-from ..optimizers.hosts.comfyui.reporting import announce
+from ..optimizers.hosts.comfyui.runtime.reporting import announce
 from ..server.recipes import attach_for
 
 Made = tuple[Any, ...]

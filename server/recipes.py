@@ -12,8 +12,8 @@ from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting, is_text
 from ..core.phrases import phrase
 from ..core.technique import KINDS, Target, attach, find
-from ..optimizers.hosts.comfyui.reporting import announce
-from ..optimizers.hosts.comfyui.stack import AnyTechnique
+from ..optimizers.hosts.comfyui.runtime.reporting import announce
+from ..optimizers.hosts.comfyui.runtime.stack import AnyTechnique
 from ..workbench.recipe import Recipe, Step
 
 Nodes = Mapping[str, Any]

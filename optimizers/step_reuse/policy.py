@@ -9,10 +9,10 @@ from itertools import pairwise
 from ...core.activity import Activity, Summary
 from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
+from ..samplers.table import FEWEST_STEPS, SAMPLERS, SHORT, sampler_of
 from .outcome import Outcome
 from .parts import Split, undivided
 from .rule import Rule
-from .samplers import FEWEST_STEPS, SAMPLERS, SHORT, sampler_of
 from .settings import StepReuseSettings
 from .short import ALLOWANCE, CLEAN, ShortRule
 

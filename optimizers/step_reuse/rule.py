@@ -24,12 +24,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..samplers.table import calibration_of, sampler_of
 from .budget import KEPT, SEEDS, Budget, Calibration, Distances, ErrorRate
 from .history import FORECASTS, Evaluation, History, Place
 from .outcome import Outcome
 from .parts import Blend, Split, rms, stream_rms, undivided
 from .path import Path
-from .samplers import calibration_of, sampler_of
 from .settings import StepReuseSettings
 from .solvers import Correction
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.optimizers.hosts.comfyui.step_reuse import ReuseRun
-from paceline.optimizers.step_reuse import samplers
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
+from paceline.optimizers.samplers import table as samplers
+from paceline.optimizers.samplers.table import SAMPLERS
 from paceline.optimizers.step_reuse.blocks import Blocks
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, Place, lagrange
 from paceline.optimizers.step_reuse.rule import Action, Rule
-from paceline.optimizers.step_reuse.samplers import SAMPLERS
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.step_reuse.solvers import Correction
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ....core.devices import synchronize
-from ....optimizers.hosts.comfyui.method_proxy import stack_on
-from ....optimizers.hosts.comfyui.model import require_model, stack_of
-from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.targets.method_proxy import stack_on
+from ....optimizers.hosts.comfyui.targets.model import require_model, stack_of
 from ...measurement.controls import LATE, kept_levels
 from ...measurement.drawn import Decoded, Drawn, TimedRun
 from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary, ref
 import torch
 
 from .....core.errors import UnsupportedModel
-from ..model import first_of
-from ..protocols import ModelPatcher, NetworkPatcher, Patcher
+from ..structure.protocols import ModelPatcher, NetworkPatcher, Patcher
+from ..targets.model import first_of
 
 FOREIGN_COMPILE = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""

@@ -30,12 +30,12 @@ from ....compilation.settings import NetworkSettings
 from ....compilation.sizes import Sizes
 from ....compilation.weights import WeightGuards
 from ....families import find_family
-from ..attention_owner import SLOT
-from ..model import describe_model, require_model
-from ..newer import layers_with_a_preference
-from ..protocols import BaseModel, ModelPatcher
-from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall
-from ..weights import SECOND_COPY
+from ..runtime.stack import KEY, PATCHES, ComfyTechnique, ModelCall
+from ..structure.attention_owner import SLOT
+from ..structure.newer import layers_with_a_preference
+from ..structure.protocols import BaseModel, ModelPatcher
+from ..targets.model import describe_model, require_model
+from ..weights.moves import SECOND_COPY
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .refusals import FOREIGN_COMPILE, refusal, without_dynamic_vram
 

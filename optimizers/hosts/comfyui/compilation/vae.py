@@ -7,9 +7,9 @@ from dataclasses import replace
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
-from ..protocols import VAE
-from ..vae import describe_vae, moved_to, require_vae
-from ..weights import SECOND_COPY
+from ..structure.protocols import VAE
+from ..targets.vae import describe_vae, moved_to, require_vae
+from ..weights.moves import SECOND_COPY
 from .methods import CompileMethods
 from .refusals import without_dynamic_vram
 

@@ -19,15 +19,15 @@ from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
-from ..attention_chain import Attend, Layer, add_layer
 from ..compilation.refusals import FOREIGN_COMPILE
-from ..evaluations import EVALUATIONS, Evaluations, predict_noise
-from ..model import describe_model
-from ..newer import kept_memory
-from ..protocols import ModelPatcher, Options
-from ..schedule import Scheduled, SchedulePosition
-from ..stack import ModelCall
-from ..unet import AttentionBlock, BlockKey, attention_blocks
+from ..runtime.attention_chain import Attend, Layer, add_layer
+from ..runtime.schedule import Scheduled, SchedulePosition
+from ..runtime.stack import ModelCall
+from ..structure.newer import kept_memory
+from ..structure.protocols import ModelPatcher, Options
+from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
+from ..targets.model import describe_model
+from .evaluations import EVALUATIONS, Evaluations, predict_noise
 from .feed_forwards import FeedForwards
 
 STATE = "paceline_token_merging"

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ....core.activity import Activity
-from ....core.shared import Shared
-from .attention_owner import SLOT, SPARSE, owner_of
-from .protocols import Options
+from .....core.activity import Activity
+from .....core.shared import Shared
+from ..structure.attention_owner import SLOT, SPARSE, owner_of
+from ..structure.protocols import Options
 
 _CHAIN = "paceline_attention_chain"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ....core.calls import Function
-from ....core.shared import Shared
-from ...step_reuse.samplers import sampler_of
-from .protocols import Executor, Options
+from .....core.calls import Function
+from .....core.shared import Shared
+from ....samplers.table import sampler_of
+from ..structure.protocols import Executor, Options
 from .stack import KEY, ComfyTechnique, ModelCall, run_data
 
 STEPS = "sampling_steps"

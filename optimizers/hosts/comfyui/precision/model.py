@@ -8,22 +8,22 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.activity import Activity
-from ....core.errors import UnsupportedModel
-from ....core.memory_format import first_channels_last
-from ....core.shadow import Shadows
-from ...families import find_family
-from ...precision.arithmetic import arithmetic
-from ...precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
-from ...precision.settings import PrecisionSettings
-from .compilation.refusals import without_dynamic_vram
-from .method_proxy import NetworkCall, NetworkTechnique
-from .model import describe_model, inference_dtype, is_unet, require_model
-from .protocols import VAE, BaseModel, ModelPatcher, NetworkPatcher
-from .stack import KEY, ModelCall
-from .vae import at_home, describe_vae, moved_to, require_vae
-from .weight_clone import WeightPlan, require_plain_weights, second_module, stage_in
-from .weight_swap import WeightTechnique, original
+from .....core.activity import Activity
+from .....core.errors import UnsupportedModel
+from .....core.memory_format import first_channels_last
+from .....core.shadow import Shadows
+from ....families import find_family
+from ....precision.arithmetic import arithmetic
+from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
+from ....precision.settings import PrecisionSettings
+from ..compilation.refusals import without_dynamic_vram
+from ..runtime.stack import KEY, ModelCall
+from ..structure.protocols import VAE, BaseModel, ModelPatcher, NetworkPatcher
+from ..targets.method_proxy import NetworkCall, NetworkTechnique
+from ..targets.model import describe_model, inference_dtype, is_unet, require_model
+from ..targets.vae import at_home, describe_vae, moved_to, require_vae
+from ..weights.clone import WeightPlan, require_plain_weights, second_module, stage_in
+from ..weights.swap import WeightTechnique, original
 
 _NETWORK = "diffusion_model."
 

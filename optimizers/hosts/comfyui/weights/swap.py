@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from ....core import technique as core
-from ....core.errors import UnsupportedModel
-from ....core.shared import Shared
-from .compilation.refusals import FOREIGN_COMPILE
-from .model import describe_model, first_of
-from .protocols import BaseModel, Factory, ModelPatcher, SharedBackups
-from .stack import ComfyTechnique, ModelCall
-from .weight_clone import WeightPlan, require_plain_weights, second_module
+from .....core import technique as core
+from .....core.errors import UnsupportedModel
+from .....core.shared import Shared
+from ..compilation.refusals import FOREIGN_COMPILE
+from ..runtime.stack import ComfyTechnique, ModelCall
+from ..structure.protocols import BaseModel, Factory, ModelPatcher, SharedBackups
+from ..targets.model import describe_model, first_of
+from .clone import WeightPlan, require_plain_weights, second_module
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from ....core.devices import synchronize
-from ....core.shared import Shared
-from ....core.technique import COMPILATION, find
-from .protocols import Executor, ModelPatcher
-from .reporting import send
-from .stack import KEY, AnyTechnique
+from .....core.devices import synchronize
+from .....core.shared import Shared
+from .....core.technique import COMPILATION, find
+from ..runtime.reporting import send
+from ..runtime.stack import KEY, AnyTechnique
+from ..structure.protocols import Executor, ModelPatcher
 
 LOADING_EVENT = "paceline.loading"
 """Websocket event: a run has loaded weights for so many seconds. The page makes it a part of its own."""

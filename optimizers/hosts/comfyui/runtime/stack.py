@@ -18,13 +18,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from ....core import technique as core
-from ....core.activity import Activity, Counter, Summary, with_faults
-from ....core.calls import Function
-from ....core.guard import Evaluation, Guard
-from ....core.phrases import phrase
-from ....core.shared import Shared
-from .protocols import BaseModel, Executor, ModelPatcher, Options
+from .....core import technique as core
+from .....core.activity import Activity, Counter, Summary, with_faults
+from .....core.calls import Function
+from .....core.guard import Evaluation, Guard
+from .....core.phrases import phrase
+from .....core.shared import Shared
+from ..structure.protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce, running_prompt
 from .runs import Run, RunLog
 

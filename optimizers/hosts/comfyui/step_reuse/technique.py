@@ -13,24 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.activity import Activity
-from ....core.calls import Function
-from ....core.errors import UnsupportedModel
-from ....core.technique import COMPILATION, STEP_REUSE
-from ...step_reuse.blocks import LEFT_OUT, Blocks
-from ...step_reuse.history import Passes
-from ...step_reuse.parts import Blend, Split
-from ...step_reuse.path import RESIZED
-from ...step_reuse.policy import StepReusePolicy
-from ...step_reuse.rule import Action, Rule
-from ...step_reuse.settings import StepReuseSettings
-from .compilation.refusals import FOREIGN_COMPILE
-from .evaluations import taking_part
+from .....core.activity import Activity
+from .....core.calls import Function
+from .....core.errors import UnsupportedModel
+from .....core.technique import COMPILATION, STEP_REUSE
+from ....step_reuse.blocks import LEFT_OUT, Blocks
+from ....step_reuse.history import Passes
+from ....step_reuse.parts import Blend, Split
+from ....step_reuse.path import RESIZED
+from ....step_reuse.policy import StepReusePolicy
+from ....step_reuse.rule import Action, Rule
+from ....step_reuse.settings import StepReuseSettings
+from ..compilation.refusals import FOREIGN_COMPILE
+from ..runtime.schedule import Scheduled, noise_level
+from ..runtime.stack import RUN, ModelCall
+from ..structure.protocols import Executor, ModelPatcher, Options
+from ..targets.model import is_flow, require_model, stack_of
+from ..token_merging.evaluations import taking_part
 from .latent_parts import shapes_in, split_for
-from .model import is_flow, require_model, stack_of
-from .protocols import Executor, ModelPatcher, Options
-from .schedule import Scheduled, noise_level
-from .stack import RUN, ModelCall
 
 UNASKED = "it is on the second model of a guider, whose first one decides: put this node on that one"
 

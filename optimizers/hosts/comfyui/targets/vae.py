@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from torch.nn import Module
 
-from ....core.errors import WrongObject, kind_of
+from .....core.errors import WrongObject, kind_of
+from ..runtime.stack import AnyTechnique, Stack
+from ..structure.protocols import VAE, NetworkPatcher
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
-from .protocols import VAE, NetworkPatcher
-from .stack import AnyTechnique, Stack
 
 _T = TypeVar("_T")
 _METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ...token_merging.residual import Evaluation
-from .protocols import Executor, Options
-from .schedule import STEPS, SamplingSteps, noise_level
-from .stack import RUN
+from ....token_merging.residual import Evaluation
+from ..runtime.schedule import STEPS, SamplingSteps, noise_level
+from ..runtime.stack import RUN
+from ..structure.protocols import Executor, Options
 
 EVALUATIONS = "evaluations"
 """Key of the `Evaluations` in the store of a sampling run."""

@@ -9,14 +9,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ....core.activity import Activity
-from ....core.calls import Function
-from ....core.errors import WrongObject, kind_of
-from ....core.guard import Guard, Spoiled
-from .newer import kept_memory
-from .protocols import BaseModel, Executor, ModelPatcher, Options, Patcher
-from .stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, RunData, Stack, run_data
-from .weights import prepare_sampling
+from .....core.activity import Activity
+from .....core.calls import Function
+from .....core.errors import WrongObject, kind_of
+from .....core.guard import Guard, Spoiled
+from ..runtime.stack import ACTIVE_STACK, GUARD, KEY, RUN, AnyTechnique, RunData, Stack, run_data
+from ..structure.newer import kept_memory
+from ..structure.protocols import BaseModel, Executor, ModelPatcher, Options, Patcher
+from ..weights.moves import prepare_sampling
 
 GUIDER = "guider"
 """Name of the run's guider among its data."""

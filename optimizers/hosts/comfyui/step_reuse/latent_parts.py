@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...step_reuse.parts import Split
+from ....step_reuse.parts import Split
 
 
 def shapes_in(conds: dict[str, list[dict[str, Any]]]) -> Sequence[Sequence[int]] | None:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .budget import Calibration
-from .solvers import Solver, dpmpp_2m, euler, res_multistep
+from ..step_reuse.budget import Calibration
+from ..step_reuse.solvers import Solver, dpmpp_2m, euler, res_multistep
 
 FEWEST_STEPS = 4
 """With fewer steps each changes the picture too much to be left out."""

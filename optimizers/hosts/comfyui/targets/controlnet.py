@@ -11,10 +11,10 @@ from typing import cast
 
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel, WrongObject, kind_of
+from .....core.errors import UnsupportedModel, WrongObject, kind_of
+from ..runtime.stack import AnyTechnique, Stack
+from ..structure.protocols import ControlNet, NetworkPatcher
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
-from .protocols import ControlNet, NetworkPatcher
-from .stack import AnyTechnique, Stack
 
 
 class ControlNetTarget(NetworkTarget[ControlNet]):

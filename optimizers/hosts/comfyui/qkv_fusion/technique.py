@@ -10,17 +10,17 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.activity import Activity
-from ....core.shadow import Shadows
-from ....core.technique import COMPILATION, find
-from ...families import find_layer, names
-from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
-from ...qkv_fusion.projections import FusedProjections
-from .compilation.unet import CompileUNet
-from .model import describe_model
-from .protocols import BaseModel, ModelPatcher
-from .stack import ComfyTechnique, ModelCall
-from .weight_clone import require_plain_weights
+from .....core.activity import Activity
+from .....core.shadow import Shadows
+from .....core.technique import COMPILATION, find
+from ....families import find_layer, names
+from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
+from ....qkv_fusion.projections import FusedProjections
+from ..compilation.unet import CompileUNet
+from ..runtime.stack import ComfyTechnique, ModelCall
+from ..structure.protocols import BaseModel, ModelPatcher
+from ..targets.model import describe_model
+from ..weights.clone import require_plain_weights
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
