@@ -6,7 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.precision.model import with_precision
+from ..optimizers.hosts.comfyui.precision.vae import with_precision
 from ..optimizers.hosts.comfyui.structure.protocols import VAE
 from ..optimizers.hosts.comfyui.targets.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings

@@ -24,14 +24,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..samplers.table import calibration_of, sampler_of
-from .budget import KEPT, SEEDS, Budget, Calibration, Distances, ErrorRate
-from .history import FORECASTS, Evaluation, History, Place
+from ..samplers import Calibration, Place, calibration_of, sampler_of
+from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate
+from .correction import Correction
+from .history import FORECASTS, Evaluation, History
 from .outcome import Outcome
 from .parts import Blend, Split, rms, stream_rms, undivided
 from .path import Path
 from .settings import StepReuseSettings
-from .solvers import Correction
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
@@ -82,7 +82,7 @@ class Rule:
 
     Args:
         noise_levels: of the schedule, the last one included, from high to low.
-        solver: ComfyUI's name of it, where it is known. With those whose update is known (``samplers.py``), what a
+        solver: ComfyUI's name of it, where it is known. With those whose update is known (``optimizers/samplers.py``), what a
             forecast did to the latent is taken back in the next computed step.
         flow: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma * noise``.
         split: into the parts of a latent that are judged one by one.

@@ -69,7 +69,7 @@ def test_a_prompt_without_a_page_tells_no_page(page_server):
 
 @pytest.mark.usefixtures("comfy")
 def test_a_node_whose_work_a_later_one_replaces_is_told(page_server):
-    from paceline.server.recipes import attach_for
+    from paceline.optimizers.hosts.comfyui.runtime.technique import attach_for
 
     def technique(ratio: float) -> SimpleNamespace:
         policy = SimpleNamespace(clauses=lambda: ("waiting",), describe=lambda: f"ratio {ratio}")

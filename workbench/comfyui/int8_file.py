@@ -12,8 +12,9 @@ from ...core.files import require_space, sha256, write_atomically
 from ...core.technique import INT8
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.structure.model import describe_model, require_model
 from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.targets.model import describe_model, require_model, stack_of
 from ...optimizers.hosts.comfyui.weights.clone import require_plain_weights
 from ...optimizers.hosts.comfyui.weights.swap import ORIGIN
 from .machine import host_version

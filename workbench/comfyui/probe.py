@@ -31,9 +31,10 @@ from ...core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
-from ...optimizers.hosts.comfyui.runtime.stack import AnyTechnique, run_data
+from ...optimizers.hosts.comfyui.runtime.run import run_data
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
 from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.targets.model import stack_of
 from ...optimizers.hosts.comfyui.token_merging.evaluations import WHOLE
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling

@@ -17,12 +17,12 @@ from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
 from ....attention.registry import OWN
 from ....families import find_family
 from ..runtime.attention_chain import Attend, Layer, add_layer
-from ..runtime.stack import KEY, ComfyTechnique, LostInputs, ModelCall
+from ..runtime.technique import KEY, ComfyTechnique, LostInputs, ModelCall
 from ..structure.attention_owner import SLOT, start_option
+from ..structure.model import describe_model, inference_dtype, is_unet
 from ..structure.newer import checkpoint_attention_overrides, layers_with_a_preference
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import attention_blocks
-from ..targets.model import describe_model, inference_dtype, is_unet
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 

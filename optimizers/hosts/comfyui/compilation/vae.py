@@ -9,9 +9,9 @@ from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
 from ..structure.protocols import VAE
 from ..targets.vae import describe_vae, moved_to, require_vae
+from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
 from .methods import CompileMethods
-from .refusals import without_dynamic_vram
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"

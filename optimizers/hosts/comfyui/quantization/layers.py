@@ -17,8 +17,8 @@ from .....core.calls import Function
 from .....core.errors import UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
+from ..structure.model import describe_model, is_unet
 from ..structure.protocols import ModelPatcher
-from ..targets.model import describe_model, is_unet
 from ..weights.clone import second_module
 
 

@@ -24,9 +24,9 @@ from ....quantization.layers import (
 from ....quantization.policy import QuantizationPolicy
 from ....quantization.settings import QuantizationSettings
 from ..runtime.paths import user_folder
-from ..runtime.stack import ModelCall
+from ..runtime.technique import ModelCall
+from ..structure.model import describe_model, inference_dtype, require_model
 from ..structure.protocols import ModelPatcher
-from ..targets.model import describe_model, inference_dtype, require_model
 from ..weights.clone import WeightPlan, require_plain_weights
 from ..weights.swap import WeightTechnique, original, unload
 from .input_act import Together, modules_together

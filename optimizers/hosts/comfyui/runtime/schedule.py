@@ -9,9 +9,10 @@ import torch
 
 from .....core.calls import Function
 from .....core.shared import Shared
-from ....samplers.table import sampler_of
+from ....samplers import sampler_of
 from ..structure.protocols import Executor, Options
-from .stack import KEY, ComfyTechnique, ModelCall, run_data
+from .run import run_data
+from .technique import KEY, ComfyTechnique, ModelCall
 
 STEPS = "sampling_steps"
 """Key of the ``SamplingSteps`` in the store of a sampling run."""

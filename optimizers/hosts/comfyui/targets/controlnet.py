@@ -12,7 +12,8 @@ from typing import cast
 from torch.nn import Module
 
 from .....core.errors import UnsupportedModel, WrongObject, kind_of
-from ..runtime.stack import AnyTechnique, Stack
+from ..runtime.stack import Stack
+from ..runtime.technique import AnyTechnique
 from ..structure.protocols import ControlNet, NetworkPatcher
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 

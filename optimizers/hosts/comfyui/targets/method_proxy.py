@@ -21,7 +21,8 @@ from .....core.calls import Function
 from .....core.phrases import phrase
 from .....core.shared import Shared
 from .....core.technique import COMPILATION
-from ..runtime.stack import AnyTechnique, ComfyTechnique, Stack
+from ..runtime.stack import Stack
+from ..runtime.technique import AnyTechnique, ComfyTechnique
 from ..structure.protocols import NetworkPatcher
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from .....core.errors import UnsupportedModel
 from ....families import find_family
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import no_unet
+from ..structure.model import describe_model, is_unet, require_model
 from ..structure.protocols import ModelPatcher
-from ..targets.model import describe_model, is_unet, require_model
 from .unet import ComfyTokenMerging
 
 

@@ -13,7 +13,7 @@ from .....core.devices import synchronize
 from .....core.shared import Shared
 from .....core.technique import COMPILATION, find
 from ..runtime.reporting import send
-from ..runtime.stack import KEY, AnyTechnique
+from ..runtime.technique import KEY, AnyTechnique
 from ..structure.protocols import Executor, ModelPatcher
 
 LOADING_EVENT = "paceline.loading"
@@ -28,6 +28,7 @@ SECOND_COPY = (
     "--disable-dynamic-vram)"
 )
 """Said of everything that was loaded once more to be compiled."""
+
 
 _LEAST_SECONDS, _LEAST_SHARE = 0.1, 0.02
 """Shorter times, and smaller shares of a run, are not worth a sentence."""

@@ -18,10 +18,9 @@ from torch.nn import Module
 from .....core import technique as core
 from .....core.errors import UnsupportedModel
 from .....core.shared import Shared
-from ..compilation.refusals import FOREIGN_COMPILE
-from ..runtime.stack import ComfyTechnique, ModelCall
+from ..runtime.technique import ComfyTechnique, ModelCall
+from ..structure.model import FOREIGN_COMPILE, describe_model, first_of
 from ..structure.protocols import BaseModel, Factory, ModelPatcher, SharedBackups
-from ..targets.model import describe_model, first_of
 from .clone import WeightPlan, require_plain_weights, second_module
 
 ORIGIN = "paceline_origin"
