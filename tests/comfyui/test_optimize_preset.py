@@ -101,11 +101,11 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
-    from paceline.optimizers.hosts.comfyui.runtime import stack
+    from paceline.optimizers.hosts.comfyui.runtime import technique
     from paceline.server import recipes
 
     told = []
-    for module in (stack, recipes):
+    for module in (technique, recipes):
         monkeypatch.setattr(module, "announce", lambda node, summary, title: told.append((node, summary)))
     monkeypatch.setattr(studio.nodes["PacelineOptimizePreset"], "node_id", classmethod(lambda cls: "7"))
     model = apply(studio, "balanced").result[0]
