@@ -31,6 +31,7 @@ from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .entries import Entries
 from .patches import Layers, Patches
+from .run import PipelineCall, PipelineRun
 
 HOST = "_paceline_host"
 """Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
@@ -118,6 +119,7 @@ class Host:
         left_out: techniques that cannot help this component, with the reason, by kind.
         inner: what each of the component's entries runs: its own method, or it compiled.
         layers: what is on the layers while a call goes on.
+        run: where the pipeline is in its schedule; call: what goes on of it, None for what is no call of a network.
         again: whether the same call was made before, and its numbers are wrong.
         evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
     """
@@ -131,6 +133,8 @@ class Host:
         self.inner = dict(self._entries.below)
         self.evaluation: Evaluation | None = None
         self.again = False
+        self.run = PipelineRun()
+        self.call: PipelineCall | None = None
         self._guard: Guard | None = None
         self._patches: list[Patches] = []
         self._methods: dict[str, Function] = {}
@@ -212,13 +216,14 @@ class Host:
                 if aside:
                     return self._evaluate(entry, args, kwargs, aside)
                 self.begin_run()
+                self.call = PipelineCall.of(self.component.name, args, kwargs)
                 result = self.techniques[-1].call(self, partial(self._compute, entry), args, kwargs)
             except BaseException:
                 if not aside:  # else the run is another's
                     self.end_run()
                 raise
             finally:
-                self._running = False
+                self._running, self.call = False, None
             if self._schedule is None:
                 self.end_run()
             return result
@@ -255,6 +260,7 @@ class Host:
             return
         self.end_run()
         self._in_run, self._schedule, self._thread = True, schedule, get_ident()
+        self.run = PipelineRun()
         for technique in self.techniques:
             technique.began()
         attention = self.find(ATTENTION)

@@ -23,6 +23,11 @@ class PipelinePosition:
         """What the denoiser was called with."""
         return self._timestep
 
+    @property
+    def timesteps(self) -> torch.Tensor | None:
+        """The scheduler's; None without a scheduler."""
+        return self._timesteps
+
     def moved_to(self, pipeline: object, timestep: object) -> None:
         """Go to a call of the denoiser."""
         self._timestep = timestep

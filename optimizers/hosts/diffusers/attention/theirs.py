@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....core.activity import Activity
-from .patches import NOTHING, Patches
-from .protocols import AttentionModule
+from .....core.activity import Activity
+from ..patches import NOTHING, Patches
+from ..protocols import AttentionModule
 
 # diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
 DISPATCHER_NAMES = {

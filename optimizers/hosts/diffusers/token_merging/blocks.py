@@ -8,8 +8,8 @@ from typing import cast
 
 from torch.nn import Module
 
-from ...token_merging.blocks import Block
-from .protocols import DiffusersUNet
+from ....token_merging.blocks import Block
+from ..protocols import DiffusersUNet
 
 
 @dataclass(frozen=True)

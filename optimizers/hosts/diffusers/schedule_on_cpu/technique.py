@@ -8,13 +8,13 @@ each step.
 
 from __future__ import annotations
 
-from ....core.activity import Activity, Summary
-from ....core.calls import Function
-from ....core.technique import Policy
-from .components import SCHEDULER
-from .host import Host, PipelineTechnique
-from .patches import Patches
-from .protocols import DiffusersScheduler
+from .....core.activity import Activity, Summary
+from .....core.calls import Function
+from .....core.technique import Policy
+from ..components import SCHEDULER
+from ..host import Host, PipelineTechnique
+from ..patches import Patches
+from ..protocols import DiffusersScheduler
 
 
 class ScheduleOnCPUPolicy(Policy):
