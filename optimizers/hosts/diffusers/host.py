@@ -20,15 +20,14 @@ import torch
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
-from ....core.run_history import RunHistory
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from .caller import called_by, pipeline_on, schedule_of
 from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
+from .counted import Counted
 from .entries import Entries
 from .patches import Layers, Patches
 from .run import PipelineCall, PipelineRun
@@ -45,7 +44,7 @@ CHECKPOINTS = "gradients are computed with checkpoints, which run layers again w
 OTHER_THREAD = "another thread draws with it at the same time"
 
 
-class PipelineTechnique(core.Technique):
+class PipelineTechnique(Counted):
     """One optimization of one component, made from its settings alone.
 
     ``roles``: which parts of a pipeline it is for, if the user does not say.
@@ -56,10 +55,8 @@ class PipelineTechnique(core.Technique):
     roles: ClassVar[tuple[str, ...]]
 
     def __init__(self, settings: Any) -> None:
+        super().__init__()
         self.settings = settings
-        self.activity = Activity()
-        self.run = Activity()
-        self._earlier: RunHistory | None = None
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
@@ -82,32 +79,6 @@ class PipelineTechnique(core.Technique):
     def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the component's tensors whose values it has replaced, with what they get back when it is undone."""
         yield from ()
-
-    def begin_call(self) -> None:
-        """Start counting one call anew: compiled code must find the same, empty counts in every call."""
-        self.activity = Activity(model_calls=1)
-
-    def end_call(self) -> None:
-        """Add the counts of the call to those of the run."""
-        self.run.add(self.activity)
-
-    def began(self) -> None:
-        """Get ready for a run; the one before is over, and its counts are added to those before it."""
-        if self.run.model_calls:
-            self._earlier = self._earlier or RunHistory(self.policy)
-            self._earlier.add(self._summary_of_run(), self.run)
-            self.run = Activity()
-        super().began()
-
-    def summary(self) -> Summary:
-        """Return what it has done since it was put on, in all runs."""
-        if self._earlier is None and not self.run.model_calls:
-            return Summary("waiting", "not run yet")
-        latest = self._summary_of_run()
-        return latest if self._earlier is None else self._earlier.ending_with(latest, self.run)
-
-    def _summary_of_run(self) -> Summary:
-        return with_faults(self.policy.summarize(self.run), self.run)
 
 
 class Host:
