@@ -17,9 +17,9 @@ from itertools import combinations, pairwise
 import torch
 from torch import Tensor
 
-from .budget import Budget, Calibration, Distances
+from .budget import Budget, Calibration, Distances, Skip
 from .history import Evaluation, Place
-from .rule import WARM_UP, Rule, Skip
+from .rule import WARM_UP, Rule
 
 ALLOWANCE = 1.2
 """A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the

@@ -14,7 +14,6 @@ from .....core.technique import Policy
 from ..components import SCHEDULER
 from ..host import Host, PipelineTechnique
 from ..patches import Patches
-from ..protocols import DiffusersScheduler
 
 
 class ScheduleOnCPUPolicy(Policy):
@@ -39,7 +38,7 @@ class PipelineScheduleOnCPU(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         self.policy = ScheduleOnCPUPolicy()
-        scheduler: DiffusersScheduler = host.component.part
+        scheduler = host.component.part
 
         def on_cpu(made: Function) -> Function:
             def set_timesteps(*args: object, **kwargs: object) -> None:
