@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ....core.errors import InvalidSetting
+from ...core.errors import InvalidSetting
 from ..workflow import Workflow
 
 _PNG = b"\x89PNG\r\n\x1a\n"
