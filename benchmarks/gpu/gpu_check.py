@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent / "tools")]
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent / "testing")]
 from comfy_host import checkpoints, fake_cuda, in_process, transformers  # noqa: E402
 from comfy_host.paths import cache_dir  # noqa: E402
 from shared import gpu_code  # noqa: E402

@@ -23,7 +23,7 @@ from .nodes import Apply, node
 from .record import ROOT
 from .roof import Counted
 
-sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "demo/training")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("testing", "demo/icon_nodes", "benchmarks/training")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
 import icon_words  # noqa: E402

@@ -1,6 +1,6 @@
 """Show that an icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
 
-    python demo/training/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--steps 30]
+    python benchmarks/training/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--steps 30]
         [--sheet PATH]
 
 - *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
@@ -27,7 +27,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
 import icon_words  # noqa: E402

@@ -1,7 +1,7 @@
 """Distil an image transformer of the icons to few steps, with the guidance inside: progressive distillation.
 
-    python demo/training/distil_icons.py draw --teacher WEIGHTS --work FOLDER          # in one process
-    python demo/training/distil_icons.py train --teacher WEIGHTS --work FOLDER --out FILE   # in another one, as long
+    python benchmarks/training/distil_icons.py draw --teacher WEIGHTS --work FOLDER        # in one process
+    python benchmarks/training/distil_icons.py train --teacher WEIGHTS --work FOLDER --out FILE # in another, as long
 
 ``draw`` writes where the teacher passes the levels of a schedule of few steps, from noise to picture: Euler, guided, in
 finer steps. ``train`` starts from the teacher and learns to go from each of these levels to the next one in one step
@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 import icon_data  # noqa: E402
 import icon_flow  # noqa: E402
 import icon_lumina  # noqa: E402

@@ -2,17 +2,17 @@ r"""Train the small diffusion models that benchmarks and the demo sample with: o
 
 ComfyUI's own UNetModel on 4-channel pictures (see icon_words.py), conditioned through a learned table of words, with
 v-prediction on Stable Diffusion 1.5's noise schedule; 4.3 million parameters at 32 x 32, on two CPU cores:
-    python demo/training/train_icons.py
+    python benchmarks/training/train_icons.py
 From these weights at 64 x 64:
-    python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
+    python benchmarks/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
 An image transformer of today's form, first 6.4 million parameters and 64 tokens; core: Lumina 2:
-    python demo/training/train_icons.py --geometry icons-lumina --size 16 --mult 4 --out icons16_lumina.safetensors \
-        --precision bf16 --processes 1 --compile
+    python benchmarks/training/train_icons.py --geometry icons-lumina --size 16 --mult 4 \
+        --out icons16_lumina.safetensors --precision bf16 --processes 1 --compile
 From these weights 10.7 million and 256 tokens, with a UNet as teacher, then 1,024 with --size 64:
-    python demo/training/train_icons.py --geometry icons-lumina --size 32 --init icons16_lumina.safetensors \
+    python benchmarks/training/train_icons.py --geometry icons-lumina --size 32 --init icons16_lumina.safetensors \
         --batch 32 --lr 2e-3 --precision bf16 --compile --teacher benchmarks/weights/icons32.safetensors
 A video transformer, 3.9 million parameters, 2,048 tokens, on moving icons, first on their frames; core: Wan 2.1:
-    python demo/training/train_icons.py --geometry icons-video --batch 384 --compile
+    python benchmarks/training/train_icons.py --geometry icons-video --batch 384 --compile
 The last two need a graphics card, or days; benchmarks/on_gpu.sh --train trains all four transformers there.
 """
 
@@ -33,7 +33,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 import icon_data  # noqa: E402
 import icon_flow  # noqa: E402
 import icon_lumina  # noqa: E402
