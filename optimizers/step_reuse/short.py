@@ -2,9 +2,9 @@
 
 A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and
 over a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
-prediction changes from one level to the next is about proportional to how far ``spread`` falls, so the last change that
-was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may leave no room
-for two that cost less.
+prediction changes from one level to the next is about proportional to how far ``softened`` noise falls, so the last
+change that was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may
+leave no room for two that cost less.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def most_of(steps: int) -> int:
     return 1 if steps < 8 else 2 if steps < 12 else 3
 
 
-def spread(noise: float) -> float:
+def softened(noise: float) -> float:
     """Return the measure of noise, beside a picture of its own size, in which predictions change evenly."""
     return math.hypot(noise, SOFT)
 
@@ -102,14 +102,14 @@ class ShortRule(Rule):
 
     @cached_property
     def _spread(self) -> Sequence[float]:
-        return [spread(self._noise(level)) for level in self._levels]
+        return [softened(self._noise(level)) for level in self._levels]
 
     @cached_property
     def _costs(self) -> Mapping[int, float]:
         return dict(self._prices())
 
     def _prices(self) -> Iterator[tuple[int, float]]:
-        """Yield the levels that may go, and what each costs for a change that ``spread`` tells to be 1."""
+        """Yield the levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
         steps = len(self._levels) - 1
         for level in range(math.ceil(steps * BEGINNING), steps):
             place = Place(float(level), *self._levels[level : level + 2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core import guard as guards
-from paceline.core.devices import Arriving
+from paceline.core.devices import AsyncCopy
 from paceline.core.guard import Guard, Spoiled
 
 
@@ -13,7 +13,7 @@ class Model:
     """Anything that can be remembered by."""
 
 
-class Late(Arriving):
+class Late(AsyncCopy):
     """Numbers that arrive when they are told to."""
 
     arrived = False
@@ -25,7 +25,7 @@ class Late(Arriving):
 @pytest.fixture
 def late(monkeypatch):
     monkeypatch.setattr(Late, "arrived", False)
-    monkeypatch.setattr(guards, "Arriving", Late)
+    monkeypatch.setattr(guards, "AsyncCopy", Late)
     return Late
 
 

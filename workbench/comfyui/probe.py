@@ -38,7 +38,7 @@ from ...optimizers.hosts.comfyui.stack import AnyTechnique, run_data
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
-from .observer import Again
+from .observer import ReplayInputs
 
 TIMED = 4
 """Evaluations of a candidate in each round, after one that is not timed."""
@@ -50,7 +50,7 @@ SPARE = 30.0
 """Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
 
 Change = Callable[[ModelPatcher], ModelPatcher]
-Say = Callable[[int, int, str], None]
+SayProgress = Callable[[int, int, str], None]
 Point = tuple[int, float, Tensor]
 """The number of an evaluation, its noise level and its input."""
 
@@ -97,7 +97,7 @@ class _Side:
 def probe(
     sampling: Sampling,
     candidates: Mapping[str, Change],
-    say: Say = lambda done, total, name: None,
+    say: SayProgress = lambda done, total, name: None,
     spare: float = SPARE,
     found: list[Probed] | None = None,
     keeping: Collection[str] = (),
@@ -111,7 +111,7 @@ def probe(
 
     `InvalidSetting` if nothing was kept of the run.
     """
-    again: Again | None = sampling.again
+    again: ReplayInputs | None = sampling.again
     if again is None or not again.points:
         raise InvalidSetting("Nothing was kept of this run to evaluate again.", "Run the workflow once more.")
     results = [] if found is None else found
@@ -195,7 +195,7 @@ def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -
     return chosen or [kept[int((number + 0.5) * len(kept) / count)] for number in range(count)]
 
 
-def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -> None:
+def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number: int) -> None:
     import comfy.model_management
     import comfy.samplers
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from ....core import technique as core
 from ....core.activity import Activity, Counter, Summary, with_faults
 from ....core.calls import Function
-from ....core.guard import Evaluation, Guard
+from ....core.guard import Guard, GuardedEvaluation
 from ....core.phrases import phrase
 from ....core.shared import Shared
 from .protocols import BaseModel, Executor, ModelPatcher, Options
@@ -102,7 +102,7 @@ class ModelCall(Shared):
         self.activities: dict[str, Activity] = {}
         self._counters: list[tuple[str, Counter]] = []
         self.cleanup = ExitStack()
-        self.evaluation: Evaluation | None = None
+        self.evaluation: GuardedEvaluation | None = None
         self.again = False
 
     def part(self) -> ModelCall:
@@ -225,7 +225,7 @@ class Stack(Shared):
         techniques = options.get(ACTIVE_STACK, self).techniques
         guard: Guard | None = options.get(RUN, {}).get(GUARD)
 
-        def evaluate(evaluation: Evaluation | None, again: bool) -> Any:
+        def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> Any:
             while True:
                 try:
                     return self._evaluate(executor, args, kwargs, techniques, evaluation, again)
@@ -240,7 +240,7 @@ class Stack(Shared):
         args: Sequence[Any],
         kwargs: Options,
         techniques: tuple[AnyTechnique, ...],
-        evaluation: Evaluation | None,
+        evaluation: GuardedEvaluation | None,
         again: bool,
     ) -> Any:
         arguments = list(args)
