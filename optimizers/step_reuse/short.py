@@ -22,11 +22,11 @@ from .history import Evaluation, Place
 from .rule import WARM_UP, Rule
 
 ALLOWANCE = 1.2
-"""A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
-pictures of the UNet in 8 steps had none."""
+"""A set of levels may cost up to this many budgets, as there are few sets to choose from: at 0.05, and with 1 here, a
+third of the pictures of the UNet in 8 steps had none."""
 
 CLEAN = 0.1
-"""A run that ends at more noise than this hands it over to another: its last levels are not late ones. Some samplers
+"""A run that ends at more noise than this is continued by another run, so its last levels are not late. Some samplers
 end at the least noise that a network knows, about 0.03."""
 
 BEGINNING = 0.55
@@ -45,7 +45,7 @@ OF_SECOND_ORDER = 1.1
 """The same for a second-order solver, which reads each prediction twice."""
 
 OF_FLOW = 1.3
-"""So many times as far with flow matching, whose last predictions change by more than is foretold."""
+"""Factor on these with flow matching, whose last predictions change more than the change before them tells."""
 
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one a second-order solver carries an error too far, the last one excepted."""

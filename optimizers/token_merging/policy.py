@@ -142,7 +142,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         steps = FullSteps(levels, ratio * PARTS[self.settings.residual]) if self.keeps else None
         if steps is None or not steps.pay(ratio):
             return None
-        return WholeSteps(len(steps.places) / steps.steps, steps.age)
+        return WholeSteps(len(steps.places) / steps.steps, steps.mean_distance)
 
     def residual_call(
         self,

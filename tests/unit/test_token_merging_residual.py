@@ -27,7 +27,8 @@ def test_full_steps_are_the_first_and_then_evenly_apart():
 
 
 def test_the_others_come_so_many_steps_later_on_average():
-    assert FullSteps(LEVELS, 0.45).age == pytest.approx(15 / 11) and FullSteps(LEVELS, 0.0).age == 9.5
+    assert FullSteps(LEVELS, 0.45).mean_distance == pytest.approx(15 / 11)
+    assert FullSteps(LEVELS, 0.0).mean_distance == 9.5
 
 
 def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves():
