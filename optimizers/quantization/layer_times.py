@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_out_of_memory
-from ...core.kernel_times import KeptTimes, KernelFailed, interleaved_seconds, where
+from .kernel_times import KeptTimes, KernelFailed, interleaved_seconds, where
 from .kernels import Kernel
 from .rounding import Int8Weight, quantize_weight
 
