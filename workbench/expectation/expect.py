@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from ...optimizers.samplers import sampler_of
 from ...optimizers.step_reuse.budget import longest_row
 from ...optimizers.step_reuse.rule import BEGINNING
-from ...optimizers.step_reuse.samplers import FEWEST_STEPS, SHORT, sampler_of
+from ...optimizers.step_reuse.settings import FEWEST_STEPS, SHORT
 from ...optimizers.step_reuse.short import most_of
 from .replay import replay
 from .sampling import Sampling

@@ -19,15 +19,14 @@ from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
-from ..attention_chain import Attend, Layer, add_layer
-from ..compilation.refusals import FOREIGN_COMPILE
-from ..evaluations import EVALUATIONS, Evaluations, predict_noise
-from ..model import describe_model
-from ..newer import kept_memory
-from ..protocols import ModelPatcher, Options
-from ..schedule import Scheduled, SchedulePosition
-from ..stack import ModelCall
-from ..unet import AttentionBlock, BlockKey, attention_blocks
+from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
+from ..runtime.schedule import Scheduled, SchedulePosition
+from ..runtime.technique import ModelCall
+from ..structure.model import describe_model, is_compiled_by_others
+from ..structure.newer import kept_memory
+from ..structure.protocols import ModelPatcher, Options
+from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
+from .evaluations import EVALUATIONS, Evaluations, predict_noise
 from .feed_forwards import FeedForwards
 
 STATE = "paceline_token_merging"
@@ -128,7 +127,7 @@ class ComfyTokenMerging(Scheduled):
         options[STATE] = state
         state.residual = self._residual_call(call, position)
         if state.residual is not None:
-            add_layer(options, Layer(self._layer, not_reached=state.forget_next))
+            add_layer(options, ChainedAttention(self._layer, not_reached=state.forget_next))
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if policy.settings.merge_crossattn:
@@ -272,9 +271,7 @@ def _reduce_if_aligned(reduction: Reduction, tokens: Tensor, query: Tensor) -> T
 
 def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> str:
     """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
-    from comfy.patcher_extension import WrappersMP
-
     technique: Any = find(call.techniques, COMPILATION)
-    if call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
+    if is_compiled_by_others(call.transformer_options):
         return COMPILED
     return policy.refused_by("" if technique is None else technique.policy.how.scope)

@@ -5,18 +5,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .budget import Calibration
-from .solvers import Solver, dpmpp_2m, euler, res_multistep
 
-FEWEST_STEPS = 4
-"""With fewer steps each changes the picture too much to be left out."""
+@dataclass(frozen=True)
+class Place:
+    """Where in the schedule an evaluation stands.
 
-SHORT = 14
-"""Runs of up to so many steps have a rule of their own (``short.py``)."""
+    ``position`` is the number of the step, fractional between two; ``ahead`` the next noise level, 0 at the end.
+    """
+
+    position: float
+    sigma: float
+    ahead: float
+
+    @classmethod
+    def among(cls, levels: Sequence[float], sigma: float) -> Place:
+        for number in range(len(levels) - 1):
+            here, after = levels[number], levels[number + 1]
+            if sigma > here or number == len(levels) - 2 or sigma > after + 1e-6 * here:
+                inside = min(max((here - sigma) / (here - after), 0.0), 1.0) if here > after else 0.0
+                return cls(float(number) if inside < 1e-4 else number + inside, sigma, after)
+        return cls(0.0, sigma, 0.0)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of a solver: next latent = keep * latent + now * prediction + before * the last prediction."""
+
+    keep: float
+    now: float
+    before: float = 0.0
+
+
+Solver = Callable[[Place, Place | None], Update]
+"""Returns the update of a step, given its place and that of the step before (None in the first)."""
+
+
+def euler(place: Place, _: Place | None) -> Update:
+    """Return Euler's step, which is also that of DDIM without noise."""
+    keep = place.ahead / place.sigma
+    return Update(keep, 1.0 - keep)
+
+
+def dpmpp_2m(place: Place, previous: Place | None) -> Update:
+    """Return the step of DPM-Solver++(2M), https://arxiv.org/abs/2211.01095, in the variables of denoised pictures."""
+    keep = place.ahead / place.sigma
+    if previous is None or place.ahead == 0:
+        return Update(keep, 1.0 - keep)
+    ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
+    extra = ahead / (2 * behind)
+    return Update(keep, (1.0 - keep) * (1.0 + extra), -(1.0 - keep) * extra)
+
+
+def res_multistep(place: Place, previous: Place | None) -> Update:
+    """Return the step of the Refined Exponential Solver, multistep, https://arxiv.org/abs/2308.02157."""
+    keep = place.ahead / place.sigma
+    if previous is None or place.ahead == 0:
+        return Update(keep, 1.0 - keep)
+    ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
+    extra = (ahead - 1.0 + keep) / behind  # ahead ** 2 * phi2(-ahead) / behind
+    return Update(keep, 1.0 - keep + extra, -extra)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far the final latent is for a sum of errors, as shares of what a seed changes.
+
+    After the correction two errors stay: that of the corrected values, and that of predictions made from a wrong
+    latent. Skips are allowed while ``margin * factor * sum ** power`` stays inside of the budget. The estimate for the
+    report is ``shown * sum``, or without it ``factor * sum ** power``: a power above 1 fits what the rule decides, but
+    is far too small where long rows of small errors were skipped.
+    """
+
+    factor: float
+    power: float = 1.0
+    margin: float = 2.0
+    shown: float | None = None
+
+    def cautious(self, errors: float) -> float:
+        return float(self.margin * self.factor * errors**self.power)
+
+    def estimate(self, errors: float) -> float:
+        return self.cautious(errors) / self.margin if self.shown is None else self.shown * errors
 
 
 @dataclass(frozen=True)

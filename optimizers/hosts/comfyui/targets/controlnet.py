@@ -11,10 +11,11 @@ from typing import cast
 
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel, WrongObject, kind_of
+from .....core.errors import UnsupportedModel, WrongObject, kind_of
+from ..runtime.stack import Stack
+from ..runtime.technique import AnyTechnique
+from ..structure.protocols import ControlNet, NetworkPatcher
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
-from .protocols import ControlNet, NetworkPatcher
-from .stack import AnyTechnique, Stack
 
 
 class ControlNetTarget(NetworkTarget[ControlNet]):
@@ -99,7 +100,7 @@ def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
     return copy
 
 
-def moved_to(control_net: ControlNet, patcher: NetworkPatcher) -> ControlNet:
+def moved_control_net(control_net: ControlNet, patcher: NetworkPatcher) -> ControlNet:
     """Return a copy of a CONTROL_NET that runs on the network of ``patcher``, until everything of ours is taken off."""
     moved = _copy_with(control_net, stack_on(control_net))
     setattr(moved, HOME, getattr(control_net, HOME, control_net.control_model_wrapped))

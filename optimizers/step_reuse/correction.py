@@ -7,54 +7,13 @@ forecasts did is followed through the steps, so what others do to the latent in 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .history import Place
-
-
-@dataclass(frozen=True)
-class Update:
-    """One step of a solver: next latent = keep * latent + now * prediction + before * the last prediction."""
-
-    keep: float
-    now: float
-    before: float = 0.0
-
-
-Solver = Callable[[Place, Place | None], Update]
-"""Returns the update of a step, given its place and that of the step before (None in the first)."""
-
-
-def euler(place: Place, _: Place | None) -> Update:
-    """Return Euler's step, which is also that of DDIM without noise."""
-    keep = place.ahead / place.sigma
-    return Update(keep, 1.0 - keep)
-
-
-def dpmpp_2m(place: Place, previous: Place | None) -> Update:
-    """Return the step of DPM-Solver++(2M), https://arxiv.org/abs/2211.01095, in the variables of denoised pictures."""
-    keep = place.ahead / place.sigma
-    if previous is None or place.ahead == 0:
-        return Update(keep, 1.0 - keep)
-    ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
-    extra = ahead / (2 * behind)
-    return Update(keep, (1.0 - keep) * (1.0 + extra), -(1.0 - keep) * extra)
-
-
-def res_multistep(place: Place, previous: Place | None) -> Update:
-    """Return the step of the Refined Exponential Solver, multistep, https://arxiv.org/abs/2308.02157."""
-    keep = place.ahead / place.sigma
-    if previous is None or place.ahead == 0:
-        return Update(keep, 1.0 - keep)
-    ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
-    extra = (ahead - 1.0 + keep) / behind  # ahead ** 2 * phi2(-ahead) / behind
-    return Update(keep, 1.0 - keep + extra, -extra)
-
+from ..samplers import Place, Solver
 
 KEPT = 7
 """How many steps are kept: the longest row of forecasts, and the step before it, which a multistep solver looks at."""

@@ -13,24 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.activity import Activity
-from ....core.calls import Function
-from ....core.errors import UnsupportedModel
-from ....core.technique import COMPILATION, STEP_REUSE
-from ...step_reuse.blocks import LEFT_OUT, Blocks
-from ...step_reuse.history import Passes
-from ...step_reuse.parts import Blend, Split
-from ...step_reuse.path import RESIZED
-from ...step_reuse.policy import StepReusePolicy
-from ...step_reuse.rule import Action, Rule
-from ...step_reuse.settings import StepReuseSettings
-from .compilation.refusals import FOREIGN_COMPILE
-from .evaluations import taking_part
-from .latent_parts import shapes_in, split_for
-from .model import is_flow, require_model, stack_of
-from .protocols import Executor, ModelPatcher, Options
-from .schedule import Scheduled, noise_level
-from .stack import RUN, ModelCall
+from .....core.activity import Activity
+from .....core.calls import Function
+from .....core.errors import UnsupportedModel
+from .....core.technique import COMPILATION, STEP_REUSE
+from ....step_reuse.blocks import LEFT_OUT, Blocks
+from ....step_reuse.history import Passes
+from ....step_reuse.parts import Blend, Split, split_for
+from ....step_reuse.path import RESIZED
+from ....step_reuse.policy import StepReusePolicy
+from ....step_reuse.rule import Action, Rule
+from ....step_reuse.settings import StepReuseSettings
+from ..runtime.run import RUN, taking_part
+from ..runtime.schedule import Scheduled, noise_level
+from ..runtime.stack import stack_of
+from ..runtime.technique import ModelCall
+from ..structure.model import is_compiled_by_others, is_flow, require_model
+from ..structure.protocols import Executor, ModelPatcher, Options
 
 UNASKED = "it is on the second model of a guider, whose first one decides: put this node on that one"
 
@@ -193,10 +192,8 @@ class ComfyStepReuse(Scheduled):
 
 def _is_compiled(guider: Any, options: Options) -> bool:
     """Return whether code of the network is compiled, ours or of other nodes: it would be again for a hook in it."""
-    from comfy.patcher_extension import WrappersMP
-
-    wrappers = options["transformer_options"].get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {})
-    return stack_of(guider.model_patcher).find(COMPILATION) is not None or bool(wrappers.get(FOREIGN_COMPILE))
+    ours = stack_of(guider.model_patcher).find(COMPILATION)
+    return ours is not None or is_compiled_by_others(options["transformer_options"])
 
 
 def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:
@@ -241,3 +238,10 @@ def other_cache(options: Options) -> str | None:
     """Return the name of a node that also skips steps, if one has left its mark in the options."""
     transformer_options = options.get("transformer_options", {})
     return next((title for key, title in OTHER_CACHES.items() if key in transformer_options), None)
+
+
+def shapes_in(conds: dict[str, list[dict[str, Any]]]) -> Sequence[Sequence[int]] | None:
+    """Return the shapes of the latents that ComfyUI has packed into one; None for a latent that is not packed."""
+    entries = (entry.get("model_conds", {}) for some in conds.values() for entry in some or ())
+    told = next((entry["latent_shapes"] for entry in entries if "latent_shapes" in entry), None)
+    return getattr(told, "cond", None)

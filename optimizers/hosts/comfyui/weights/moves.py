@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from ....core.devices import synchronize
-from ....core.shared import Shared
-from ....core.technique import COMPILATION, find
-from .protocols import Executor, ModelPatcher
-from .reporting import send
-from .stack import KEY, AnyTechnique
+from .....core.devices import synchronize
+from .....core.shared import Shared
+from .....core.technique import COMPILATION, find
+from ..runtime.reporting import send
+from ..runtime.technique import KEY, AnyTechnique
+from ..structure.protocols import Executor, ModelPatcher
 
 LOADING_EVENT = "paceline.loading"
 """Websocket event: a run has loaded weights for so many seconds. The page makes it a part of its own."""
@@ -28,6 +28,7 @@ SECOND_COPY = (
     "--disable-dynamic-vram)"
 )
 """Said of everything that was loaded once more to be compiled."""
+
 
 _LEAST_SECONDS, _LEAST_SHARE = 0.1, 0.02
 """Shorter times, and smaller shares of a run, are not worth a sentence."""

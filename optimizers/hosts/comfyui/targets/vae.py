@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from torch.nn import Module
 
-from ....core.errors import WrongObject, kind_of
+from .....core.errors import WrongObject, kind_of
+from ..runtime.stack import Stack
+from ..runtime.technique import AnyTechnique
+from ..structure.protocols import VAE, NetworkPatcher
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
-from .protocols import VAE, NetworkPatcher
-from .stack import AnyTechnique, Stack
 
 _T = TypeVar("_T")
 _METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")
@@ -94,7 +95,7 @@ def describe_vae(vae: VAE) -> str:
     return f"VAE ({type(vae.first_stage_model).__name__})"
 
 
-def moved_to(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
+def moved_vae(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
     """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
 
     ``changes``: attributes that the copy has otherwise than ``vae``, undone with the rest.

@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch.nn import Module
 
-from ....core import weights
-from .protocols import ModuleTree
+from .....core import weights
+from ..structure.protocols import ModuleTree
 
 
 def require_plain_weights(title: str, network: Any, model: str) -> None:

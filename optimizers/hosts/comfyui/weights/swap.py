@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from ....core import technique as core
-from ....core.errors import UnsupportedModel
-from ....core.shared import Shared
-from .compilation.refusals import FOREIGN_COMPILE
-from .model import describe_model, first_of
-from .protocols import BaseModel, Factory, ModelPatcher, SharedBackups
-from .stack import ComfyTechnique, ModelCall
-from .weight_clone import WeightPlan, require_plain_weights, second_module
+from .....core import technique as core
+from .....core.errors import UnsupportedModel
+from .....core.shared import Shared
+from ..runtime.technique import ComfyTechnique, ModelCall
+from ..structure.model import FOREIGN_COMPILE, describe_model, first_of
+from ..structure.protocols import BaseModel, Factory, ModelPatcher, SharedBackups
+from .clone import WeightPlan, require_plain_weights, second_module
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""

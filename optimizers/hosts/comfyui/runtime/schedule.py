@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from ....core.calls import Function
-from ....core.shared import Shared
-from ...step_reuse.samplers import sampler_of
-from .protocols import Executor, Options
-from .stack import KEY, ComfyTechnique, ModelCall, run_data
+from .....core.calls import Function
+from .....core.shared import Shared
+from ....samplers import sampler_of
+from ..structure.protocols import Executor, Options
+from .run import run_data
+from .technique import KEY, ComfyTechnique, ModelCall
 
 STEPS = "sampling_steps"
 """Key of the ``SamplingSteps`` in the store of a sampling run."""

@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.activity import Activity
-from ....core.devices import is_compiling
-from ....core.errors import UnsupportedModel
-from ....core.phrases import phrase
-from ...attention.backend import Inputs
-from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, call_signature
-from ...attention.registry import OWN
-from ...families import find_family
-from .attention_chain import Attend, Layer, add_layer
-from .attention_owner import SLOT, start_option
-from .model import describe_model, inference_dtype, is_unet
-from .newer import checkpoint_attention_overrides, layers_with_a_preference
-from .protocols import ModelPatcher, Options
-from .stack import KEY, ComfyTechnique, LostInputs, ModelCall
-from .unet import attention_blocks
+from .....core.activity import Activity
+from .....core.devices import is_compiling
+from .....core.errors import UnsupportedModel
+from .....core.phrases import phrase
+from ....attention.backend import Inputs
+from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, call_signature
+from ....attention.registry import OWN
+from ....families import find_family
+from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
+from ..runtime.technique import KEY, ComfyTechnique, LostInputs, ModelCall
+from ..structure.attention_owner import SLOT, start_option
+from ..structure.model import describe_model, inference_dtype, is_unet
+from ..structure.newer import checkpoint_attention_overrides, layers_with_a_preference
+from ..structure.protocols import ModelPatcher, Options
+from ..structure.unet import attention_blocks
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
@@ -68,7 +68,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         if nothing:
             activity.skip(HOST_DOES_IT, nothing)
             return
-        add_layer(call.transformer_options, Layer(self._layer, self._boxed_layer, activity))
+        add_layer(call.transformer_options, ChainedAttention(self._layer, self._boxed_layer, activity))
 
     def nothing_to_do(self, options: Options) -> str:
         return self._chosen or ("" if options.get(SLOT) is not None else host_does(self.policy.backend.name))

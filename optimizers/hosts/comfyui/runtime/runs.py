@@ -6,10 +6,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from ....core.activity import Activity, Summary
-from ....core.run_history import RunHistory
-from ....core.shared import Shared
-from ....core.technique import Policy
+from .....core.activity import Activity, Summary
+from .....core.run_history import RunHistory
+from .....core.shared import Shared
+from .....core.technique import Policy
 
 
 @dataclass

@@ -10,17 +10,15 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.activity import Activity
-from ....core.shadow import Shadows
-from ....core.technique import COMPILATION, find
-from ...families import family_names, find_layer
-from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
-from ...qkv_fusion.projections import FusedProjections
-from .compilation.unet import CompileUNet
-from .model import describe_model
-from .protocols import BaseModel, ModelPatcher
-from .stack import ComfyTechnique, ModelCall
-from .weight_clone import require_plain_weights
+from .....core.activity import Activity
+from .....core.shadow import Shadows
+from ....families import family_names, find_layer
+from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
+from ....qkv_fusion.projections import FusedProjections
+from ..runtime.technique import ComfyTechnique, ModelCall
+from ..structure.model import describe_model
+from ..structure.protocols import BaseModel, ModelPatcher
+from ..weights.clone import require_plain_weights
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
@@ -55,13 +53,12 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         self._used: weakref.WeakSet[ModelProjections] = weakref.WeakSet()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        compiled = find(call.techniques, COMPILATION)
-        by_blocks = isinstance(compiled, CompileUNet) and compiled.by_blocks
+        alike = any(technique.blocks_share_code for technique in call.techniques)
         shadows = call.cleanup.enter_context(Shadows())
         for group in _groups_of(call.model.diffusion_model):
             self._used.add(group)
             group.activity = activity
-            if by_blocks:  # which share compiled code only if each of them begins with the same counts
+            if alike:  # each block begins with the same counts
                 group.activity = Activity()
                 call.cleanup.callback(activity.add, group.activity)
             group.inner = group.attention.forward

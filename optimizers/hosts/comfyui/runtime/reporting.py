@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ....core.activity import Summary
-from ....core.phrases import data
+from .....core.activity import Summary
+from .....core.phrases import data
 
 ACTIVITY_EVENT = "paceline.activity"
 """Websocket event, sent by :func:`announce` when a node has a new summary."""

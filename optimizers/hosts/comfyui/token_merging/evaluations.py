@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from itertools import count
 from typing import Any
 
 from torch import Tensor
 
-from ...token_merging.residual import SamplingStep
-from .protocols import Executor, Options
-from .schedule import STEPS, SamplingSteps, noise_level
-from .stack import RUN
+from ....token_merging.residual import SamplingStep
+from ..runtime.run import RUN, taking_part
+from ..runtime.schedule import STEPS, SamplingSteps, noise_level
+from ..structure.protocols import Executor, Options
 
 EVALUATIONS = "evaluations"
 """Key of the `Evaluations` in the store of a sampling run."""
@@ -58,21 +58,3 @@ def predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, *
         sigma, conds = noise_level(run, timestep), getattr(executor.class_obj, "conds", {})
         evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)), run.get(WHOLE))
     return executor(x, timestep, *args, **kwargs)
-
-
-def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
-    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
-    for name, entries in conds.items():
-        for number, entry in enumerate(entries or ()):
-            start, end = entry.get("timestep_start"), entry.get("timestep_end")
-            if (start is not None and sigma > start) or (end is not None and sigma < end):
-                continue
-            yield (name, number)
-            control = entry.get("control")
-            while control is not None:
-                first, last = control.timestep_range or (float("inf"), 0.0)
-                yield (id(control), first >= sigma >= last)
-                control = control.previous_controlnet
-            for hook in getattr(entry.get("hooks"), "hooks", ()):
-                frames = getattr(hook.hook_keyframe, "keyframes", ())
-                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))

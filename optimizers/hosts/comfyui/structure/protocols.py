@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.calls import Function
+from .....core.calls import Function
 
 Options = dict[str, Any]
 """``model_options``, ``transformer_options`` (patches receive them as ``extra_options``): nested dictionaries."""
