@@ -10,9 +10,9 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.devices import is_compiling, is_out_of_memory
 from ...core.errors import error_line
-from ...core.guard import GuardedEvaluation, rows_to_compare
 from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
+from ..guard import GuardedEvaluation, rows_to_compare
 from .backend import AttentionCall, AttentionFunction, Inputs
 from .probing import NO_MEMORY, probe_backend
 from .registry import OWN, get, require

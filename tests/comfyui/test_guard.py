@@ -10,8 +10,8 @@ import dataclasses
 import pytest
 import torch
 from distances import relative
-from paceline.core import guard as guards
 from paceline.core.devices import AsyncCopy
+from paceline.optimizers import guard as guards
 from paceline.optimizers.attention.registry import get
 from reusing import reuse
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core import guard as guards
 from paceline.core.devices import AsyncCopy
-from paceline.core.guard import Guard, Spoiled
+from paceline.optimizers import guard as guards
+from paceline.optimizers.guard import Guard, Spoiled
 
 
 class Model:

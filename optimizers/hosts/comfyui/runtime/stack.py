@@ -16,8 +16,8 @@ from typing import Any, cast
 from .....core import technique as core
 from .....core.activity import Activity
 from .....core.calls import Function
-from .....core.guard import Guard, GuardedEvaluation
 from .....core.shared import Shared
+from ....guard import Guard, GuardedEvaluation
 from ..structure.protocols import Executor, ModelPatcher, Options
 from .reporting import running_prompt
 from .run import GUARD, RUN

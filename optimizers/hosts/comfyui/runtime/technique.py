@@ -12,10 +12,10 @@ from torch import Tensor
 from .....core import technique as core
 from .....core.activity import Activity, Counter, Summary, with_faults
 from .....core.calls import Function
-from .....core.guard import GuardedEvaluation
 from .....core.phrases import phrase
 from .....core.shared import Shared
 from .....core.technique import Target, attach, find
+from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
 from .run import RUN

@@ -34,9 +34,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from .devices import AsyncCopy
-from .phrases import Phrase, phrase
-from .shared import Shared
+from ..core.devices import AsyncCopy
+from ..core.phrases import Phrase, phrase
+from ..core.shared import Shared
 
 QUERIES = 64
 """Queries of each layer for which exact attention is computed, evenly spread."""
