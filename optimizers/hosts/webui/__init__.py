@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .run import accelerate
+from .run import accelerate, keep_levels
 from .technique import Said
 
-__all__ = ["Said", "accelerate"]
+__all__ = ["Said", "accelerate", "keep_levels"]
