@@ -124,10 +124,9 @@ class Session:
         p.n_iter, p.do_not_save_samples, p.do_not_save_grid = 1, True, True
         p.styles, p.comments, p.extra_generation_params = [*p.styles], {}, {**p.extra_generation_params}
         p.seed, p.subseed = p.seed + number * p.batch_size, p.subseed + number * p.batch_size
-        whole = p.steps
         if side == LATE:  # in each pass as large a part, of which img2img draws the last levels alone
-            p.paceline_levels = lambda levels: kept_levels(levels, max(1, round(levels * steps / whole)))
-            steps = whole
+            part, steps = steps / p.steps, p.steps
+            p.paceline_levels = lambda levels: kept_levels(levels, max(1, round(levels * part)))
         if getattr(p, "hr_second_pass_steps", 0):
             p.hr_second_pass_steps = max(1, p.hr_second_pass_steps * steps // p.steps)
         p.steps = steps
