@@ -28,7 +28,7 @@ import torch
 from compile import sample, with_ours, with_tome
 from pages.plots import plot
 from shared import trained
-from shared.controls import fewer_steps, held_out, late_levels, others
+from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
 from shared.distances import NOTES, Curve, in_short, over, quality
 from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_cache, core_compile, core_tome, reused, tome
@@ -252,7 +252,7 @@ def main() -> None:
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kjnodes", type=Path, metavar="FOLDER", help="a clone of ComfyUI-KJNodes")
-    parser.add_argument("--pairs", type=int, default=32, help="of caption and seed")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import torch
 from pages.plots import plot
-from shared.controls import fewer_steps, held_out, late_levels, others
+from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
 from shared.distances import NOTES, Curve, in_short, of_runs, over, quality
 from shared.measuring import arguments
 from shared.nodes import Apply, core_cache, reused
@@ -203,7 +203,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
     parser.add_argument("--few", action="store_true", help="4 and 8 steps")
-    parser.add_argument("--pairs", type=int, default=32, help="of caption and seed")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
     parser.add_argument(
         "--left", nargs="+", type=int, default=(), metavar="N", help="steps, or levels, of the plain model"
     )

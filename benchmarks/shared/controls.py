@@ -15,20 +15,22 @@ from .trained import ICONS, ICONS_VIDEO, Bench, icon_data, icon_motion
 
 HELD_OUT = 9000
 """Seed of the first held-out pair."""
+PAIRS = 32
+"""In a whole table."""
 
 Drawn = Iterator[tuple[int, dict[str, float], Pairs]]
 """How many steps or levels are left, what that came to, and of each pair."""
 
 
-def held_out(bench: Bench, count: int = 32) -> list[tuple[str, int]]:
-    """Return pairs of captions that the model was not trained on, spread over all, and of seeds.
+def held_out(bench: Bench, count: int = PAIRS) -> list[tuple[str, int]]:
+    """Return the first so many of ``PAIRS`` captions that the model was not trained on, spread over all, with seeds.
 
     No constant and no preset was chosen by them.
     """
     of = icon_motion if bench.witness.frames else icon_data
     judged = {*ICONS.prompts, *ICONS_VIDEO.prompts}
     captions = [caption for caption in of.combinations()[1] if caption not in judged]
-    chosen = captions[:: max(1, len(captions) // count)][:count]
+    chosen = captions[:: max(1, len(captions) // PAIRS)][:count]
     return [(caption, HELD_OUT + number) for number, caption in enumerate(chosen)]
 
 
