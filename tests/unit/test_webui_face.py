@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from comfy_host.paths import ROOT
 from paceline.core.activity import Summary
 from paceline.core.choices import CHOICES as BY_NAME
@@ -194,6 +195,22 @@ def test_auto_leaves_the_attention_in_place_that_the_user_has_chosen(page: Page,
 
     assert refusals("Same picture") == ({} if why is None else {ATTENTION: f"{why}, which auto leaves in place"})
     assert refusals("Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "vanilla", "off") == {}
+
+
+def test_a_control_without_late_levels_is_drawn_in_as_many_steps(page: Page):
+    tab, _ = page.tabs()
+    tab.args_from, seen = 0, []
+    p = SimpleNamespace(steps=8, seed=1, subseed=1, batch_size=1, styles=[], extra_generation_params={})
+    p.scripts, p.script_args = page.runners[0], (True, "Fastest")
+    session = sys.modules[page.measure.MeasureScript.__module__].Session(p, "Fastest")
+    for side, steps in (("late_levels", 8), ("fewer_steps", 6)):
+        drawn = session._copy(side, 0, 6)
+        drawn.sampler = SimpleNamespace(func=lambda model, x, sigmas: seen.append(sigmas.tolist()))
+        tab.process_before_every_sampling(drawn, *drawn.script_args)
+        drawn.sampler.func(None, torch.zeros(1), sigmas=torch.arange(8.0, -1.0, -1.0))
+        assert drawn.steps == steps and drawn.script_args[0] is False
+        drawn.sampler.func(None, torch.zeros(1), sigmas=torch.tensor([1.0, 0.0]))  # too short a pass
+    assert seen == [[8, 7, 6, 4, 2, 1, 0], [1, 0], [8, 7, 6, 5, 4, 3, 2, 1, 0], [1, 0]]
 
 
 def test_controls_have_the_limits_and_choices_of_the_settings(page: Page, controls: list[Component]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .run import accelerate
+from .run import accelerate, keep_levels
 from .technique import TechniqueReport
 
-__all__ = ["TechniqueReport", "accelerate"]
+__all__ = ["TechniqueReport", "accelerate", "keep_levels"]

@@ -25,7 +25,7 @@ from ...token_merging.policy import TokenMergingPolicy
 from .attention import WebUIAttention
 from .models import model_of
 from .protocols import Denoiser, Processing
-from .samplers import Position, WebUISolver
+from .samplers import Choose, Position, Thinned, WebUISolver
 from .step_reuse import WebUIStepReuse
 from .technique import Compute, TechniqueReport, WebUISampling, WebUITechnique
 from .token_merging import WebUITokenMerging
@@ -54,6 +54,13 @@ def accelerate(
     sampler = p.sampler
     inner = sampler.func.inner if isinstance(sampler.func, Accelerated) else sampler.func
     sampler.func = Accelerated(inner, p, settings, finished, refusals or {})
+
+
+def keep_levels(p: Processing, choose: Choose) -> None:
+    """Let the next sampling run of ``p``, which has made its sampler, evaluate only some of its noise levels."""
+    sampler = p.sampler
+    inner = sampler.func.inner if isinstance(sampler.func, Thinned) else sampler.func
+    sampler.func = Thinned(inner, choose)
 
 
 class Accelerated(Shared):
