@@ -165,7 +165,6 @@ class VAE(Protocol):
     device: torch.device
     vae_dtype: torch.dtype
     working_dtypes: Sequence[torch.dtype]
-    handles_tiling: bool
 
     def decode(self, samples: Tensor) -> Tensor: ...
 

@@ -50,7 +50,7 @@ def compile_vae(
     if vae.patcher.is_dynamic():
         vae, notes = moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
     methods = ("decode",) * decoder + ("encode",) * encoder
-    if vae.handles_tiling:
+    if getattr(vae, "handles_tiling", False):
         network, tiled = vae.first_stage_model, tuple(f"{method}_tiled" for method in methods)
         part = transformer_in(network)
         return vae, CompileBlocks("Compile VAE", how, network, part, (*methods, *tiled), compiler, notes)
@@ -67,7 +67,7 @@ def _require_compilable(vae: VAE) -> None:
     reason = _REFUSED.get(type(network).__name__)
     if reason is None and getattr(network, "comfy_has_chunked_io", False):
         reason = _CHUNKS
-    if reason is None and vae.handles_tiling and not transformer_in(network):
+    if reason is None and getattr(vae, "handles_tiling", False) and not transformer_in(network):
         reason = _TILES
     if reason is not None:
         raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")
