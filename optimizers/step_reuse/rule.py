@@ -111,6 +111,7 @@ class Rule:
         self.aside = self.partly = False
         self._first: Tensor | None = None
         self._share: Tensor | None = None
+        self._lasting: Tensor | None = None
         self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
@@ -157,7 +158,7 @@ class Rule:
         longest, most = longest_row(self._order, self.budget.limit, steps)
         # The last prediction is the picture, and only the one before it can correct earlier forecasts.
         allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
-        if not allowed or self._computed < WARM_UP or self._in_a_row >= most:
+        if not allowed or self._computed < WARM_UP or self._in_a_row >= most or self._before_a_leap(place):
             return Action.COMPUTE
         self.read()
         distance = place.position - self._guided.newest.place.position
@@ -170,6 +171,16 @@ class Rule:
                 self.method = best
                 return Action.FORECAST
         return Action.COMPUTE
+
+    def _before_a_leap(self, place: Place) -> bool:
+        """Return whether the solver takes more than all of the next prediction, in a run with a mask.
+
+        What the network makes of a latent that is off is then most of the error. Without a mask the calibration has it.
+        """
+        if self._share is None or self._correction is None:
+            return False
+        number = math.floor(place.position) + 1
+        return self._correction.leaps(Place(float(number), *self._levels[number : number + 2]), place)
 
     def _pays(self, expected: Distances, part: float) -> bool:
         cost = [self._weight(self.place) * error for error in expected]
@@ -216,6 +227,7 @@ class Rule:
         if self.aside:
             return guided
         self._share, self._path.last = None if blend is None else blend.share, self.place
+        self._lasting = None if blend is None else blend.lasting(self.place, self._levels, self._noise)
         self._follow(latent, torch.finfo(guided.dtype).eps)
         if self.action is Action.FORECAST:
             self._in_a_row += 1
@@ -248,9 +260,8 @@ class Rule:
         sigma, strayed = found.place.sigma, self._strayed(found.denoised, self._first)
         change = stream_rms(self._split(self._shared(strayed)))
         if blend is not None:
-            left = (found.place.position / (len(self._levels) - 1)) ** 2
-            from_kept = self._shared(found.denoised - blend.kept) * torch.where(blend.share < 1.0, left, 1.0)
-            change, sigma = torch.minimum(change, stream_rms(self._split(from_kept)) * (KEPT / SEEDS)), 0.0
+            from_kept = stream_rms(self._split(self._shared(found.denoised - blend.kept)))
+            change, sigma = torch.minimum(change, from_kept * (KEPT / SEEDS)), 0.0
         seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
         self._unread.append((seeds, change))
@@ -267,7 +278,7 @@ class Rule:
                 self._unread.append((partial(self._tested, name, distance), self._rms(guess - found.denoised)))
 
     def _shared(self, difference: Tensor) -> Tensor:
-        return difference if self._share is None else difference * self._share
+        return difference if self._lasting is None else difference * self._lasting
 
     def _rms(self, difference: Tensor) -> Tensor:
         return rms(self._split(self._shared(difference)))
