@@ -115,7 +115,7 @@ class Correction:
         return not self._steps or abs(self._steps[-1].place.ahead - place.sigma) <= 1e-3 * place.sigma
 
     def leaps(self, place: Place, before: Place) -> bool:
-        """Return whether the solver takes more than all of a prediction: DPM-Solver++ in a far longer step than before."""
+        """Return whether more than all of a prediction is taken: DPM-Solver++ in a far longer step than before."""
         return self._solver(place, before).now > 1.0
 
     def given(
