@@ -48,22 +48,19 @@ class Inpainting(Bench):
         super().__init__(ICONS, solver)
         self.pairs = held_out(self, pairs)
         self._mask = mask
-        self._kept: dict[str, Tensor] = {}
+        captions = [caption for caption, _ in self.pairs]
+        over = (
+            super(Inpainting, self).sample(self.patcher, captions[at - 1], OF_KEPT, solver.steps) for at in range(pairs)
+        )
+        self._kept = dict(zip(captions, over, strict=True))
 
     def sample(self, patcher: Any, prompt: str, seed: int, steps: int, sigmas: Tensor | None = None) -> Tensor:
         """Return the latent that a MODEL draws over the kept picture."""
-        latent = {"samples": self._over(prompt), "noise_mask": self._mask}
+        latent = {"samples": self._kept[prompt], "noise_mask": self._mask}
         texts, solver = (self.encode(prompt), self.encode("")), self.solver
         options = (self.witness.guidance, solver.sampler, solver.scheduler)
         drawn: Tensor = in_process.sample(patcher, *texts, latent, seed, steps, *options, sigmas=sigmas)
         return drawn
-
-    def _over(self, prompt: str) -> Tensor:
-        if prompt not in self._kept:
-            captions = [caption for caption, _ in self.pairs]
-            before = captions[captions.index(prompt) - 1]
-            self._kept[prompt] = super().sample(self.patcher, before, OF_KEPT, self.solver.steps)
-        return self._kept[prompt]
 
 
 def measure(bench: Inpainting, mask: str, budgets: Sequence[float]) -> Iterator[JudgedRow]:
