@@ -74,8 +74,8 @@ lint: setup ## check the style, the types and the layers
 
 audit: setup ## look for unsafe code (bandit) and for packages with known holes (pip-audit); both stay out of .venv
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(AUDIT)" bandit pip-audit
-	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench server nodes scripts __init__.py __main__.py
-	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools demo benchmarks
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench recipes faster server nodes scripts __init__.py __main__.py
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools testing demo benchmarks
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m pip_audit --local --progress-spinner off $(AUDIT_ARGS)
 
 archive: setup ## build node.zip, what the Comfy Registry serves of the tracked files, with the registry's own tool
@@ -107,7 +107,7 @@ results: setup ## write benchmarks/RESULTS.md and docs/expected.md from the JSON
 	@$(VENV_PYTHON) benchmarks/pages/expected.py
 
 train-icons: setup ## train the small model of the benchmarks and the demo anew
-	@$(VENV_PYTHON) demo/training/train_icons.py
+	@$(VENV_PYTHON) benchmarks/training/train_icons.py
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated
 	rm -rf "$(VENV)" "$(CACHE)" \

@@ -129,7 +129,7 @@ def measure_alone(name: str, key: str, size: float, sides: list[int], width: int
     with torch.inference_mode():
         model = unet("SD1.5", width)
         Steps(model).run(SMALLEST)  # threads and libraries take their own memory once
-        variant = apply(model, name).clone()
+        variant = apply(model, name, "sd15").clone()
         if key == "plain":
             variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
         steps = Steps(variant)

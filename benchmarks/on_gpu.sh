@@ -203,7 +203,7 @@ learn() {
   shift 3
   if [ -z "$LIST" ] && [ -d "$WORK/pack/icons" ]; then mkdir -p "$folder/$name" && cp -r "$WORK/pack/icons/." "$folder/$name"; fi
   if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --mult 1 --batch 8 --drawn 0 --processes 1; else set -- "$@" --compile; fi
-  stage "$name" "$limit" "$PYTHON" demo/training/train_icons.py --geometry "$geometry" --seconds $((limit - 90)) --resume \
+  stage "$name" "$limit" "$PYTHON" benchmarks/training/train_icons.py --geometry "$geometry" --seconds $((limit - 90)) --resume \
     --save-every 60 --work "$folder/$name" --out "$folder/$name.safetensors" "$@"
 }
 
@@ -217,7 +217,7 @@ train_stages() {
   learn lumina 270 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina64.safetensors"
   learn video 360 icons-video --batch 384
   for name in lumina video; do
-    stage "check_$name" 120 "$PYTHON" demo/training/check_icons.py --weights "$folder/$name.safetensors" \
+    stage "check_$name" 120 "$PYTHON" benchmarks/training/check_icons.py --weights "$folder/$name.safetensors" \
       --sheet "$folder/$name.png" --captions "$([ -n "$REHEARSE" ] && echo 2 || echo 32)"
   done
 }

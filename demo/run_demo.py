@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo")]
+sys.path[:0] = [str(ROOT / "testing"), str(ROOT / "demo")]
 
 from comfy_host.client import ComfyClient, Prompt  # noqa: E402
 from comfy_host.server import ComfyServer, has_gpu  # noqa: E402

@@ -30,7 +30,7 @@ from typing import Any
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[1]
-    sys.path[:0] = [str(root / "tools"), str(root / "tests")]
+    sys.path[:0] = [str(root / "testing"), str(root / "tests")]
     warnings.filterwarnings("ignore")
     from comfy_host import pack, standins
 

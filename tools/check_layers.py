@@ -1,6 +1,7 @@
 """Check that imports only point down the layers (import-linter, contracts in pyproject.toml), and never in a circle.
 
-It looks for circles in ``benchmarks/``, ``demo/training/`` and ``tools/`` too, where files import each other by place.
+It looks for circles in ``benchmarks/``, ``benchmarks/training/``, ``testing/`` and ``tools/`` too, where files import
+each other by place.
 
     python tools/check_layers.py [FOLDER]
 
@@ -20,10 +21,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PROGRAMS = ("benchmarks", "demo/training", "tools")
+PROGRAMS = ("benchmarks", "benchmarks/training", "testing", "tools")
 """Folders beside the package whose files import each other."""
 
-LAYERS = ("core", "optimizers", "workbench", "server", "nodes", "scripts")
+LAYERS = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes", "scripts")
 
 # Grimp is what import-linter reads imports with. Those below TYPE_CHECKING count.
 _CIRCLES = """

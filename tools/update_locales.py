@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from comfy_host.in_process import bootstrap  # noqa: E402
 from comfy_host.pack import load_nodes, load_pack  # noqa: E402
 from comfy_host.paths import ROOT  # noqa: E402

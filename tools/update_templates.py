@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from comfy_host import template_runs, templates  # noqa: E402
 from comfy_host.in_process import bootstrap  # noqa: E402
 from comfy_host.pack import load_pack  # noqa: E402

@@ -20,7 +20,7 @@ import torch
 from pages.render_results import table
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))  # for the programs too, which import this first
+sys.path.insert(0, str(ROOT / "testing"))  # for the programs too, which import this first
 from comfy_host.pack import load_pack  # noqa: E402
 from comfy_host.paths import commit, host_dir  # noqa: E402
 

@@ -23,7 +23,7 @@ from .nodes import Apply, node
 from .record import ROOT
 from .roof import Counted
 
-sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "demo/training")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("testing", "demo/icon_nodes", "benchmarks/training")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
 import icon_words  # noqa: E402
@@ -227,7 +227,7 @@ def rms(a: Tensor, b: Tensor) -> float:
 
 def _estimate(patcher: Any) -> float:
     """Return what Reuse Steps, if it is there, says about how far its last picture has moved."""
-    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 
     technique = stack_of(patcher).find("step_reuse")
     return technique.policy.outcome.share if technique else 0.0

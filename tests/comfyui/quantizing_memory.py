@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 
 import torch
 from comfy_host import checkpoints, in_process, pack, standins
@@ -19,7 +19,7 @@ def main() -> None:
     nodes = pack.load_nodes()
     import comfy.model_management
     import psutil
-    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
     from paceline.workbench.measurement.memory import PeakMemory
 
     node = nodes["PacelineQuantizeInt8"]

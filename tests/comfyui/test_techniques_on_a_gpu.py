@@ -11,7 +11,7 @@ from comfy_host.paths import ROOT
 
 COMMON = f"""
 import sys
-sys.path[:0] = [{str(ROOT / "tools")!r}]
+sys.path[:0] = [{str(ROOT / "testing")!r}]
 from comfy_host import checkpoints, in_process, pack, vaes
 in_process.bootstrap(cpu=False)
 import torch

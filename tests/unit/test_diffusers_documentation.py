@@ -47,7 +47,7 @@ def test_what_the_documentation_says_is_there_is_there() -> None:
 
 def test_importing_the_pack_imports_no_diffusers() -> None:
     code = (
-        "import sys; sys.path.insert(0, 'tools')\n"
+        "import sys; sys.path.insert(0, 'testing')\n"
         "from comfy_host import pack; pack.load_pack()\n"
         "assert not {'torch', 'diffusers'} & sys.modules.keys()"
     )

@@ -22,7 +22,7 @@ RATIOS = {"ApplyToMe.ratio": (0.1, 0.2, 0.3, 0.4, 0.5)}
 WORKER = """
 import sys, time
 from pathlib import Path
-sys.path[:0] = [{tools!r}]
+sys.path[:0] = [{testing!r}]
 from comfy_host import pack
 pack.load_pack()
 from paceline.workbench.sweep.results import Result
@@ -57,7 +57,7 @@ def run(study: Sweep, measure=measured) -> tuple[list[Result], list[float]]:
 @pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_cell(tmp_path):
     log, storage = tmp_path / "log", chosen_storage(tmp_path / "sweeps" / "study.db")
-    code = WORKER.format(tools=str(ROOT / "tools"), ratios=RATIOS)
+    code = WORKER.format(testing=str(ROOT / "testing"), ratios=RATIOS)
     first = subprocess.Popen([sys.executable, "-c", code, str(log), storage.name])
     assert until(lambda: log.exists() and len(log.read_text().splitlines()) > 3)
     first.send_signal(signal.SIGKILL)

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.comfyui.tuning.reading import read_workflow
-from paceline.workbench.comfyui.tuning.server import Server
+from paceline.faster.tuning.reading import read_workflow
+from paceline.faster.tuning.server import Server
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -42,7 +42,7 @@ def test_a_picture_is_as_good_as_its_workflow(tmp_path):
         (b'{"nodes": [], "links": []}', r"ComfyUI's Save writes.*choose File > Export \(API\), or name a PNG"),
         (b'{"4": {"inputs": {}}}', r"no workflow in the API format\. Save it in ComfyUI with File > Export \(API\)"),
         (b"[" * 100_000, r"is not JSON.*Export \(API\)"),
-        (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"is not JSON \(Exceeds the limit"),
+        (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"is not JSON: Exceeds the limit"),
         (rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}', r"surrogates not allowed.*Export \(API\)"),
         (b"\xff\xfe", r"neither UTF-8 text nor a whole PNG"),
         (b"\x89PNG\r\n\x1a\nnothing", r"neither UTF-8 text nor a whole PNG"),
@@ -73,7 +73,7 @@ def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():
-    from paceline.workbench.comfyui.workflow import Workflow
+    from paceline.faster.workflow import Workflow
 
     def titled(about):
         return Workflow({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}).title("1")
@@ -106,7 +106,7 @@ def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
     def stop(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.workbench.comfyui.tuning.server.time.sleep", stop)
+    monkeypatch.setattr("paceline.faster.tuning.server.time.sleep", stop)
     with HTTPServer(("127.0.0.1", 0), Running) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         with pytest.raises(KeyboardInterrupt):

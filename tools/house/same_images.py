@@ -33,8 +33,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-TOOLS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TOOLS))
+FOLDERS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "testing")]
+sys.path[:0] = FOLDERS
 from comfy_host.paths import ROOT, cache_dir  # noqa: E402
 
 from house.drawing import HOSTS  # noqa: E402
@@ -77,7 +77,7 @@ def _in_a_process(folder: Path, host: str, only: str) -> Drawn:
         result = Path(temporary) / "cases.json"
         environment = {
             **os.environ,
-            "PYTHONPATH": str(TOOLS),
+            "PYTHONPATH": os.pathsep.join(FOLDERS),
             "PACELINE_CACHE": str(cache_dir()),
             "HOME": temporary,
             "TMPDIR": temporary,

@@ -1,0 +1,139 @@
+"""Show that an icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
+
+    python benchmarks/training/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--steps 30]
+        [--sheet PATH]
+
+- *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
+- *Recognised*: the nearest of many drawings is of the caption's shape; they are of all shapes in the caption's colour
+  and style, of a video of all shapes and motions in its colour, and both have to be right. Beside it the same for real
+  drawings, which is the most that this way of telling can reach, and chance.
+- *Nearest*: how far the nearest of these drawings is, beside how far it is from a new real drawing: much nearer would
+  mean a picture by heart. No drawing is seen twice in training, so there is no set of pictures to compare with.
+
+A row of the sheet has four captions, each with a drawing and three seeds; every second caption was held out. Of videos
+a row is a drawing's frames, and beside them those of one seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+import icon_data  # noqa: E402
+import icon_motion  # noqa: E402
+import icon_words  # noqa: E402
+from comfy_host import in_process  # noqa: E402
+from comfy_host.paths import ROOT, cache_dir  # noqa: E402
+
+DRAWINGS = 64
+"""Of each shape, or of each shape and motion, to find the nearest one among."""
+Source = icon_data.Icons | icon_motion.Motions
+
+
+def source_of(weights: Path) -> Source:
+    """Return what draws the pictures that a model was trained on."""
+    with safe_open(weights, "pt") as file:
+        video = "wan" in json.loads(file.metadata()["config"]).get("image_model", "")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return (icon_motion.Motions if video else icon_data.Icons)(cache_dir() / "icons", icon_data.side(weights), device)
+
+
+def beside(caption: str, source: Source) -> list[str]:
+    """Return the captions that this one is told from, itself among them."""
+    hue, _, last = caption.split()
+    if isinstance(source, icon_motion.Motions):
+        return [f"{hue} {shape} {motion}" for shape in icon_motion.SHAPES for motion in icon_motion.MOTIONS]
+    return [f"{hue} {shape} {last}" for shape in icon_data.SHAPES]
+
+
+def sampled(
+    model: Any, encode: Any, captions: list[str], source: Source, seed: int, guidance: float, asked: int | None
+) -> Tensor:
+    """Return what the model draws, ``[captions, 4, (frames,) side, side]``; each caption has noise of its own."""
+    words = torch.cat([encode(caption)[0][0] for caption in captions])
+    blank = torch.zeros_like(source.drawings(captions), device="cpu")
+    pooled = {"pooled_output": words.mean(1)} if encode.pooled else {}
+    steps, *solver = (30, "euler", "simple") if encode.pooled else (20, "dpmpp_2m", "karras")
+    steps = asked or steps
+    latents: Tensor = in_process.sample(model, [[words, pooled]], encode(""), blank, seed, steps, guidance, *solver)
+    return latents.cpu().clamp(-1, 1)
+
+
+def rms(a: Tensor, b: Tensor) -> list[float]:
+    """Return the root mean square difference of each pair."""
+    return (a - b).square().flatten(1).mean(1).sqrt().tolist()
+
+
+def nearest(source: Source, pictures: Tensor, captions: list[str]) -> tuple[list[str], list[float]]:
+    """Return the caption of the drawing nearest to each picture, and how far that is."""
+    found, distances = [], []
+    for picture, caption in zip(pictures, captions, strict=True):
+        names = [name for name in beside(caption, source) for _ in range(DRAWINGS)]
+        drawn = source.drawings(names)
+        errors = (drawn - picture.to(drawn)).square().flatten(1).mean(1)
+        best = int(errors.argmin())
+        found.append(names[best])
+        distances.append(float(errors[best].sqrt()))
+    return found, distances
+
+
+def check(name: str, source: Source, captions: list[str], pictures: list[Tensor]) -> None:
+    """Print what was found about pictures of some captions, one tensor for each seed."""
+    count, others = len(captions), len(beside(captions[0], source))
+    drawings = [source.drawings(captions).cpu() for _ in range(2)]
+    seeds, drawn = rms(pictures[0], pictures[1]), rms(drawings[0], drawings[1])
+    print(
+        f"{name}: two seeds differ by {statistics.fmean(seeds):.3f} (least {min(seeds):.3f}); "
+        f"two drawings by {statistics.fmean(drawn):.3f} (least {min(drawn):.3f})"
+    )
+    for whose, shown in (("the model's", pictures[0]), ("real drawings", drawings[0])):
+        names, distances = nearest(source, shown, captions)
+        right = sum(name == caption for name, caption in zip(names, captions, strict=True))
+        print(
+            f"  {whose}: recognised {right} of {count} (chance {count / others:.1f}); nearest of "
+            f"{DRAWINGS * others} drawings at {statistics.fmean(distances):.3f} (least {min(distances):.3f})",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Sample, compare, draw the sheet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path, default=icon_data.WEIGHTS["icons32"])
+    parser.add_argument("--captions", type=int, default=32, help="of each kind")
+    parser.add_argument("--guidance", type=float, default=3.0, help="1 for a distilled model")
+    parser.add_argument("--steps", type=int, help="20 or 30, fewer for a distilled model")
+    parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
+    options = parser.parse_args()
+    in_process.bootstrap(cpu=False)
+    sys.path.insert(0, str(ROOT / "demo" / "icon_nodes"))
+    import model as loader
+
+    model, encode = loader.load(options.weights)
+    source = source_of(options.weights)
+    torch.manual_seed(0)
+    rows: list[Tensor] = []
+    how = options.guidance, options.steps
+    for name, all_of_them in (("trained", source.captions), ("held out", source.held_out)):
+        captions = [all_of_them[place] for place in torch.randperm(len(all_of_them))[: options.captions].tolist()]
+        pictures = [sampled(model, encode, captions, source, seed, *how) for seed in (1, 2, 3)]
+        check(name, source, captions, pictures)
+        rows.append(torch.stack([source.drawings(captions).cpu(), *pictures], 1))
+    sheet = torch.stack(rows, 1).flatten(0, 1)  # a trained caption, a held-out one, in turn
+    if sheet.ndim == 6:  # [captions, drawing and seeds, 4, frames, side, side]
+        sheet = sheet[:, :2]
+    icon_words.save_grid(sheet.flatten(0, 1), options.sheet, columns=16)
+    print(f"sheet: {options.sheet}")
+
+
+if __name__ == "__main__":
+    main()
