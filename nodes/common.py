@@ -15,6 +15,9 @@ from ..core.settings import Settings, setting
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..server.recipes import attach_for
 
+ADVANCED = "Paceline/Advanced"
+"""Category of the nodes that few workflows need."""
+
 Made = tuple[Any, ...]
 """What an object of ComfyUI is wrapped in to carry techniques, the technique, and further outputs of the node."""
 

@@ -6,7 +6,7 @@ import { measureBaseline, STEPS } from "./baseline.js";
 import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "./comfy.js";
 import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { createButton, createElement } from "./elements.js";
-import { draw, SMALL } from "./overlay.js";
+import { draw, isFar } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
 import { secondsPerStep, secondsPerStepOfHalves } from "./timeline.js";
@@ -29,13 +29,13 @@ function drawChips(texts) {
   drawOnTop((context) => {
     const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
     if (prefix === undefined || !showsBadges()) return;
-    const { scale } = canvas.ds;
+    const far = isFar();
     for (const [id, { workflow, text }] of texts) {
       if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
       const [first, ...rest] = id.slice(prefix.length).split(":");
       const node = canvas.graph?.nodes.find((candidate) => String(candidate.id) === first);
       // Above the badge of a subgraph node, which stands in the row below.
-      if (node && (rest.length || scale < SMALL)) draw(context, node, { state: "", text }, scale, rest.length ? 1 : 0);
+      if (node && (rest.length || far)) draw(context, node, { state: "", text }, canvas.ds.scale, rest.length ? 1 : 0);
     }
   });
 }
