@@ -34,7 +34,7 @@ def test_english_has_every_node_setting_and_command(source):
     assert source["commands"]["Paceline_Report"] == {"label": "Paceline: report"}
     assert source["commands"]["Paceline_MakeFaster"] == {"label": "Paceline: make this workflow faster"}
     assert source["main"]["paceline"]["active"] == "active"
-    assert len(source["settings"]) == 5
+    assert len(source["settings"]) == 4
 
 
 def test_english_has_the_heading_of_the_templates_and_the_names_of_commands_too(source):

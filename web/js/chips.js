@@ -72,7 +72,7 @@ export function startChips(timeline, store) {
         await history.keep(job.key, name, secondsPerStepOfHalves(part));
         await renewCompared(job.key, run.promptId);
       }
-      part.chip = text;
+      part.chip = run.ours ? text : "";
       if (run.over && job?.techniques && !store.idle(run.workflow)) {
         const off = await history.times(job.key);
         noteWonBack(run, part, seconds, off);
@@ -113,16 +113,18 @@ export function startChips(timeline, store) {
    * @param {Part} part
    */
   const show = (workflow, part) => {
-    const { node: id, expected } = part;
-    const chip = [part.chip, expected].filter(Boolean).join(" · ");
-    texts.set(id, { workflow, text: chip });
+    const { node: id, chip, expected } = part;
+    if (!chip) return; // a workflow without our nodes
+    // What was expected stands in the place of the comparison: both have no room in a node.
+    const text = expected ? `${chip.split(" · ")[0]} · ${expected}` : chip;
+    texts.set(id, { workflow, text });
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || !showsBadges()) return;
-    const missing = uncompared.get(part);
+    const missing = expected ? undefined : uncompared.get(part);
     const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
-    const text = createElement("span", { textContent: chip, title });
-    chipOf(node, chips).replaceChildren(text, ...(missing ? [measureButton(id, missing)] : []));
+    const said = createElement("span", { textContent: text, title });
+    chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(id, missing)] : []));
   };
 
   return () => {

@@ -131,6 +131,10 @@ declare global {
   interface TimedRun {
     promptId: string;
     workflow: string;
+    /** As its tab was called. */
+    name: string;
+    /** Whether one of our nodes was in it, also one that was bypassed. */
+    ours: boolean;
     when: number;
     parts: Part[];
     over: boolean;
