@@ -12,6 +12,7 @@ from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
+from .before import BEFORE, before_payload
 from .built_in_presets import BUILT_IN
 from .faster.state import DESK, FASTER, faster_payload
 from .outcomes import OUTCOMES, Outcomes
@@ -57,6 +58,7 @@ def register_routes(nodes: Nodes) -> None:
     answers("GET", OUTCOMES, lambda _: outcomes.payload())
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
     answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))
+    answers("POST", BEFORE, partial(before_payload, nodes=nodes))
     answers("POST", FASTER, partial(faster_payload, nodes=nodes))
     answers("GET", RUN, lambda query: run_payload(server, query.get("prompt_id", "")))
     answers("GET", PATH, lambda _: cache_payload())

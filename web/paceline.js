@@ -7,6 +7,7 @@ import { app, hidePictures } from "./js/comfy.js";
 import { foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
+import { foretell } from "./js/before.js";
 import { startChips } from "./js/chips.js";
 import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
@@ -30,6 +31,7 @@ const shown = [badges, ...createResults(store)];
 
 // Does nothing before the page is set up.
 let showChips = () => {};
+let askBefore = () => {};
 
 for (const name of ["paceline.css", "results.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
@@ -57,6 +59,7 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
+    askBefore = foretell(store);
     languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
@@ -73,5 +76,6 @@ app.registerExtension({
     for (const kind of shown) kind.refresh();
     showChips();
     compareSettings(store);
+    askBefore();
   },
 });

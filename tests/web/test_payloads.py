@@ -16,11 +16,12 @@ SCRIPTS = ROOT / "web" / "js"
 def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
-    from paceline.server import routes, run_routes
+    from paceline.server import before, routes, run_routes
     from paceline.server.faster import state
     from paceline.server.sweep_run import SWEEP_EVENT
 
     assert ours("faster.js") == {state.FASTER}
+    assert ours("before.js") == {before.BEFORE}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
