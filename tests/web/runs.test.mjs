@@ -93,7 +93,7 @@ test("what is known before a run stands on a badge until the node has run, and i
   await shows(4, "active: ●active in 3 of 7");
   open(`workflow ${number}`, ...NODES, [9, "PacelineFuseQKV", {}]);
   api.answers["/paceline/before"] = ({ body }) => (asked.push(JSON.parse(body).prompt), { nodes: { ...known("4", "UNets only"), ...known("9", "fused") } });
-  api.tell("graphChanged");
+  api.tell("graphChanged", app.rootGraph.serialize());
   await until(() => shown(9) === "inactive: ○fused", () => shown(9));
   assert.equal(shown(4), "active: ●active in 3 of 7"); // what a run has told is better
   assert.equal(asked.length, 2);
