@@ -72,6 +72,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                     default=0,
                     min=0,
                     max=10000,
+                    advanced=True,
                     tooltip="0: every combination once. Otherwise Optuna chooses so many, and learns which are worth "
                     "trying.",
                 ),
