@@ -12,8 +12,8 @@ from ..core.activity import Summary
 from ..core.errors import CannotHelp
 from ..core.phrases import phrase
 from ..core.settings import Settings, setting
-from ..optimizers.hosts.comfyui.reporting import announce
-from ..server.recipes import attach_for
+from ..optimizers.hosts.comfyui.runtime.reporting import announce
+from ..optimizers.hosts.comfyui.runtime.technique import attach_for
 
 ADVANCED = "Paceline/Advanced"
 """Category of the nodes that few workflows need."""

@@ -7,8 +7,8 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ..server.faster.state import DESK
 from ..workbench.comfyui.long_running import progress_bar
 from .common import PacelineNode

@@ -12,8 +12,8 @@ from typing import Any
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.attention import nothing_before
-from ..optimizers.hosts.comfyui.reporting import Payload, summary_payload
+from ..optimizers.hosts.comfyui.attention.technique import nothing_before
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
 from ..optimizers.step_reuse.samplers import FEWEST_STEPS
 from ..workbench.comfyui.machine import host_device
 from ..workbench.comfyui.prompt import class_of

@@ -9,9 +9,9 @@ import torch
 
 from ..core.choices import CHOICES
 from ..core.errors import require_choice
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..workbench.comfyui.machine import host_device
 from ..workbench.recipe import Recipe, Step
 

@@ -17,8 +17,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ..core.devices import device_name, processor_name
 from ..core.files import fingerprint_of, write_atomically
 from ..core.phrases import Phrase, phrase
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.comfyui.workflow import Workflow
 from ..workbench.measurement.slower import KeptRun, Slower, slower

@@ -11,9 +11,9 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting, is_text
 from ..core.phrases import phrase
-from ..core.technique import KINDS, Target, attach, find
-from ..optimizers.hosts.comfyui.reporting import announce
-from ..optimizers.hosts.comfyui.stack import AnyTechnique
+from ..core.technique import KINDS
+from ..optimizers.hosts.comfyui.runtime.reporting import announce
+from ..optimizers.hosts.comfyui.runtime.technique import AnyTechnique, attach_for
 from ..workbench.recipe import Recipe, Step
 
 Nodes = Mapping[str, Any]
@@ -141,25 +141,6 @@ def changed_by(node: Any) -> str:
 def ids_by_title(nodes: Nodes) -> dict[str, str]:
     """Return the ids of our nodes, without their prefix, by their titles in small letters."""
     return {node.define_schema().display_name.casefold(): id.removeprefix(PREFIX) for id, node in nodes.items()}
-
-
-def attach_for(node: str | None, target: Target[AnyTechnique], technique: AnyTechnique) -> object:
-    """Return the target's object with ``technique`` attached, which reports to a node.
-
-    ``node`` is None where there is no page. The node of a technique that is replaced is told.
-    """
-    technique.node_id = node
-    replaced = find(target.techniques, technique.kind)
-    result = attach(target, technique)
-    headline, *details = technique.policy.clauses()
-    if replaced is not None:
-        settings = replaced.policy.describe()
-        details.append(f"replaces an earlier {replaced.title} ({settings})")
-        if replaced.node_id != node is not None:
-            by = phrase("replaced by {title} #{node}", title=technique.title, node=node)
-            announce(replaced.node_id, Summary("inactive", by, details=(settings,)), replaced.title)
-    announce(node, Summary("waiting", headline, details=tuple(details)), technique.title)
-    return result
 
 
 def report_together(techniques: Sequence[AnyTechnique]) -> None:

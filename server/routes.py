@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError, require_text
 from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.reporting import Payload, running_server
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload, running_server
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
 from .before import BEFORE, before_payload
 from .built_in_presets import BUILT_IN

@@ -10,9 +10,9 @@ import torch
 from ..core.devices import device_name
 from ..core.files import fingerprint_of
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.model import describe_model
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..optimizers.hosts.comfyui.structure.model import describe_model
 from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.long_running import progress_bar
 from ..workbench.comfyui.machine import host_version

@@ -10,9 +10,10 @@ from typing import cast
 from ..core.devices import is_out_of_memory
 from ..core.errors import PacelineError, error_line
 from ..core.technique import detach_all
-from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
+from ..optimizers.hosts.comfyui.targets.vae import VAETarget
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.long_running import unload_models
 from ..workbench.comfyui.sampling import SamplingJob

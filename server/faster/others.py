@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.errors import UnsupportedModel
 from ...core.phrases import Phrase, phrase
-from ...optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ...workbench.comfyui.prompt import choices_of, class_of, default_values, inputs_of, title_of
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.recipe import Step, Value

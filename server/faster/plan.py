@@ -9,8 +9,8 @@ from math import isqrt
 from ...core.choices import CHOICES
 from ...core.phrases import Phrase, phrase
 from ...optimizers.attention.policy import AUTO
-from ...optimizers.hosts.comfyui.attention import host_does
-from ...optimizers.step_reuse.samplers import FEWEST_STEPS
+from ...optimizers.hosts.comfyui.attention.technique import host_does
+from ...optimizers.step_reuse.settings import FEWEST_STEPS
 from ...optimizers.token_merging.methods import minimum_tokens
 from ...workbench.comfyui.workflow import Workflow
 from ...workbench.expectation.expect import Range, prior

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...core.phrases import Phrase
-from ...optimizers.hosts.comfyui.protocols import VAE, Latent
+from ...optimizers.hosts.comfyui.structure.protocols import VAE, Latent
 from ...workbench.comfyui.latents import decode, streams_of
 from ...workbench.comfyui.links import require_latent
 from ...workbench.comfyui.long_running import stop_if_cancelled

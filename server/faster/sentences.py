@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...core.phrases import Phrase, data, phrase
-from ...optimizers.hosts.comfyui.reporting import Payload
+from ...optimizers.hosts.comfyui.runtime.reporting import Payload
 from ...workbench.expectation.expect import MOST_PICTURES, Probed, Range, expect, pays_from, won_by
 from ...workbench.expectation.sampling import Sampling
 from ...workbench.measurement.measure import Comparison

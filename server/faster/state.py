@@ -12,8 +12,8 @@ from typing import Any
 from ...core.choices import CHOICES
 from ...core.errors import InvalidSetting
 from ...core.phrases import Phrase, phrase
-from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.reporting import Payload
+from ...optimizers.hosts.comfyui.runtime.reporting import Payload
+from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ...workbench.comfyui.observer import Observer
 from ...workbench.comfyui.probe import SPARE, probe
 from ...workbench.comfyui.workflow import Workflow

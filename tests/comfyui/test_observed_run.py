@@ -184,7 +184,7 @@ class Clock:
 
 def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(studio, monkeypatch):
     """The first is known before an evaluation, the second from what its node reports of them."""
-    from paceline.optimizers.hosts.comfyui.attention import host_does
+    from paceline.optimizers.hosts.comfyui.attention.technique import host_does
 
     assert host_does("sdpa")
     observer, evaluated = Observer(), []

@@ -8,7 +8,7 @@ export * from "./measurements";
 /** A headline as data, from `data` in core/phrases.py: a number, a text that stays as it is, or a template with its values. */
 export type Phrase = string | number | { template: string; values: Record<string, Phrase> };
 
-/** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/reporting.py. */
+/** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/runtime/reporting.py. */
 export interface ActivityPayload {
   /** Execution id. */
   node: string;
@@ -32,7 +32,7 @@ export interface BeforeRun {
   nodes: Record<string, Omit<ActivityPayload, "node" | "prompt_id">>;
 }
 
-/** Websocket event `paceline.loading`, from `RunLoads` in optimizers/hosts/comfyui/weights.py: weights were loaded. */
+/** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/hosts/comfyui/weights/moves.py: weights were loaded. */
 export interface LoadingPayload {
   /** Execution id of a node of ours on that model. */
   node: string;

@@ -17,12 +17,12 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
-from ...optimizers.hosts.comfyui.evaluations import taking_part
-from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
-from ...optimizers.hosts.comfyui.model import is_flow, stack_of
-from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
-from ...optimizers.hosts.comfyui.step_reuse import other_cache, refusals, sampler_name
-from ...optimizers.step_reuse.parts import Blend
+from ...optimizers.hosts.comfyui.runtime.run import taking_part
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.step_reuse.technique import other_cache, refusals, sampler_name, shapes_in
+from ...optimizers.hosts.comfyui.structure.model import is_flow
+from ...optimizers.hosts.comfyui.structure.protocols import Executor, ModelPatcher, Options
+from ...optimizers.step_reuse.parts import Blend, split_for
 from ...optimizers.step_reuse.path import RESIZED
 from ..expectation.sampling import Sampling, Seen, Sketch
 

@@ -31,10 +31,11 @@ from ...core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
-from ...optimizers.hosts.comfyui.evaluations import WHOLE
-from ...optimizers.hosts.comfyui.model import stack_of
-from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.stack import AnyTechnique, run_data
+from ...optimizers.hosts.comfyui.runtime.run import run_data
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
+from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.token_merging.evaluations import WHOLE
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...optimizers.hosts.comfyui.protocols import BaseModel, ModelPatcher
+from ...optimizers.hosts.comfyui.structure.protocols import BaseModel, ModelPatcher
 from .machine import host_device
 
 _MOST_BYTES = 100 * 2**20

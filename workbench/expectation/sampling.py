@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...optimizers.step_reuse.budget import Budget, Calibration
+from ...optimizers.samplers import Calibration
+from ...optimizers.step_reuse.budget import Budget
 from ...optimizers.step_reuse.parts import Blend, Split, rms, stream_rms
 
 ENTRIES = 4096

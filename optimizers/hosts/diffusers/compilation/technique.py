@@ -1,0 +1,78 @@
+"""Compile a component as diffusers pipelines call it: a denoiser's forward, a VAE's decode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from .....core.calls import Function
+from .....core.errors import UnsupportedModel
+from .....core.technique import TOKEN_MERGING
+from ....compilation.compiled import CompiledFunction
+from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
+from ....compilation.policy import CompilePolicy
+from ....compilation.settings import CompileSettings
+from ....compilation.sizes import Sizes
+from ..components import CONTROLNET, DENOISER, VAE
+from ..host import Host, PipelineTechnique
+from ..patches import Patches, to_channels_last
+
+
+@dataclass(frozen=True)
+class Compile(CompileSettings):
+    """How to compile: the settings of the nodes Compile UNet, VAE and ControlNet, and one more.
+
+    Attributes:
+        channels_last: keep weights too with their channels last in memory, as convolutions on GPUs like it.
+        regional: compile the repeated blocks instead of the whole network (diffusers' ``compile_repeated_blocks``): a
+            few times quicker to compile, a little slower to run. Denoisers that name their blocks only.
+    """
+
+    regional: bool = False
+
+
+class ComponentCompilation(PipelineTechnique):
+    """Compile on one component.
+
+    Raises `BackendUnavailable` if the mode cannot work here and no fallback is allowed; on attaching,
+    `UnsupportedModel` where the component cannot be compiled as asked.
+    """
+
+    kind, title = CompilePolicy.kind, "Compile"
+    policy: CompilePolicy
+    roles = (DENOISER, CONTROLNET, VAE)
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        component, how = host.component, self.settings
+        if how.channels_last:
+            to_channels_last(component.part, patches)
+        if getattr(how, "regional", False) and component.role != VAE:
+            self.policy = CompilePolicy(self.title, how, self._blocks(host))
+            blocks = CompiledBlocks(component.part, how, component.name, Compiler())
+            self.policy.use(blocks)
+            for block, function in blocks.places(component.part):
+                patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, function))
+        else:
+            self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
+            inner = host.inner[component.entry]
+            whole = CompiledNetwork(CompiledFunction(inner, how, name=self.policy.what, sizes=Sizes()))
+            self.policy.use(whole)
+            host.inner[component.entry] = partial(self._run, whole, whole)
+
+    def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
+        return self.policy.run(compiled, self.policy.what, self.activity, function, *args, **kwargs)
+
+    @staticmethod
+    def _blocks(host: Host) -> str:
+        component, merging = host.component, host.find(TOKEN_MERGING)
+        if not getattr(component.part, "_repeated_blocks", None):
+            raise UnsupportedModel(
+                f"Compile: regional is on, but {component.class_name} does not name its repeated blocks.",
+                "Switch regional off for this component, or leave it out with components=...",
+            )
+        if merging is not None and getattr(merging.settings, "implementation", "") == "tomesd":
+            raise UnsupportedModel(
+                "Compile: regional compiles the blocks of each class, and tomesd changes their class in each call.",
+                "Use our implementation of TokenMerging, or switch regional off.",
+            )
+        return describe_blocks(component.part)

@@ -1,0 +1,163 @@
+"""Compute in another dtype, and get back the very weights that were there before."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from .....core.calls import Function
+from .....core.errors import BackendUnavailable, UnsupportedModel
+from ....precision.arithmetic import arithmetic
+from ....precision.policy import PrecisionPolicy, choose_dtype
+from ..components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
+from ..host import Host, PipelineTechnique
+from ..patches import Patches, to_channels_last
+from ..settings import Precision
+
+_PLACES = ("img_ids", "txt_ids", "time_ids")
+"""Arguments that hold positions and sizes, which few bits cannot count."""
+
+
+class ComponentPrecision(PipelineTechnique):
+    """Model Precision on one component; the weights that were there are kept in the memory of the CPU."""
+
+    kind, title = PrecisionPolicy.kind, "Model Precision"
+    policy: PrecisionPolicy
+    settings: Precision
+    roles = (DENOISER, CONTROLNET, VAE, TEXT)
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        settings, component = self.settings, host.component
+        self._kept: list[tuple[torch.Tensor, torch.Tensor, torch.dtype]] = []
+        if component.role == VAE and settings.vae_dtype != "same":
+            settings = replace(settings, dtype=settings.vae_dtype)
+        require_plain_weights(self.title, component)
+        device = device_of(component.part)
+        if any(_is_cast(module) for module in component.part.modules()):
+            raise UnsupportedModel(
+                f"Model Precision: diffusers casts the layers of this {component.class_name} in each call.",
+                "Leave Precision out for it, or enable_layerwise_casting: its compute_dtype says what they compute in.",
+            )
+        try:
+            dtype = choose_dtype(settings, component.class_name, device, _suitable(device))
+        except BackendUnavailable as error:
+            raise UnsupportedModel(f"Model Precision: {error.problem}", error.remedy) from None
+        weights = list(_weights(component.part))
+        previous = next((tensor.dtype for tensor, stays in weights if not stays), dtype)
+        kept = sum(stays for _, stays in weights)
+        self.policy = PrecisionPolicy(self.title, self.settings, previous, dtype, previous, dtype, kept=kept)
+        for tensor, stays in weights:
+            if stays or tensor.dtype == dtype:
+                continue
+            original = tensor.data
+            tensor.data = original.to(dtype)
+            kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
+            self._kept.append((tensor, kept_on_cpu, dtype))
+            patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
+        self._convert_calls(host, next((tensor for tensor, stays in weights if not stays), None))
+        if settings.channels_last:
+            to_channels_last(component.part, patches)
+
+    def _convert_calls(self, host: Host, weight: torch.Tensor | None) -> None:
+        """Let the component take tensors of other dtypes: pipelines expect the same one of all their parts.
+
+        The dtype is that of ``weight`` in each call: pipelines of SDXL convert their VAE to float32 and back.
+        """
+        if weight is None:
+            return
+
+        def converted(inner: Function) -> Function:
+            @functools.wraps(inner)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), _dtype_of(args, kwargs))
+
+            return run
+
+        host.wrap_entries(converted)
+
+    def replaced(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for tensor, original, dtype in self._kept:
+            yield tensor, _before(tensor, original, dtype)
+
+    def around(self) -> AbstractContextManager[None]:
+        self.activity.use("call")
+        return arithmetic(self.settings)
+
+
+def _is_cast(module: torch.nn.Module) -> bool:
+    """Return whether diffusers keeps the weights of a layer in another dtype than it computes in."""
+    hooks = getattr(module, "_diffusers_hook", None)
+    return hooks is not None and hooks.get_hook("layerwise_casting") is not None
+
+
+def _suitable(device: torch.device) -> torch.dtype:
+    """Return what ``auto`` means on other devices than processors: those 16 bits that they multiply fastest."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
+        return torch.bfloat16
+    return torch.float16
+
+
+def _as(value: Any, dtype: torch.dtype) -> Any:
+    """Return ``value`` with its floating point tensors in ``dtype``, however nested; those of one number as they are.
+
+    One number is a time or a scale, which 16 bits would change: bfloat16 has no 901.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() and value.dim() > 1 else value
+    if type(value) is dict:
+        return {key: item if key in _PLACES else _as(item, dtype) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_as(item, dtype) for item in value)
+    return value
+
+
+def _dtype_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
+    """Return the dtype of what a component is called with first: the noisy latents, or those to decode."""
+    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
+    return first.dtype if first is not None and first.is_floating_point() else None
+
+
+def _back(result: Any, dtype: torch.dtype | None) -> Any:
+    """Return a component's result in ``dtype``; results with names keep their class."""
+    if dtype is None:
+        return result
+    if isinstance(result, torch.Tensor):
+        return result.to(dtype) if result.is_floating_point() else result
+    if isinstance(result, OrderedDict):  # diffusers' BaseOutput, which is one and a dataclass
+        return type(result)(**{name: _back(value, dtype) for name, value in result.items()})
+    if type(result) in (list, tuple):
+        return type(result)(_back(item, dtype) for item in result)
+    parameters = getattr(result, "parameters", None)
+    if isinstance(parameters, torch.Tensor):  # what a VAE encodes to, a distribution
+        return type(result)(parameters.to(dtype), getattr(result, "deterministic", False))
+    return result
+
+
+def _before(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the values of ``tensor`` before, where it is now; in a dtype that somebody chose since, if so.
+
+    Values that were changed since, as by a LoRA that was merged, stay what they are.
+    """
+    wanted = original.dtype if tensor.dtype == dtype else tensor.dtype
+    rounded = original.to(dtype).to(device=tensor.device, dtype=tensor.dtype)
+    is_same = tensor.device.type == "meta" or torch.equal(rounded, tensor.data)
+    return (original if is_same else tensor.data).to(device=tensor.device, dtype=wanted)
+
+
+def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:
+    tensor.data = _before(tensor, original, dtype)
+
+
+def _weights(module: Any) -> Iterator[tuple[torch.Tensor, bool]]:
+    """Yield every floating point parameter and buffer, and whether its model wants it in float32."""
+    keep = tuple(getattr(module, "_keep_in_fp32_modules", None) or ())
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.is_floating_point():
+            yield tensor, any(part in name.split(".") for part in keep)

@@ -1,0 +1,116 @@
+"""Fused projections in diffusers' attention layers, below their processors.
+
+diffusers' own ``fuse_qkv_projections`` replaces processors, keeps the weights twice, does nothing for ControlNets and
+drops a LoRA's part on the fused layers. Here the linear layers themselves work together, so all of these stay right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from .....core.calls import Args, Function, Kwargs
+from .....core.technique import INT8
+from ....families import find_layer
+from ....families.family import AttentionLayer
+from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
+from ....qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
+from ..components import CONTROLNET, DENOISER, VAE
+from ..host import Host, PipelineTechnique
+from ..patches import Patches, Wrap
+from ..settings import FuseQKV
+
+_QKV = ("to_q", "to_k", "to_v")
+GRADIENTS = "gradients of its weights are asked for"
+_ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+
+
+class ComponentQKVFusion(PipelineTechnique):
+    """Fuse QKV on one component.
+
+    On attaching, raises `UnsupportedModel` if nothing can be fused; beside int8, which may have taken all layers, not.
+    """
+
+    kind, title = QKVFusion.kind, QKVFusion.title
+    roles = (DENOISER, CONTROLNET, VAE)
+
+    def __init__(self, settings: FuseQKV) -> None:
+        super().__init__(settings)
+        self.groups: dict[str, LinearProjections] = {}
+        self._wraps: dict[LinearProjections, list[Wrap]] = {}
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        part, refused = host.component.part, []
+        for path, layer in part.named_modules():
+            known = find_layer(layer) or _by_names(layer)
+            for number, group in enumerate(groups_in(layer, known, LinearProjections) if known is not None else ()):
+                reason = group.prepare()
+                if reason is not None:
+                    refused.append(reason)
+                    continue
+                alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
+                self.groups[f"{path} {'added' if number else alone}"] = group
+                self._wraps[group] = [
+                    patches.shadow(linear, "forward", function)
+                    for linear, function in zip(group.layers, group.functions, strict=True)
+                ]
+                if group.foresee is not None:
+                    self._wraps[group].append(patches.wrap(layer, "forward", group.foreseeing))
+                patches.on_undo(group.separate)
+        notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
+        self.policy = QKVFusion(self.groups.values(), notes)
+        if not self.groups and host.find(INT8) is None:
+            remedy = "Leave FuseQKV out for this component, with components=..."
+            raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
+
+    def begin_call(self) -> None:
+        """Count anew, and forget a call that was broken off in the middle."""
+        super().begin_call()
+        for group in self.groups.values():
+            group.reset()
+            group.activity = self.activity
+
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
+        """Join weights that were moved, converted or loaded since the last call."""
+        trained = torch.is_grad_enabled()
+        for name, group in self.groups.items():
+            reason = GRADIENTS if trained and group.is_trained else group.prepare()
+            if reason is not None:
+                self.activity.fall_back(f"{name}: {reason}")
+            for wrap in self._wraps[group]:
+                wrap.switch(reason is None)
+
+
+class LinearProjections(FusedProjections):
+    """Below torch's own linear layers: hooks and layers around them go on to be called."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether gradients of the weights may be asked for, which the joined ones do not have."""
+        return any(parameter.requires_grad for layer in self.layers for parameter in layer.parameters())
+
+    def foreseeing(self, forward: Function) -> Function | None:
+        """Return what stands around the ``forward`` of the attention layer: always the same object."""
+        self.inner = forward
+        return self.foresee
+
+    def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
+        weight, reason = layer._parameters["weight"], None
+        if type(layer) is not torch.nn.Linear:
+            reason = f"its projections are {type(layer).__name__}, not plain linear layers"
+        elif weight is None or weight.device.type == "meta":
+            reason = "its weights are not on a device (sequential offloading)"
+        elif hasattr(layer, "_diffusers_hook"):
+            reason = "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
+        return (reason,)
+
+
+def _by_names(layer: Module) -> AttentionLayer | None:
+    if not all(hasattr(layer, name) for name in _QKV):
+        return None
+    if getattr(layer, "add_k_proj", None) is None:
+        return AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
+    # Joint attention: the encoder's tokens go through projections of their own, so it is no cross-attention.
+    return AttentionLayer("", (_QKV, _ADDED))
