@@ -14,10 +14,10 @@ from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
-from ..optimizers.step_reuse.samplers import FEWEST_STEPS
+from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..workbench.comfyui.machine import host_device
 from ..workbench.comfyui.prompt import class_of
-from ..workbench.comfyui.unloaded import network_in
+from ..workbench.comfyui.unloaded import model_file, network_in
 from ..workbench.comfyui.workflow import Workflow
 from .faster.wires import Wire, find_wires, steps_on, upstream
 from .outcomes import Outcomes, device_here
@@ -62,8 +62,6 @@ def _known(workflow: Workflow, id: str, nodes: Nodes) -> Summary | None:
 
 def _file(workflow: Workflow, way: list[str]) -> Path | None:
     """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
-    import folder_paths
-
     for id in way:
         kind = workflow.type(id)
         if not kind.startswith(PREFIX) and not _is_own(class_of(kind)):
@@ -71,9 +69,9 @@ def _file(workflow: Workflow, way: list[str]) -> Path | None:
     inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
     for name, folder in _FILES.items():
         file = workflow.known(inputs.get(name))
-        path = folder_paths.get_full_path(folder, file) if isinstance(file, str) else None
+        path = model_file(folder, file) if isinstance(file, str) else None
         if path is not None:
-            return Path(path)
+            return path
     return None
 
 
@@ -117,4 +115,4 @@ _ASKED: Mapping[str, Callable[..., Summary | None]] = {
     "PacelineCompileUNet": _compiling,
     "PacelineReuseSteps": _steps,
 }
-"""How each node that can know something is asked: it says so, raises what it would raise in the run, or says nothing."""
+"""How each node that can know something is asked: it says so, raises what the run would raise, or says nothing."""

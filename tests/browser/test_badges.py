@@ -90,7 +90,8 @@ def test_a_node_says_before_it_has_run_what_it_cannot_do(page: Page, ran: dict[s
         """
         const { graph } = app.canvas, node = LiteGraph.createNode("PacelineCompileUNet");
         graph.add(node);
-        const sampler = graph.getNodeById(args[1]), { origin_id, origin_slot } = graph.links.get(sampler.inputs[0].link);
+        const sampler = graph.getNodeById(args[1]);
+        const { origin_id, origin_slot } = graph.links.get(sampler.inputs[0].link);
         graph.getNodeById(origin_id).connect(origin_slot, node, 0);
         node.connect(0, sampler, 0);
         node.pos = [graph.getNodeById(args[0]).pos[0], graph.getNodeById(args[0]).pos[1] - 400];

@@ -96,7 +96,9 @@ def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_c
     from paceline.workbench.measurement.slower import KeptRun
 
     kept = [
-        KeptRun("work", "2026-01-01T00:00:00", {"compiling": seconds}, False, {"device": device_here()}, {"family": family})
+        KeptRun(
+            "work", "2026-01-01T00:00:00", {"compiling": seconds}, False, {"device": device_here()}, {"family": family}
+        )
         for seconds, family in ((41.0, "BaseModel"), (1000.0, "SDXL"), (12.0, "BaseModel"))
     ]
     monkeypatch.setattr(Outcomes, "read", lambda _: kept)

@@ -16,8 +16,16 @@ _MOST_BYTES = 100 * 2**20
 """The header of a safetensors file is no larger."""
 
 
+def model_file(folder: str, name: str) -> Path | None:
+    """Return a file in one of ComfyUI's folders of models; None where it is not there."""
+    import folder_paths
+
+    path = folder_paths.get_full_path(folder, name)
+    return None if path is None else Path(path)
+
+
 def network_in(path: Path) -> ModelPatcher | None:
-    """Return a MODEL whose weights are on torch's device ``meta``; None where ComfyUI cannot tell what the file holds."""
+    """Return a MODEL with its weights on torch's device ``meta``; None where ComfyUI cannot tell what a file holds."""
     from comfy.model_patcher import ModelPatcher as Patcher
 
     try:
