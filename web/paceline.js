@@ -5,7 +5,6 @@
 
 import { app, hidePictures } from "./js/comfy.js";
 import { foldAdvanced } from "./js/advanced.js";
-import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { foretell } from "./js/before.js";
 import { startChips } from "./js/chips.js";
@@ -67,7 +66,6 @@ app.registerExtension({
   },
   getSelectionToolboxCommands: expandToolbox,
   nodeCreated(node) {
-    applyDefaultPreset(node);
     switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
     foldAdvanced(node);

@@ -3,7 +3,6 @@
 import { BADGES_SETTING } from "./badges.js";
 import { renderCache } from "./cache.js";
 import { KEEP_SETTING, renderOutcomes } from "./outcomes.js";
-import { NODE_DEFAULT, PRESET_SETTING } from "./preset.js";
 
 /** @typedef {NonNullable<Extension["settings"]>} Settings */
 
@@ -19,21 +18,6 @@ export function createSettings(onBadgesChange) {
       defaultValue: true,
       // Called before the value is stored.
       onChange: () => queueMicrotask(onBadgesChange),
-    },
-    {
-      id: PRESET_SETTING,
-      category: ["Paceline", "Nodes", "Default preset"],
-      name: "Preset of new nodes",
-      tooltip: "What the preset of a newly added node is set to, where it offers that. Saved workflows do not change.",
-      type: "combo",
-      options: [
-        { text: "node default", value: NODE_DEFAULT },
-        { text: "lossless", value: "lossless" },
-        { text: "quality", value: "quality" },
-        { text: "balanced", value: "balanced" },
-        { text: "fast", value: "fast" },
-      ],
-      defaultValue: NODE_DEFAULT,
     },
     {
       id: KEEP_SETTING,
