@@ -14,7 +14,7 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import send
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..server.built_in_presets import BUILT_IN
+from ..recipes.presets import BUILT_IN
 from ..server.sweep_run import SWEEP_EVENT, run_sweep, summary_of, sweep_payload, upstream
 from ..server.sweeps import Bench, plain, read_axes
 from ..workbench.comfyui.links import require_decoder

@@ -96,7 +96,7 @@ class OptimizingNode(PacelineNode):
 
 
 class TechniqueNode(OptimizingNode):
-    """A node that attaches one technique. A recipe attaches it without running the node: see ``server/recipes.py``."""
+    """A node that attaches one technique. A recipe attaches it without running the node: see ``recipes/apply.py``."""
 
     @classmethod
     @abstractmethod

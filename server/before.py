@@ -5,23 +5,23 @@ Nothing is computed on the device, and where it is not known what a node gets, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
+from ..faster.node_types import class_of
+from ..faster.workflow import ModelLink, Workflow, find_model_links
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
+from ..recipes.apply import Nodes
 from ..workbench.comfyui.machine import host_device
-from ..workbench.comfyui.prompt import class_of
 from ..workbench.comfyui.unloaded import model_file, network_in
-from ..workbench.comfyui.workflow import Workflow
-from .faster.wires import Wire, find_wires, steps_on, upstream
+from ..workbench.recipe import PREFIX
 from .outcomes import Outcomes, device_here
-from .recipes import PREFIX, Nodes
 
 BEFORE = "/paceline/before"
 
@@ -38,21 +38,22 @@ _SHORTEST = 1.0
 def before_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return ``BeforeRun`` in web/js/payloads.d.ts for ``{"prompt": ...}``; `InvalidSetting` if that is no workflow."""
     workflow = Workflow.read(sent.get("prompt") if isinstance(sent, dict) else None)
-    found = {id: _known(workflow, id, nodes) for id in workflow if workflow.type(id) in _ASKED}
+    links = find_model_links(workflow)
+    found = {id: _known(workflow, id, links, nodes) for id in workflow if workflow.type(id) in _ASKED}
     titles = {id: nodes[workflow.type(id)].define_schema().display_name for id in found}
     return {"nodes": {id: summary_payload(one, titles[id]) for id, one in found.items() if one is not None}}
 
 
-def _known(workflow: Workflow, id: str, nodes: Nodes) -> Summary | None:
-    link = workflow.links(id).get("model")
-    way = [] if link is None else upstream(workflow, Wire(link, ()))
-    file = _file(workflow, way)
+def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes) -> Summary | None:
+    behind = [link for link in links if id in link.upstream]
+    way = behind[0].upstream if behind else ()
+    file = _file(workflow, way[way.index(id) + 1 :] if behind else ())
     model = None if file is None else network_in(file)
     inputs = {name: workflow.known(value) for name, value in workflow.inputs(id).items() if name != "strict"}
     if model is None or None in [value for name, value in inputs.items() if name != "model"]:
         return None
     try:
-        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, workflow, id)
+        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, behind)
     except CannotHelp as error:
         refused: Summary = nodes[workflow.type(id)].refused(error)
         return refused
@@ -60,7 +61,7 @@ def _known(workflow: Workflow, id: str, nodes: Nodes) -> Summary | None:
         return None
 
 
-def _file(workflow: Workflow, way: list[str]) -> Path | None:
+def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
     """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
     for id in way:
         kind = workflow.type(id)
@@ -99,8 +100,8 @@ def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
     return Summary("waiting", took) if longest > _SHORTEST else None
 
 
-def _steps(_node: Any, _inputs: Mapping[str, Any], workflow: Workflow, id: str) -> Summary | None:
-    counts = [steps_on(workflow, wire) for wire in find_wires(workflow) if id in upstream(workflow, wire)]
+def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink]) -> Summary | None:
+    counts = [link.steps for link in behind]
     steps = max((count for count in counts if count is not None), default=FEWEST_STEPS)
     if steps >= FEWEST_STEPS or None in counts:
         return None

@@ -31,8 +31,8 @@ def test_no_import_points_up_and_a_new_file_in_a_layer_is_no_fault(checkout):
 
 POINTS_UP = (
     ("core/activity.py", "from ..optimizers import attention", "paceline.core is not allowed to import"),
-    ("workbench/recipe.py", "from ..server import recipes", "paceline.workbench is not allowed to import"),
-    ("server/recipes.py", "from ..nodes import NODES", "paceline.server is not allowed to import"),
+    ("workbench/recipe.py", "from ..recipes import apply", "paceline.workbench is not allowed to import"),
+    ("recipes/apply.py", "from ..nodes import NODES", "paceline.recipes is not allowed to import"),
     # Imports inside of a function count too.
     ("optimizers/attention/backend.py", "def lazy():\n    from ..token_merging import x", "attention is not"),
     ("optimizers/precision/settings.py", "from ..hosts.comfyui.targets import vae", "optimizers.precision is not"),
@@ -40,7 +40,7 @@ POINTS_UP = (
     ("optimizers/hosts/comfyui/structure/unet.py", "from ..runtime import stack", "structure is not allowed"),
     ("optimizers/hosts/diffusers/api.py", "from ..comfyui.targets import vae", "hosts.diffusers is not"),
     ("workbench/sweep/study.py", "import comfy.utils", "paceline is not allowed to import comfy"),
-    ("server/recipes.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
+    ("recipes/apply.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
     ("optimizers/hosts/comfyui/targets/vae.py", "import diffusers", "paceline is not allowed to import diffusers"),
     ("scripts/page/report.py", "from ...server import routes", "paceline.scripts is not allowed to import"),
 )

@@ -13,13 +13,13 @@ SCRIPTS = ROOT / "web" / "js"
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
+    from paceline.faster import jobs
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.optimizers.hosts.comfyui.runtime import reporting
     from paceline.server import before, routes, run_routes
-    from paceline.server.faster import state
     from paceline.server.sweep_run import SWEEP_EVENT
 
-    assert ours("faster.js") == {state.FASTER}
+    assert ours("faster.js") == {jobs.FASTER}
     assert ours("before.js") == {before.BEFORE}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}

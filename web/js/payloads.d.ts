@@ -65,12 +65,12 @@ export interface RunPayload {
   outcome: string;
 }
 
-/** Answer of the route `/paceline/faster`, from `faster_payload` in server/faster/state.py. */
+/** Answer of the route `/paceline/faster`, from `faster_payload` in faster/jobs.py. */
 export interface FasterState {
   /** `look`, `run`, `probe`, `answer`, `proof`, `proved` or `keep`. */
   phase: string;
-  /** Which run it is about; empty before one has begun. */
-  run: string;
+  /** Which job it is about; empty before a run has begun. */
+  job: string;
   /** What to run next; null where nothing is. */
   prompt: Prompt | null;
   /** Why nothing can be said or done; empty where something can. */
@@ -81,7 +81,7 @@ export interface FasterState {
   offers: Offer[];
 }
 
-/** A sentence of the server, from `told` in server/faster/sentences.py. */
+/** A sentence of the server, from `told` in faster/sentences.py. */
 export interface Told {
   text: string;
   /** `text` for other languages than English. */
@@ -97,7 +97,7 @@ export interface Offer {
   /** How much faster its steps get, and how far the picture moves. */
   about: Told;
   /** How many times faster its steps get: at least, likely and at most. */
-  steps: number[];
+  sampling_speedup: number[];
   /** How long a proof takes. */
   proof_seconds: number;
   /** What a proof has measured; null before one. */
@@ -107,7 +107,7 @@ export interface Offer {
   inserts: Insert[];
 }
 
-/** Nodes on a wire. */
+/** Nodes on a model link. */
 export interface Insert {
   /** Execution id and input of what is to go faster. */
   receivers: { node: string; input: string }[];

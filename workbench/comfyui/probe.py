@@ -118,7 +118,7 @@ def probe(
     results = [] if found is None else found
     plain = _Side(sampling.model)
     sides, refused = {"": plain}, dict[str, str]()
-    most = max(spare, sampling.steps)
+    most = max(spare, sampling.sampling_seconds)
     deadline, there = monotonic() + most, stack_of(sampling.model).techniques
     for name, change in candidates.items():
         began = time.perf_counter()
@@ -135,7 +135,7 @@ def probe(
         kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
         whole = next((one for one in kept if one is not None), None)
         sides[name] = _Side(model, name in keeping, whole, added=added, made=time.perf_counter() - began)
-    each = sampling.steps / max(1, sampling.evaluations)
+    each = sampling.sampling_seconds / max(1, sampling.evaluations)
     both, all_twice = 2 * (1 + TIMED) + AGAIN, (1 + 2 * TIMED) * len(sides) + AGAIN
     allowed = max(both, sampling.evaluations, min(all_twice, int(spare / max(each, 1e-6))))
     points = _points(again.points, sampling, sides.values())

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ....core.choices import CHOICES
-from ....core.files import write_atomically
-from ..prompt import Prompt
-from ..standalone import command_parser, exit_status, find_comfyui, read_arguments
+from ...core.choices import CHOICES
+from ...core.files import write_atomically
+from ...workbench.comfyui.standalone import command_parser, exit_status, find_comfyui, read_arguments
+from ..node_types import Prompt
 from .reading import read_workflow
 from .server import Server, start_server
 
@@ -67,10 +67,10 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
             )
     if prove:
         print("drawing the same seeds plain and faster", flush=True)
-        proved = _followed(server, server.ask(_ROUTE, {"do": "prove", "run": state["run"], "offer": 0}))
+        proved = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"], "offer": 0}))
         measured = proved["offers"][0]["measured"]
         print(measured["text"] if measured else "Nothing was measured.")
-    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "run": state["run"], "offer": 0})["prompt"]
+    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "job": state["job"], "offer": 0})["prompt"]
     print(f"kept {state['offers'][0]['label']}")
     return kept
 
@@ -82,7 +82,7 @@ def _followed(server: Server, state: Any) -> Any:
         server.run(state["prompt"])
         # The server is told how long the run took; of which parts only the page is told.
         seconds = {"otherNodes": time.monotonic() - started} if state["phase"] == "run" else {}
-        state = server.ask(_ROUTE, {"do": "next", "run": state["run"], "seconds": seconds})
+        state = server.ask(_ROUTE, {"do": "next", "job": state["job"], "seconds": seconds})
         if state["phase"] == "probe":
             print("probing what could make it faster", flush=True)
     return state

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
-from ...core.errors import InvalidSetting
+from ..core.errors import InvalidSetting
 
 Seconds = Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(max_length=20)]
 """Of a run, by kind of node; see ``KINDS`` in web/js/timeline.js."""
@@ -36,9 +36,9 @@ class Request(Sent):
     Attributes:
         do: ``look`` says what is expected, ``run`` begins, ``next`` goes on where the last prompt has ended, ``keep``
             gives the workflow with an offer's nodes, ``prove`` measures an offer, ``drop`` forgets all.
-        prompt: the workflow in the API format; all but ``look`` and ``run`` go on with a ``run`` that knows it.
+        prompt: the workflow in the API format; all but ``look`` and ``run`` go on with a ``job`` that knows it.
         choice: how much the picture may change, a name of ``core/choices.py``.
-        run: of a run that has begun.
+        job: id of a job that has begun.
         offer: number of an offer of the answer.
         stopped: whether the last prompt was stopped.
         seconds: of the run that was watched.
@@ -47,7 +47,7 @@ class Request(Sent):
     do: Literal["look", "run", "next", "keep", "prove", "drop"]
     prompt: dict[str, Any] = Field(default_factory=dict)
     choice: Literal["lossless", "balanced", "fast"] = "balanced"
-    run: str = ""
+    job: str = ""
     offer: int = Field(default=0, ge=0)
     stopped: bool = False
     seconds: Seconds = Field(default_factory=dict)

@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from ...core.choices import CHOICES
-from ...core.phrases import Phrase, phrase
-from ...optimizers.attention.policy import AUTO
-from ...optimizers.hosts.comfyui.attention.technique import host_does
-from ...optimizers.step_reuse.settings import FEWEST_STEPS
-from ...optimizers.token_merging.methods import minimum_tokens
-from ...workbench.comfyui.workflow import Workflow
-from ...workbench.expectation.expect import Range, prior
-from ...workbench.recipe import Step
-from ..built_in_presets import Machine, built_in_recipe, machine_here
-from ..recipes import Nodes, changed_by
+from ..core.choices import CHOICES
+from ..core.phrases import Phrase, phrase
+from ..optimizers.attention.policy import AUTO
+from ..optimizers.hosts.comfyui.attention.technique import host_does
+from ..optimizers.step_reuse.settings import FEWEST_STEPS
+from ..optimizers.token_merging.methods import minimum_tokens
+from ..recipes.apply import Nodes, changed_by
+from ..recipes.presets import Machine, built_in_recipe, machine_here
+from ..workbench.expectation.expect import Range, prior
+from ..workbench.recipe import Step
 from .foreign import DO_WHAT_OURS_DOES
 from .others import ATTENTION, MERGING, OTHERS, others_here
-from .wires import Wire, find_wires, solver_on, steps_on, upstream
+from .workflow import ModelLink, Workflow, find_model_links
 
 REUSE_STEPS = "PacelineReuseSteps"
 
@@ -33,7 +32,7 @@ then what quickens all of its layers."""
 
 @dataclass(frozen=True)
 class Plan:
-    """What is tried on a wire.
+    """What is tried on a model link.
 
     Attributes:
         tries: nodes that make an evaluation shorter, each by the title under which it is probed.
@@ -42,21 +41,23 @@ class Plan:
         before: how many times fewer evaluations others measured; None where nothing can be said before a run.
     """
 
-    wire: Wire
+    link: ModelLink
     tries: dict[str, Step]
     reuse: bool
     notes: tuple[Phrase, ...]
     before: Range | None
 
-    def steps(self, names: Sequence[str], budget: float | None) -> list[Step]:
+    def nodes(self, names: Sequence[str], budget: float | None) -> list[Step]:
         """Return the nodes to insert, in order."""
         reused = [] if budget is None else [Step(REUSE_STEPS, {"budget": budget})]
         return [*(step for name, step in self.tries.items() if name in names), *reused]
 
 
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
-    """Return what is tried on each wire of a workflow on which anything is."""
-    plans = [_plan(workflow, wire, choice, machine_here(), nodes) for wire in find_wires(workflow)]
+    """Return what is tried on each model link of a workflow on which anything is."""
+    machine = machine_here()
+    others = others_here({workflow.type(id) for id in workflow}, machine.device, CHOICES[choice].merging != "")
+    plans = [_plan(workflow, link, choice, machine, nodes, others) for link in find_model_links(workflow)]
     return [plan for plan in plans if plan is not None]
 
 
@@ -65,12 +66,14 @@ def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
     return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
 
 
-def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: Nodes) -> Plan | None:
-    way = {id: workflow.type(id) for id in upstream(workflow, wire)}
+def _plan(
+    workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes, others: Mapping[str, Step]
+) -> Plan | None:
+    way = {id: workflow.type(id) for id in link.upstream}
     if "PacelineOptimizePreset" in way.values():
         return None  # it applies what would be inserted
     there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
-    steps = steps_on(workflow, wire)
+    steps = link.steps
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
     # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
@@ -80,8 +83,9 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
     recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]
     changes = CHOICES[choice].merging != ""
-    others = others_here(workflow, machine.device, changes)
-    tries = others | {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
+    tries = {**others} | {
+        nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there
+    }
     own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
     nothing = host_does(AUTO) if own else ""
     tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
@@ -109,9 +113,9 @@ def _plan(workflow: Workflow, wire: Wire, choice: str, machine: Machine, nodes: 
     if file:
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
     if not tries and not reuse:
-        return None if not notes else Plan(wire, {}, False, tuple(notes), None)
-    before = prior(steps, solver_on(workflow, wire), CHOICES[choice].limit) if reuse else None
-    return Plan(wire, tries, reuse, tuple(notes), before if before is not None and before.high > 1 else None)
+        return None if not notes else Plan(link, {}, False, tuple(notes), None)
+    before = prior(steps, link.solver, CHOICES[choice].limit) if reuse else None
+    return Plan(link, tries, reuse, tuple(notes), before if before is not None and before.high > 1 else None)
 
 
 def _names_int8(value: object) -> bool:

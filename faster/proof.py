@@ -8,19 +8,19 @@ from typing import Any
 
 from torch import Tensor
 
-from ...core.phrases import Phrase
-from ...optimizers.hosts.comfyui.structure.protocols import VAE, Latent
-from ...workbench.comfyui.latents import decode, streams_of
-from ...workbench.comfyui.links import require_latent
-from ...workbench.comfyui.long_running import stop_if_cancelled
-from ...workbench.comfyui.observer import Observer
-from ...workbench.comfyui.output_files import Entry, OutputFiles
-from ...workbench.expectation.sampling import Sampling
-from ...workbench.measurement.controls import LATE, kept_levels
-from ...workbench.measurement.drawn import Drawn, TimedRun
-from ...workbench.measurement.measure import MeasurePlan, measure
-from ...workbench.measurement.picture import side_by_side
-from ...workbench.measurement.quality import to_8_bit
+from ..core.phrases import Phrase
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Latent
+from ..workbench.comfyui.latents import decode, streams_of
+from ..workbench.comfyui.links import require_latent
+from ..workbench.comfyui.long_running import stop_if_cancelled
+from ..workbench.comfyui.observer import Observer
+from ..workbench.comfyui.output_files import Entry, OutputFiles
+from ..workbench.expectation.sampling import Sampling
+from ..workbench.measurement.controls import LATE, kept_levels
+from ..workbench.measurement.drawn import Drawn, TimedRun
+from ..workbench.measurement.measure import MeasurePlan, measure
+from ..workbench.measurement.picture import side_by_side
+from ..workbench.measurement.quality import to_8_bit
 from .runs import PICTURES, SIDES
 from .sentences import proved
 
@@ -68,7 +68,7 @@ class _ProofDraw:
         self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], end: str
     ) -> None:
         self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
-        plain = [one for one in samplings if one.wire.startswith("plain ")]
+        plain = [one for one in samplings if one.link.startswith("plain ")]
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
         alone = len(plain) == PICTURES and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
@@ -78,15 +78,17 @@ class _ProofDraw:
         if side == LATE:
             return self._without_late_levels(seed, steps)
         samples = self._latents[f"{BY_SIDE[side]} {seed} {self._end}"]["samples"]
-        return Drawn(TimedRun(_sum(self._samplings, "steps", f"{BY_SIDE[side]} {seed}")), streams_of(samples))
+        return Drawn(
+            TimedRun(_sum(self._samplings, "sampling_seconds", f"{BY_SIDE[side]} {seed}")), streams_of(samples)
+        )
 
     def _without_late_levels(self, seed: int, steps: int) -> Drawn:
-        again: Any = next(one.again for one in self._samplings if one.wire.startswith(f"plain {seed} "))
+        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"plain {seed} "))
         last = len(again.sigmas) - 1
         sigmas = again.sigmas[[*(kept_levels(last, steps) or ()), last]]
         samples: Tensor = again.sample(again.sampler, sigmas, callback=lambda *_: stop_if_cancelled())
-        return Drawn(TimedRun(self._observer.samplings[-1].steps), streams_of(samples))
+        return Drawn(TimedRun(self._observer.samplings[-1].sampling_seconds), streams_of(samples))
 
 
-def _sum(samplings: Sequence[Sampling], name: str, wire: str) -> float:
-    return sum(float(getattr(one, name)) for one in samplings if one.wire.startswith(f"{wire} "))
+def _sum(samplings: Sequence[Sampling], name: str, link: str) -> float:
+    return sum(float(getattr(one, name)) for one in samplings if one.link.startswith(f"{link} "))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ...core.phrases import Phrase, data, phrase
-from ...optimizers.hosts.comfyui.runtime.reporting import Payload
-from ...workbench.expectation.expect import MOST_PICTURES, Probed, Range, expect, pays_from, won_by
-from ...workbench.expectation.sampling import Sampling
-from ...workbench.measurement.measure import Comparison
-from ...workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
+from ..core.phrases import Phrase, data, phrase
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..workbench.expectation.expect import MOST_PICTURES, Probed, Range, expect, pays_from, won_by
+from ..workbench.expectation.sampling import Sampling
+from ..workbench.measurement.measure import Comparison
+from ..workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
 
 STAGES = {
     "steps": phrase("steps"),
@@ -46,7 +46,7 @@ def told(text: str) -> Payload:
 
 
 def before_any_run(ranges: Sequence[Range]) -> Phrase:
-    """Return what is expected of Reuse Steps on all wires, from other models."""
+    """Return what is expected of Reuse Steps of all models, from other models."""
     if not ranges:
         return phrase("How much faster is known after one run: nothing is measured here yet.")
     low, high = min(one.low for one in ranges), max(one.high for one in ranges)
@@ -75,12 +75,12 @@ def left_open(
 ) -> list[Phrase]:
     """Return what a probe could not tell, and why each candidate that is not among the ``offered`` was dropped.
 
-    ``found`` has each candidate of each sampler: one that another sampler on the same MODEL wire tried is not open.
+    ``found`` has each candidate of each sampler: one that another sampler on the same model link tried is not open.
     ``limit``: how far a picture may move. Where somebody ``stopped`` the run or its probe, that is the reason for all
     that was not tried.
     """
-    tried = {(sampling.wire, one.name) for sampling, one in found if one.points}
-    left = [one.name for sampling, one in found if one.untried and (sampling.wire, one.name) not in tried]
+    tried = {(sampling.link, one.name) for sampling, one in found if one.points}
+    left = [one.name for sampling, one in found if one.untried and (sampling.link, one.name) not in tried]
     untried = ", ".join(dict.fromkeys(left))
     drowned = [one for _, one in found if one.drowned]
     unclear = ", ".join(dict.fromkeys(one.name for _, one in found if one.unclear and not offered))
@@ -132,10 +132,10 @@ def _cost(once: float, won: float, picture: int) -> Phrase:
     )
 
 
-def expected_speed(speed: Range, once: float, won: float) -> Phrase:
+def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
     """Return how much faster a whole run is expected to get, and when what it costs once is won back."""
     expected = phrase(
-        "expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", likely=speed.likely, low=speed.low, high=speed.high
+        "expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", likely=speedup.likely, low=speedup.low, high=speedup.high
     )
     picture = pays_from(once, won)
     if picture == 1:
@@ -143,20 +143,20 @@ def expected_speed(speed: Range, once: float, won: float) -> Phrase:
     return phrase("{expected}; {cost}", expected=expected, cost=_cost(once, won, picture))
 
 
-def expected_steps(steps: Range, distance: Range) -> Phrase:
+def expected_steps(speedup: Range, distance: Range) -> Phrase:
     """Return what is expected of the steps alone, and of the picture."""
     if distance.high == 0:
         return phrase(
             "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",
-            likely=steps.likely,
-            low=steps.low,
-            high=steps.high,
+            likely=speedup.likely,
+            low=speedup.low,
+            high=speedup.high,
         )
     return phrase(
         "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
-        likely=steps.likely,
-        low=steps.low,
-        high=steps.high,
+        likely=speedup.likely,
+        low=speedup.low,
+        high=speedup.high,
         share=of_a_seed_change(distance.likely),
         least=fraction(distance.low),
         most=fraction(distance.high),

@@ -7,17 +7,16 @@ them is ``QwenImage21Cache``: that network keeps its prefix by itself, and the n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from ...core.errors import UnsupportedModel
-from ...core.phrases import Phrase, phrase
-from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...workbench.comfyui.prompt import choices_of, class_of, default_values, inputs_of, title_of
-from ...workbench.comfyui.workflow import Workflow
-from ...workbench.recipe import Step, Value
+from ..core.errors import UnsupportedModel
+from ..core.phrases import Phrase, phrase
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..workbench.recipe import Step, Value
+from .node_types import choices_of, class_of, default_values, inputs_of, title_of
 
 MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 
@@ -88,9 +87,11 @@ OTHERS: Mapping[str, Other] = {
 """By their ids, exact ones first."""
 
 
-def others_here(workflow: Workflow, device: str, changes: bool) -> dict[str, Step]:
-    """Return the nodes to try on a model, by their titles; ``changes``: whether the picture may change."""
-    types = {workflow.type(id) for id in workflow}
+def others_here(types: Collection[str], device: str, changes: bool) -> dict[str, Step]:
+    """Return the nodes to try on a model, by their titles.
+
+    ``types`` are those of the workflow's nodes; ``changes``: whether the picture may change.
+    """
     found = {}
     for id, other in OTHERS.items():
         fits = (other.same or changes) and other.device in ("", device) and (not other.beside or other.beside in types)

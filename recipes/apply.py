@@ -14,13 +14,10 @@ from ..core.phrases import phrase
 from ..core.technique import KINDS
 from ..optimizers.hosts.comfyui.runtime.reporting import announce
 from ..optimizers.hosts.comfyui.runtime.technique import AnyTechnique, attach_for
-from ..workbench.recipe import Recipe, Step
+from ..workbench.recipe import PREFIX, Recipe, Step
 
 Nodes = Mapping[str, Any]
 """The classes of our nodes by id: the package ``nodes`` hands them in."""
-
-PREFIX = "Paceline"
-"""Every node's id begins with it; a person may leave it out."""
 
 
 @dataclass

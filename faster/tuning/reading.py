@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ....core.errors import InvalidSetting
-from ....core.files import parse_json
+from ...core.errors import InvalidSetting
+from ...core.files import parse_json
 from ..workflow import Workflow
 
 _PNG = b"\x89PNG\r\n\x1a\n"

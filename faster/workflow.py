@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
-from ...core.errors import InvalidSetting
-from .prompt import Link, Prompt, class_of, input_types, link_of, output_types
+from ..core.errors import InvalidSetting
+from ..workbench.recipe import PREFIX
+from .node_types import Link, Prompt, input_types, link_of, output_types, value_of
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
@@ -21,6 +22,12 @@ _MOST_NODES = 3000
 
 _TITLE = 100
 """Characters of a title that are shown."""
+
+_SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
+"""What a node gives out that samples with the MODEL it takes, or has it sampled with."""
+
+_SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
+"""ComfyUI's nodes that hand on one of two inputs, of any type."""
 
 
 class Workflow(Mapping[str, Mapping[str, Any]]):
@@ -70,22 +77,25 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         title = about.get("title") if isinstance(about, Mapping) else None
         return "".join(char for char in str(title or self.type(id)) if char.isprintable())[:_TITLE]
 
-    def links(self, id: str) -> dict[str, Link]:
+    def links(self, id: str) -> Mapping[str, Link]:
         """Return where a node's inputs come from, by their names, as far as other nodes of the workflow give them."""
-        links = {name: link_of(value) for name, value in self.inputs(id).items()}
-        return {name: link for name, link in links.items() if link is not None and link[0] in self}
+        return self._links[id]
 
     def gives(self, id: str) -> tuple[str, ...]:
         """Return the types of a node's outputs."""
-        return output_types(self.type(id))
+        return self._outputs[self.type(id)]
 
     def typed_links(self, id: str) -> Iterator[tuple[str, str, Link]]:
         """Yield type, name and origin of each input that another node gives."""
-        declared = input_types(self.type(id))
+        declared = self._declared[self.type(id)]
         for name, (origin, slot) in self.links(id).items():
             outputs = self.gives(origin)
             given = outputs[slot] if 0 <= slot < len(outputs) else ""
             yield declared.get(name) or given or _NAMES.get(name, ""), name, (origin, slot)
+
+    def first_input(self, id: str, type: str) -> str | None:
+        """Return the name of a node's first input of a type, as its class declares it."""
+        return next((name for name, one in self._declared[self.type(id)].items() if one == type), None)
 
     def takes(self, id: str, *types: str) -> list[Link]:
         """Return where a node's inputs of some types come from."""
@@ -103,6 +113,23 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
     def users(self, ids: Iterable[str]) -> dict[str, None]:
         """Return the nodes that use what some nodes give, also through others."""
         return reached(ids, lambda id: self._used_by.get(id, ()))
+
+    @cached_property
+    def _links(self) -> Mapping[str, Mapping[str, Link]]:
+        every = {id: {name: link_of(value) for name, value in self.inputs(id).items()} for id in self}
+        return {
+            id: {name: link for name, link in links.items() if link is not None and link[0] in self}
+            for id, links in every.items()
+        }
+
+    @cached_property
+    def _declared(self) -> Mapping[str, Mapping[str, str]]:
+        """The types of inputs by type of node, each asked once: its class may look for files."""
+        return {type: input_types(type) for type in {self.type(id) for id in self}}
+
+    @cached_property
+    def _outputs(self) -> Mapping[str, tuple[str, ...]]:
+        return {type: output_types(type) for type in {self.type(id) for id in self}}
 
     @cached_property
     def _used_by(self) -> Mapping[str, Sequence[str]]:
@@ -123,7 +150,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         if any(not (given := self.gives(id)) or not {*given} <= {*types} for id in made_by):
             return None
         try:
-            return _value_of(self, link)
+            return value_of(self, link)
         except Exception:  # of other people's code, as a workflow can be unfinished; the run will say what is wrong
             return None
 
@@ -168,45 +195,74 @@ def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> di
     return found
 
 
-def _value_of(nodes: Prompt, link: Link) -> Any:
-    """Return what an output gives, made by ComfyUI's own code, which runs each node.
+@dataclass(frozen=True)
+class ModelLink:
+    """An output that gives a MODEL, and the inputs of samplers and guiders that it feeds, as pairs of node and name.
 
-    `ValueError` for a node that does not end at once, and what the nodes raise.
+    Attributes:
+        upstream: nodes from the output back to the loader; of a switch, those of the side that is chosen.
+        steps: the most of a sampler behind it; None where that is not known before a run.
+        solver: that its samplers name; None where they name none, or several.
     """
-    made: dict[str, list[list[Any]]] = {}
-    for id in _in_order(nodes, link[0], set()):
-        made[id] = _outputs(nodes, id, made)
-    return made[link[0]][link[1]][0]
+
+    origin: Link
+    receivers: tuple[tuple[str, str], ...]
+    upstream: tuple[str, ...] = ()
+    steps: int | None = None
+    solver: str | None = None
 
 
-def _in_order(nodes: Prompt, id: str, known: set[str]) -> list[str]:
-    """Return a node and those that it needs, each after those that it needs itself."""
-    if id in known:
-        return []
-    known.add(id)
-    links = (link_of(value) for value in nodes[id]["inputs"].values())
-    needed = dict.fromkeys(link[0] for link in links if link is not None)
-    return [one for origin in needed for one in _in_order(nodes, origin, known)] + [id]
+def find_model_links(workflow: Workflow) -> list[ModelLink]:
+    """Return where models go into samplers; the second model of a guider is none, as the first decides for both."""
+    found: dict[Link, list[tuple[str, str]]] = {}
+    for id in workflow:
+        outputs = {*workflow.gives(id)}
+        if workflow.type(id).startswith(PREFIX) or "MODEL" in outputs or not outputs & _SAMPLED:
+            continue
+        first = workflow.first_input(id, "MODEL") if "GUIDER" in outputs else None
+        for type, name, origin in workflow.typed_links(id):
+            if type == "MODEL" and first in (None, name):
+                found.setdefault(origin, []).append((id, name))
+    return [_model_link(workflow, origin, receivers) for origin, receivers in found.items()]
 
 
-def _outputs(nodes: Prompt, id: str, made: dict[str, list[list[Any]]]) -> list[list[Any]]:
-    import execution
-
-    kind = class_of(nodes[id]["class_type"])
-    known = SimpleNamespace(get_cache=lambda origin, _: SimpleNamespace(outputs=made[origin]))
-    data, _, v3 = execution.get_input_data(nodes[id]["inputs"], kind, id, known)
-    ended = _ended(execution.get_output_data("", id, kind(), data, v3_data=v3))
-    if ended is None or ended[2]:
-        raise ValueError("It waits for others, or makes nodes of its own.")
-    outputs: list[list[Any]] = ended[0]
-    return outputs
+def _model_link(workflow: Workflow, origin: Link, receivers: Sequence[tuple[str, str]]) -> ModelLink:
+    given = {id for id, _ in receivers}
+    samplers = [id for id in workflow if id in given or workflow.before(id, "guider") in given]
+    steps = max((count for id in samplers for count in _counts(workflow, id)), default=None)
+    names = {_solver(workflow, id) for id in samplers if "GUIDER" not in workflow.gives(id)}
+    (solver,) = names if len(names) == 1 else (None,)
+    upstream = way_back(origin[0], lambda id: _model_before(workflow, id))
+    return ModelLink(origin, tuple(receivers), tuple(upstream), steps, solver)
 
 
-def _ended(running: Coroutine[Any, Any, Any]) -> Any:
-    """Return what a coroutine returns at once; None if it waits: this code is in no event loop."""
-    try:
-        running.send(None)
-    except StopIteration as end:
-        return end.value
-    running.close()
-    return None
+def _model_before(workflow: Workflow, id: str) -> str | None:
+    """Return the node that gives a node its MODEL; None where a switch chooses it while the workflow runs."""
+    if workflow.type(id) not in _SWITCHES:
+        return next((origin for origin, _ in workflow.takes(id, "MODEL")), None)
+    side = workflow.known(workflow.inputs(id).get("switch"))
+    links = workflow.links(id)
+    sides = [links[name][0] for name in ("on_true", "on_false") if name in links]
+    if len(sides) < 2:
+        return sides[0] if sides else None
+    return None if side is None else sides[not side]
+
+
+def _solver(workflow: Workflow, sampler: str) -> str | None:
+    chooser = workflow.before(sampler, "sampler") or sampler
+    name = workflow.known(workflow.inputs(chooser).get("sampler_name"))
+    return name if isinstance(name, str) else None
+
+
+def _counts(workflow: Workflow, sampler: str) -> Iterator[int]:
+    levels = workflow.known(workflow.inputs(sampler).get("sigmas"), (*NUMBERS, "SIGMAS"))
+    if hasattr(levels, "shape"):
+        yield max(0, levels.shape[-1] - 1)
+        return
+    # Noise levels that a model has a part in, or the size of a picture.
+    schedule = way_back(workflow.before(sampler, "sigmas"), lambda id: workflow.before(id, "sigmas"))
+    for id in (sampler, *schedule):
+        steps = workflow.known(workflow.inputs(id).get("steps"))
+        if isinstance(steps, (int, float)):
+            yield int(steps)
+            return

@@ -1,4 +1,4 @@
-"""*Make this workflow faster* as one state machine: each answer has a prompt to run, or says what is known."""
+"""One workflow that is made faster, as a state machine: each answer has a prompt to run, or says what is known."""
 
 from __future__ import annotations
 
@@ -9,31 +9,28 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from ...core.choices import CHOICES
-from ...core.errors import InvalidSetting
-from ...core.phrases import Phrase, phrase
-from ...optimizers.hosts.comfyui.runtime.reporting import Payload
-from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...workbench.comfyui.observer import Observer
-from ...workbench.comfyui.probe import SPARE, probe
-from ...workbench.comfyui.workflow import Workflow
-from ...workbench.expectation.expect import Probed
-from ...workbench.recipe import Recipe, Step
-from ..recipes import Nodes, apply_recipe, shown_steps
+from ..core.choices import CHOICES
+from ..core.errors import InvalidSetting
+from ..core.phrases import Phrase, phrase
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..recipes.apply import Nodes, apply_recipe, shown_steps
+from ..workbench.comfyui.observer import Observer
+from ..workbench.comfyui.probe import SPARE, probe
+from ..workbench.expectation.expect import Probed
+from ..workbench.recipe import Recipe, Step
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
-from .plan import Plan, make_plans, most_gain_first
+from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
-from .runs import PICTURES, inserted, observed, probing, proving
-from .sentences import before_any_run, by_stage, expected_speed, expected_steps, left_open, told, where_time_went
-from .wires import find_wires
-
-FASTER = "/paceline/faster"
+from .runs import PICTURES, inserted, probing, proving
+from .sentences import by_stage, expected_speed, expected_steps, left_open, told, where_time_went
+from .workflow import Workflow
 
 
 @dataclass
-class Case:
+class Job:
     """One workflow that is made faster: what was asked, and what is known by now.
 
     ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
@@ -44,7 +41,7 @@ class Case:
     choice: str
     plans: list[Plan]
     nodes: Nodes
-    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
     probing: bool = False
@@ -62,15 +59,15 @@ class Case:
             return self.answer()
         if not self.observer.samplings:
             why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
-            return _state("look", why_not=why)
+            return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
             self.seconds = self._seconds(request.seconds)
             tries = any(plan.tries for plan in self.plans)
             if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
                 self.probing = True
-                prompt = probing(self.workflow, [plan.wire for plan in self.plans], self.run)
-                return _state("probe", self.run, prompt, lines=[where_time_went(self.seconds)])
+                prompt = probing(self.workflow, [plan.link for plan in self.plans], self.id)
+                return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
 
@@ -105,7 +102,7 @@ class Case:
     def _probe(self, say: Any) -> None:
         samplings = self.observer.samplings
         for number, sampling in enumerate(samplings):
-            tries = self.plans[int(sampling.wire)].tries
+            tries = self.plans[int(sampling.link)].tries
             candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
             keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
@@ -119,16 +116,16 @@ class Case:
     def answer(self) -> Payload:
         offers = self.offers or []
         lines = [where_time_went(self.seconds), *self.left_open]
-        return _state("answer", self.run, lines=lines, offers=[self._offer(one) for one in offers])
+        return job_state("answer", self.id, lines=lines, offers=[self._offer(one) for one in offers])
 
     def prove(self, number: int) -> Payload:
         offer = self.offer(number)
         self.proof = Proof(number, Observer(keep=False))
-        prompt = proving(self.workflow, offer.chosen, self.run)
+        prompt = proving(self.workflow, offer.chosen, self.id)
         if prompt is None:
             self.proof = None
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
-        return _state("proof", self.run, prompt)
+        return job_state("proof", self.id, prompt)
 
     def proved(self, request: Request) -> Payload:
         proof, self.proof = self.proof, None
@@ -140,7 +137,7 @@ class Case:
         return state
 
     def keep(self, number: int) -> Payload:
-        return _state("keep", self.run, inserted(self.workflow, self.offer(number).chosen))
+        return job_state("keep", self.id, inserted(self.workflow, self.offer(number).chosen))
 
     def offer(self, number: int) -> Offer:
         if self.offers is None or number >= len(self.offers):
@@ -151,18 +148,22 @@ class Case:
         """Return ``Offer`` in web/js/payloads.d.ts."""
         return {
             "label": offer.label,
-            "expected": told(expected_speed(offer.speed, offer.once, offer.won)),
-            "about": told(expected_steps(offer.steps, offer.distance)),
-            "steps": [offer.steps.low, offer.steps.likely, offer.steps.high],
-            "proof_seconds": PICTURES * offer.seconds * (1 + 2 / offer.steps.likely),
+            "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
+            "about": told(expected_steps(offer.sampling_speedup, offer.distance)),
+            "sampling_speedup": [
+                offer.sampling_speedup.low,
+                offer.sampling_speedup.likely,
+                offer.sampling_speedup.high,
+            ],
+            "proof_seconds": PICTURES * offer.sampling_seconds * (1 + 2 / offer.sampling_speedup.likely),
             "measured": None,
             "picture": None,
             "inserts": [
                 {
-                    "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
+                    "receivers": [{"node": node, "input": name} for node, name in link.receivers],
                     "steps": shown_steps(steps),
                 }
-                for wire, steps in offer.chosen
+                for link, steps in offer.chosen
             ],
         }
 
@@ -170,9 +171,9 @@ class Case:
         """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
         samplings, stages = self.observer.samplings, by_stage(kinds)
         found = {stage: stages.get(stage, 0.0) for stage in ("loading", "text", "vae")}
-        found["steps"] = sum(one.steps for one in samplings)
+        found["steps"] = sum(one.sampling_seconds for one in samplings)
         # The page tells weights that a sampler loads from its rest.
-        found["loading"] = max(found["loading"], sum(one.loading for one in samplings))
+        found["loading"] = max(found["loading"], sum(one.loading_seconds for one in samplings))
         found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
         return found
 
@@ -187,105 +188,19 @@ class Case:
         return changed
 
 
-class Desk:
-    """Holds the one case whose run is watched: what is kept of it can be large."""
-
-    def __init__(self) -> None:
-        self._case: Case | None = None
-        self._lock = Lock()
-
-    def case(self, run: str) -> Case | None:
-        """Return the case of a run; None if it is another one's, or none."""
-        case = self._case
-        return case if case is not None and case.run == run else None
-
-    def known(self, run: str) -> Case:
-        """Return the case of a run; `InvalidSetting` if it is another one's, or none."""
-        case = self.case(run)
-        if case is None:
-            problem = "This run is not known any more: another prompt was queued since."
-            raise InvalidSetting(problem, "Run it once more.")
-        return case
-
-    def take(self, case: Case | None) -> None:
-        """Take a case in the place of the one before, whose memory is freed."""
-        with self._lock:
-            before, self._case = self._case, case
-        if before is not None:
-            before.observer.forget()
-
-    def queued(self, sent: Any, server: Any) -> Any:
-        """Drop a run that is over, and that nobody asks about, when another prompt is queued; return the prompt.
-
-        A prompt that is neither sent, nor waits, nor runs may still be on its way into the queue: then nothing is kept.
-        """
-        case = self._case
-        kept = case is not None and case.observer.samplings and not case.probing and case.offers is None
-        if case is not None and kept and not _to_come(case.run, sent, server.prompt_queue):
-            self.take(None)
-        return sent
-
-
-def _to_come(run: str, sent: Any, queue: Any) -> bool:
-    """Return whether the prompt of a run is ``sent`` just now, waits or runs."""
-    with queue.mutex:
-        prompts = [sent, *(prompt for _, _, prompt, *_ in [*queue.currently_running.values(), *queue.queue])]
-    return any(run in str(prompt) for prompt in prompts)
-
-
-DESK = Desk()
-
-
-def faster_payload(sent: Any, nodes: Nodes) -> Payload:
-    """Return ``FasterState`` in web/js/payloads.d.ts; `InvalidSetting` for a request that cannot be answered."""
-    request = Request.read(sent)
-    if request.do in ("look", "run"):
-        workflow = Workflow.read(request.prompt)
-        case = Case(workflow, request.choice, make_plans(workflow, request.choice, nodes), nodes)
-        return _look(case) if request.do == "look" else _begin(case)
-    if request.do == "drop":
-        if DESK.case(request.run) is not None:
-            DESK.take(None)
-        return _state("look")
-    known = DESK.known(request.run)
-    if request.do == "next":
-        return known.next(request)
-    return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)
-
-
-def _look(case: Case) -> Payload:
-    titles = list(dict.fromkeys(title for plan in case.plans for title in plan.tries))
-    titles += ["Reuse Steps"] if any(plan.reuse for plan in case.plans) else []
-    notes = list(dict.fromkeys(note for plan in case.plans for note in plan.notes))
-    if not titles:
-        why = phrase(
-            "Nothing is left to try: what could make it faster is there already, or would change nothing here."
-        )
-        if not find_wires(case.workflow):
-            why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
-        return _state("look", why_not=why, lines=notes)
-    ranges = [plan.before for plan in case.plans if plan.before is not None]
-    looked = phrase("Looks at: {names}", names=", ".join(titles))
-    return _state("look", lines=[before_any_run(ranges), looked, *notes])
-
-
-def _begin(case: Case) -> Payload:
-    DESK.take(case)
-    return _state("run", case.run, observed(case.workflow, [plan.wire for plan in case.plans], case.run))
-
-
-def _state(
+def job_state(
     phase: str,
-    run: str = "",
+    job: str = "",
     prompt: Any = None,
     why_not: str = "",
     lines: list[Any] | None = None,
     offers: list[Payload] | None = None,
 ) -> Payload:
+    """Return ``FasterState`` in web/js/payloads.d.ts."""
     said = [told(line) for line in lines or ()]
     return {
         "phase": phase,
-        "run": run,
+        "job": job,
         "prompt": prompt,
         "why_not": told(why_not),
         "lines": said,

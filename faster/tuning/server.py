@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ....core.errors import BackendUnavailable, InvalidSetting, PacelineError
-from ..prompt import failure_of
-from ..standalone import start_comfyui
+from ...core.errors import BackendUnavailable, InvalidSetting, PacelineError
+from ...workbench.comfyui.standalone import start_comfyui
+from ..node_types import failure_of
 
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_ANSWER = 60.0
