@@ -204,7 +204,7 @@ def main() -> None:
     """Judge all of them by the same pairs."""
     options = arguments(__doc__.splitlines()[0])
     bench = DiffusersBench(2 if options.quick else 8)
-    rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench))))
+    rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench)), late=False))
     notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")}
     notes["evaluations"] = "calls of the blocks' attention, as a share of those of one evaluation"
     notes["cache-dit"] = "DBCache, the first two blocks always run, warm-up of 8 steps; the number is its threshold"

@@ -1,14 +1,15 @@
 """What a user would put in the place of our nodes: do pictures stay right when a workflow changes, and how near?
 
-    python benchmarks/peers.py [--quick] [--json PATH] [--threads N] [--only PART] [--kjnodes FOLDER]
+    python benchmarks/peers.py [--quick] [--json PATH] [--threads N] [--only PART] [--pairs N] [--kjnodes FOLDER]
 
 changes: changes of a workflow in one session, on a small UNet with random weights. What compiles is held against the
 plain model with the same change (the backend is ``eager``: it compiles and checks the same graphs, and only leaves out
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
-pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
-large: the presets on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5, with prompts
-that were not used to choose them; few: likewise, in 8 steps. With ``--json`` a plot of these is drawn beside the file.
-transformer: int8 on a small transformer of today's form; video: likewise on a small video transformer.
+pictures: what merges or thins tokens, on the icon model: distance, operations, and the plain model with as many of
+these: with fewer steps, and without late levels. large: the presets on the icon model for 64 x 64 latents, which has as
+many tokens as Stable Diffusion 1.5; few: likewise, in 8 steps. With ``--json`` a plot is drawn beside these two files.
+transformer: int8 on a small transformer of today's form; video: likewise on a small video transformer. All captions
+were held out from the training and from all choices.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -18,7 +19,6 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -28,13 +28,14 @@ import torch
 from compile import sample, with_ours, with_tome
 from pages.plots import plot
 from shared import trained
-from shared.distances import NOTES, over_fewer_steps, quality
+from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
+from shared.distances import NOTES, Curve, in_short, over, quality
 from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_cache, core_compile, core_tome, reused, tome
-from shared.record import ROOT, Row, collected, write
+from shared.record import ROOT, collected, write
 from shared.roof import operations
 from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
-from step_caches import controls, fewer_steps
+from step_caches import JudgedRow
 
 sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, in_process  # noqa: E402
@@ -49,24 +50,24 @@ CHANGES_NOTES = {
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
 }
-PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "share")} | {
+PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "late")} | {
     "work left": "operations of all matrix products and convolutions, as a share of the plain model's",
     "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
+    "fewer_nearer": "share of the pairs to which fewer steps are nearer with as many operations",
 }
-HELD_OUT = replace(ICONS_64, prompts=ICONS.prompts[8:16])
 PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
     "pictures": (ICONS, SOLVERS[0], (16, 18, 19)),
-    "large": (HELD_OUT, SOLVERS[0], (13, 15, 17, 18)),
-    "few": (HELD_OUT, Solver("euler", "normal", 8), (5, 6, 7)),
+    "large": (ICONS_64, SOLVERS[0], (13, 15, 17, 18)),
+    "few": (ICONS_64, Solver("euler", "normal", 8), (5, 6, 7)),
     "transformer": (
-        replace(trained.ICONS_LUMINA, prompts=ICONS.prompts[8:16]),
+        trained.ICONS_LUMINA,
         Solver("euler", "simple", 20),
         (13, 15, 17, 18, 19),
     ),
     "video": (trained.ICONS_VIDEO, Solver("euler", "simple", 20), (13, 15, 17, 18, 19)),
 }
-"""Parts: whose pictures, how they are drawn, and with which fewer steps too."""
+"""Parts: whose pictures, how they are drawn, and how many steps or levels of the plain model are left."""
 TRANSFORMERS = ("transformer", "video")
 """Parts that are run only if they are asked for."""
 PRESETS = ("quality", "balanced", "fast")
@@ -182,21 +183,25 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(bench: Bench, variants: Mapping[str, Apply], numbers_of_steps: tuple[int, ...]) -> Iterator[Row]:
-    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps: see ``PICTURES``."""
-    work, steps, curve = bench.work, bench.solver.steps, []
-    for fewer, numbers, _ in fewer_steps(bench, numbers_of_steps):
-        curve.append(numbers)
-        yield Row(f"{fewer} steps", work, quality=numbers)
+def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...]) -> Iterator[JudgedRow]:
+    """Yield how near each variant stays, and the operations that it leaves: see ``PICTURES``."""
+    work, steps, curves = bench.work, bench.solver.steps, (Curve(), Curve())
+    ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {steps} levels"))
+    for curve, (drawn, name) in zip(curves, ways, strict=True):
+        for kept, numbers, pairs in drawn(bench, left):
+            curve.add(numbers, pairs)
+            yield JudgedRow(name.format(kept), work, quality=numbers, pairs=in_short(pairs))
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
     whole = cost(bench.patcher)
     for name, apply in variants.items():
-        found, _ = quality(bench, [one.latent for one in bench.runs(apply)])
+        numbers, pairs = quality(bench, [one.latent for one in bench.runs(apply)])
         if INT8 not in name:  # whose operations are as many, and others
-            left = cost(apply(bench.patcher)) / whole
-            found |= over_fewer_steps(found | {"evaluations": left * steps}, curve) | {"work_left": left}
-        yield Row(name, work, quality=found)
-    yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
+            part = cost(apply(bench.patcher)) / whole
+            at = {"evaluations": part * steps}
+            each = pairs | {"evaluations": [part * steps] * len(bench.pairs)}
+            numbers |= over(numbers | at, each, *curves) | {"work_left": part}
+        yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
+    yield from (JudgedRow(name, work, quality=numbers) for name, numbers in others(bench))
 
 
 def presets() -> dict[str, Apply]:
@@ -226,10 +231,7 @@ VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
 
 def main() -> None:
     """Run the parts that were asked for."""
-    more: Callable[[argparse.ArgumentParser], Any] = lambda parser: parser.add_argument(  # noqa: E731
-        "--kjnodes", type=Path, metavar="FOLDER", help="a clone of ComfyUI-KJNodes"
-    )
-    options = arguments(__doc__.splitlines()[0], only=("changes", *PICTURES), more=more)
+    options = arguments(__doc__.splitlines()[0], only=("changes", *PICTURES), more=_more)
     rows: list[dict[str, Any]] = []
     notes: dict[str, str] = {}
     if options.only in (None, "changes"):
@@ -238,13 +240,19 @@ def main() -> None:
     for part, (witness, solver, fewer) in PICTURES.items():
         if options.only != part and (options.only or part in TRANSFORMERS):  # only if it is asked for
             continue
-        bench = Bench(witness, solver, pairs=4 if options.quick else None)
+        bench = Bench(witness, solver)
+        bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
         rows += map(vars, collected(pictures(bench, VARIANTS.get(part, presets)(), fewer)))
         notes |= PICTURES_NOTES | {witness.name: trained.about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
         if options.only in ("large", "few"):
             plot(rows, options.json.with_suffix(".png"))
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kjnodes", type=Path, metavar="FOLDER", help="a clone of ComfyUI-KJNodes")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
 
 
 if __name__ == "__main__":

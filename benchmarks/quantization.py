@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from shared.controls import others
 from shared.distances import NOTES as DISTANCES
 from shared.distances import quality
 from shared.measuring import Variant, arguments, measure, relative_error
@@ -24,7 +25,6 @@ from shared.nodes import node
 from shared.record import Row, report
 from shared.roof import peak_speed, place, speed_note
 from shared.trained import ICONS, SOLVERS, Bench, quantized
-from step_caches import controls
 
 # isort: split
 from comfy_host.in_process import bootstrap, random_conditioning, sample
@@ -175,7 +175,7 @@ def measure_quality(quick: bool) -> Iterator[Row]:
         found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
         choices = stack_of(model).techniques[0].policy.choices
         yield Row(name, bench.work, quality=found | {"layers": len(choices.quantized)})
-    yield from (Row(name, bench.work, quality=numbers) for name, numbers in controls(bench))
+    yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
 
 
 def main() -> None:

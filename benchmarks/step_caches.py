@@ -2,15 +2,14 @@
 
     python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina|icons-video]
                                      [--few]
-                                     [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
+                                     [--solvers NAME ...] [--budgets SHARE ...] [--left N ...] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]]
 
-All draw the same pairs of prompt and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps, ComfyUI's
-own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum (shared/spectrum.py), and
-the plain model with fewer steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each
-against the curve of fewer steps, at as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is
-of 4 and 8 steps, without rivals, beside the same schedule without late levels; its captions were held out from the
-training and from all choices.
+All draw the same pairs of held-out caption and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps,
+ComfyUI's own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum
+(shared/spectrum.py), and the plain model with less work: fewer steps, and late levels left out (shared/controls.py).
+Nothing is timed: work is counted in evaluations of the network. *gain* and *late* hold each against these two, at as
+many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of 4 and 8 steps, without rivals.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from unittest.mock import patch
 
 import torch
 from pages.plots import plot
-from shared.distances import NOTES, Pairs, fewer_nearer, in_short, of_runs, over_fewer_steps, quality
+from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
+from shared.distances import NOTES, Curve, in_short, of_runs, over, quality
 from shared.measuring import arguments
 from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
@@ -40,8 +40,6 @@ from shared.trained import (
     Bench,
     Solver,
     about_weights,
-    icon_data,
-    icon_motion,
 )
 
 LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
@@ -62,12 +60,10 @@ FEW = {
 LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (5, 7))}
 """Sets of late levels, counted from 0, by the number of steps."""
 FEW_BUDGETS = (0.05, 0.15)
-HELD_OUT = 9000
-"""Seed of the first pair with ``--few``."""
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
 THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
-RIVALS = (*THRESHOLDS, "DeepCache", "Spectrum")
+RIVALS = (*THRESHOLDS, "DeepCache", "Spectrum", "bf16")
 EVERY = (2, 3)
 GROWTHS = (0.0, 0.75)
 OUTER = 2
@@ -78,8 +74,6 @@ OF_RIVALS = {
     "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
     "network returns",
 }
-
-OF_FEW = {"psnr_tenth": "dB, of the pair that nine of ten are nearer than, as *psnr*"}
 
 
 @dataclass
@@ -141,77 +135,51 @@ def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
         yield from ((f"Spectrum {growth:g}", spectrum(bench, growth)) for growth in GROWTHS)
 
 
-def fewer_steps(bench: Bench, given: Sequence[int] = ()) -> Iterator[tuple[int, dict[str, float], Pairs]]:
-    """Yield numbers of steps, those given or from four tenths to all but one, and the plain model with them."""
-    steps = bench.solver.steps
-    for fewer in given or sorted({*(round(steps * part / 10) for part in range(4, 10)), steps - 1}):
-        numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
-        bench.counted.pictures = 0.0
-        bench.sample(bench.patcher, *bench.pairs[0], fewer)
-        yield fewer, numbers | {"evaluations": bench.counted.pictures / bench.passes}, pairs
-
-
-def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str]) -> Iterator[JudgedRow]:
+def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given: Sequence[int]) -> Iterator[JudgedRow]:
     """Yield the rows of one solver; the notes say what their numbers are."""
 
     def tried() -> Iterator[tuple[str, Apply, float | None]]:
         yield from ((f"Reuse Steps {one:g}", reused(one), one) for one in budgets)
         yield from ((name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted)
 
-    yield from judged(bench, tried())
-    if wanted:
-        yield from (JudgedRow(name, bench.work, quality=numbers) for name, numbers in controls(bench))
+    yield from judged(bench, tried(), given)
+    if "bf16" in wanted:
+        yield from (JudgedRow(name, bench.work, quality=numbers) for name, numbers in others(bench))
 
 
-def judged(bench: Bench, tried: Iterable[tuple[str, Apply, float | None]]) -> Iterator[JudgedRow]:
-    """Yield the rows of fewer steps, then of what is tried: its name, how it is applied, its budget if it has one."""
-    curve, theirs = [], []
-    for steps, numbers, pairs in fewer_steps(bench):
-        curve.append(numbers)
-        theirs.append(pairs)
-        yield JudgedRow(f"{steps} steps", bench.work, quality=numbers, pairs=in_short(pairs))
+def judged(
+    bench: Bench, tried: Iterable[tuple[str, Apply, float | None]], given: Sequence[int] = (), late: bool = True
+) -> Iterator[JudgedRow]:
+    """Yield the rows of the plain model with less work, then of what is tried: its name, how it is applied, its budget.
+
+    ``given``: numbers of steps and levels that are left, tenths of all without; ``late``: whether levels are left out.
+    """
+    curves = Curve(), Curve()
+    ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {bench.solver.steps} levels"))
+    for curve, (drawn, name) in zip(curves, ways[: 1 + late], strict=False):
+        for left, numbers, pairs in drawn(bench, given):
+            curve.add(numbers, pairs)
+            yield JudgedRow(name.format(left), bench.work, quality=numbers, pairs=in_short(pairs))
     for name, apply, budget in tried:
         numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
-        numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
-        yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
+        yield JudgedRow(name, bench.work, quality=numbers | over(numbers, pairs, *curves), pairs=in_short(pairs))
 
 
 def few(bench: Bench) -> Iterator[JudgedRow]:
     """Yield the rows of few steps: fewer of them, without late levels, Reuse Steps."""
     steps = bench.solver.steps
     for fewer, numbers, pairs in fewer_steps(bench, (steps - 2, steps - 1) if steps > 4 else (steps - 1,)):
-        yield JudgedRow(f"{fewer} steps", bench.work, quality=numbers | _tenth(pairs), pairs=in_short(pairs))
+        yield JudgedRow(f"{fewer} steps", bench.work, quality=numbers, pairs=in_short(pairs))
     for levels in LATE[steps]:
         sigmas = bench.without(levels)
         drawn = (bench.sample(bench.patcher, *pair, steps - len(levels), sigmas) for pair in bench.pairs)
         numbers, pairs = quality(bench, drawn)
-        numbers |= {"evaluations": float(steps - len(levels))} | _tenth(pairs)
+        numbers |= {"evaluations": float(steps - len(levels))}
         name = f"without level {' and '.join(map(str, levels))}"
         yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
     for budget in FEW_BUDGETS:
         numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
-        yield JudgedRow(f"Reuse Steps {budget:g}", bench.work, quality=numbers | _tenth(pairs), pairs=in_short(pairs))
-
-
-def _tenth(pairs: Pairs) -> dict[str, float]:
-    """Return what nine of ten pairs are at least as near as, in dB."""
-    return {"psnr_tenth": sorted(pairs["psnr"])[len(pairs["psnr"]) // 10]}
-
-
-def held_out(bench: Bench, count: int) -> list[tuple[str, int]]:
-    """Return pairs of captions that the model was not trained on, spread over all, and of seeds."""
-    of = icon_motion if bench.witness.frames else icon_data
-    captions = [caption for caption in of.combinations()[1] if caption not in bench.witness.prompts]
-    chosen = captions[:: max(1, len(captions) // count)][:count]
-    return [(caption, HELD_OUT + number) for number, caption in enumerate(chosen)]
-
-
-def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield what the numbers can be held against."""
-    half = bench.patcher.clone()
-    half.set_model_compute_dtype(torch.bfloat16)
-    yield "another seed", quality(bench, (bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs))[0]
-    yield "bf16", quality(bench, (bench.sample(half, *pair, bench.solver.steps) for pair in bench.pairs))[0]
+        yield JudgedRow(f"Reuse Steps {budget:g}", bench.work, quality=numbers, pairs=in_short(pairs))
 
 
 def main() -> None:
@@ -222,11 +190,10 @@ def main() -> None:
     names = options.solvers or (QUICK if options.quick and not options.few else [solver.name for solver in solvers])
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
-        bench = Bench(witness, solver, options.seeds, 4 if options.quick else options.pairs)
-        if options.few:
-            bench.pairs = held_out(bench, len(bench.pairs))
-        rows += collected(few(bench) if options.few else measure(bench, options.budgets, options.rivals))
-    notes = NOTES | (OF_FEW if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
+        bench = Bench(witness, solver)
+        bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
+        rows += collected(few(bench) if options.few else measure(bench, options.budgets, options.rivals, options.left))
+    notes = NOTES | ({} if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
     if options.json and not options.few:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
@@ -235,12 +202,14 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
-    parser.add_argument("--few", action="store_true", help="4 and 8 steps, held-out captions")
-    parser.add_argument("--seeds", type=int, default=1, help="of each of the 16 prompts")
-    parser.add_argument("--pairs", type=int, help="of prompt and seed: so many of the first; all without")
+    parser.add_argument("--few", action="store_true", help="4 and 8 steps")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
+    parser.add_argument(
+        "--left", nargs="+", type=int, default=(), metavar="N", help="steps, or levels, of the plain model"
+    )
     parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
     parser.add_argument("--guidance", type=float, help="instead of the witness's own")
-    parser.add_argument("--rivals", nargs="*", choices=RIVALS, default=RIVALS, help="beside fewer steps; all without")
+    parser.add_argument("--rivals", nargs="*", choices=RIVALS, default=RIVALS, help="bf16: and another seed")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ Rows = Sequence[dict[str, Any]]
 Point = tuple[float, float, str]
 """Work, nearness, and what is written beside it."""
 
-FEWER, REUSE, TOME = "fewer steps", "Reuse Steps", "Apply ToMe"
-COLORS = {REUSE: "#0072b2", FEWER: "#222222", "EasyCache": "#d55e00", "LazyCache": "#009e73", "DeepCache": "#b0589a",
-          "Spectrum": "#e69f00", "TeaCache": "#d55e00", "MagCache": "#009e73", "First Block": "#b0589a",
-          "cache-dit": "#e69f00", "cache-dit, TaylorSeer": "#56b4e9"}  # fmt: skip
+FEWER, LATE, REUSE, TOME = "fewer steps", "late levels left out", "Reuse Steps", "Apply ToMe"
+PLAIN = {"steps": FEWER, "levels": LATE}
+"""What the plain model draws with less work, by the last word of a row's name."""
+COLORS = {REUSE: "#0072b2", FEWER: "#222222", LATE: "#777777", "EasyCache": "#d55e00", "LazyCache": "#009e73",
+          "DeepCache": "#b0589a", "Spectrum": "#e69f00", "TeaCache": "#d55e00", "MagCache": "#009e73",
+          "First Block": "#b0589a", "cache-dit": "#e69f00", "cache-dit, TaylorSeer": "#56b4e9"}  # fmt: skip
 """Told apart by colour-blind eyes too, on white; of those of one plot."""
 LEGEND = {REUSE: "Reuse Steps, with its budget"}
 LABELS = {"psnr": "mean of the pictures, dB", "psnr_worst": "worst of the pictures, dB"}
@@ -28,6 +30,7 @@ WAYS = {
     TOME: ("Apply ToMe, presets", COLORS[REUSE]),
     "ComfyUI TomePatchModel": ("ComfyUI's TomePatchModel 0.5", COLORS["EasyCache"]),
     " steps": (FEWER, COLORS[FEWER]),
+    " levels": (LATE, COLORS[LATE]),
 }
 """Of peers.py: what a row's name has in it, the words of the legend, the color."""
 
@@ -52,7 +55,7 @@ def _of_work(pyplot: Any, rows: Rows) -> Any:
     for (field, title), panel in zip(LABELS.items(), panels, strict=True):
         for name, (label, color) in WAYS.items():
             points = [(_work(row), row["quality"][field], row["name"]) for row in rows if name in row["name"]]
-            _line(panel, points, label, color, label == FEWER, width=2, marker="o")
+            _line(panel, points, label, color, label in PLAIN.values(), width=2, marker="o")
             off, side = ((-5, 5), "right") if name == TOME else ((4, -11), "left")
             for work, nearness, whole in points:
                 short = whole.replace("Apply ToMe, ", "").replace("ComfyUI ", "")
@@ -74,7 +77,7 @@ def _work(row: dict[str, Any]) -> float:
 
 def _of_evaluations(pyplot: Any, rows: Rows) -> Any:
     """Draw the mean above the worst picture, a column for each solver; None without rivals."""
-    works = list(dict.fromkeys(row["work"] for row in rows if _method(row) in COLORS.keys() - {FEWER, REUSE}))
+    works = list(dict.fromkeys(row["work"] for row in rows if _method(row) in COLORS.keys() - {*PLAIN.values(), REUSE}))
     if not works:
         return None
     size = (max(1.2 + 3.6 * len(works), 7.5), 7.4)
@@ -103,7 +106,7 @@ def _of_evaluations(pyplot: Any, rows: Rows) -> Any:
 
 
 def _method(row: dict[str, Any]) -> str:
-    return FEWER if row["name"].endswith(" steps") else row["name"].rsplit(" ", 1)[0]
+    return PLAIN.get(row["name"].split()[-1]) or str(row["name"].rsplit(" ", 1)[0])
 
 
 def _lines(panel: Any, rows: Rows, field: str) -> None:
@@ -119,8 +122,10 @@ def _lines(panel: Any, rows: Rows, field: str) -> None:
             for row in rows
             if _method(row) == method and row["quality"]["evaluations"] <= most
         )
-        style = {"width": 2.4 if method == REUSE else 1.5, "marker": "" if method == FEWER else "o"}
-        _line(panel, drawn[method], LEGEND.get(method, method), color, method == FEWER, method == REUSE, **style)
+        style = {"width": 2.4 if method == REUSE else 1.5, "marker": "" if method in (FEWER, LATE) else "o"}
+        _line(
+            panel, drawn[method], LEGEND.get(method, method), color, method in (FEWER, LATE), method == REUSE, **style
+        )
     for *place, budget in drawn[REUSE]:
         _write(panel, budget.lstrip("0"), tuple(place), (-4, 4), "right", COLORS[REUSE])
     if drawn[REUSE] and drawn[FEWER]:

@@ -1,10 +1,11 @@
-"""How far pictures are from those of the plain model, and from the curve of fewer steps."""
+"""How far pictures are from those of the plain model, and from the curves of what it draws with less work."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -16,11 +17,13 @@ Pairs = dict[str, list[float]]
 NOTES = {
     "psnr": "dB, of the pictures, mean over the pairs of prompt and seed, 120 where nothing changed; *psnr worst* of "
     "the worst pair",
+    "psnr_tenth": "dB, of the pair that nine of ten are nearer than, as *psnr*",
     "share": "distance of the latents as a share of what another seed changes",
     "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers",
     "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
     "fewer_nearer": "share of the pairs to which fewer steps are nearer at as many evaluations",
+    "late": "as *gain*, over the curve of late levels left out; *late worst*, *late nearer* likewise",
     "kept": "share of the pairs that stayed inside of the budget",
     "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
     "ratio": "median of truth / estimate",
@@ -41,6 +44,7 @@ def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], 
         psnrs.append(-20 * math.log10(max(error, 1e-6)))
     numbers = {
         "psnr": statistics.fmean(psnrs),
+        "psnr_tenth": sorted(psnrs)[len(psnrs) // 10],
         "psnr_worst": min(psnrs),
         "share": statistics.fmean(shares),
         "share_worst": max(shares),
@@ -64,32 +68,54 @@ def of_runs(bench: Bench, drawn: Sequence[BenchRun], budget: float | None = None
     return numbers, pairs
 
 
-def over_fewer_steps(found: Mapping[str, float], fewer: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return how many dB nearer something is than the curve of fewer steps at as many evaluations.
+@dataclass
+class Curve:
+    """What the plain model came to with less work of one kind, from the least to the most: means, and of each pair."""
 
-    The curve is a line between two numbers of steps. It ends where the plain model was not measured: no gain there.
-    """
-    below = [row for row in fewer if row["evaluations"] <= found["evaluations"]]
-    above = [row for row in fewer if row["evaluations"] > found["evaluations"]]
+    means: list[Mapping[str, float]] = field(default_factory=list)
+    pairs: list[Pairs] = field(default_factory=list)
+
+    def add(self, numbers: Mapping[str, float], pairs: Pairs) -> None:
+        self.means.append(numbers)
+        self.pairs.append(pairs)
+
+    def gain(self, found: Mapping[str, float]) -> dict[str, float]:
+        """Return how many dB nearer something is at as many evaluations, as ``gain`` and ``gain_worst``.
+
+        The curve is a line from one row to the next. It ends where nothing was measured: no gain there.
+        """
+        return _gain(found, self.means)
+
+    def nearer(self, pairs: Pairs) -> dict[str, float]:
+        """Return the share of the pairs to which the pair's own curve is nearer, as ``nearer``."""
+        lost = []
+        for index, (evaluations, psnr) in enumerate(zip(pairs["evaluations"], pairs["psnr"], strict=True)):
+            curve = [
+                {"evaluations": row["evaluations"], "psnr": values["psnr"][index], "psnr_worst": values["psnr"][index]}
+                for row, values in zip(self.means, self.pairs, strict=True)
+            ]
+            gain = _gain({"evaluations": evaluations, "psnr": psnr, "psnr_worst": psnr}, curve)
+            lost += [gain["gain"] < 0] if gain else []
+        return {"nearer": statistics.fmean(lost)} if lost else {}
+
+
+def over(found: Mapping[str, float], pairs: Pairs, fewer: Curve, late: Curve) -> dict[str, float]:
+    """Return what something is held against both curves of the plain model, by the names in ``NOTES``."""
+    steps, levels = fewer.gain(found) | fewer.nearer(pairs), late.gain(found) | late.nearer(pairs)
+    return {name if "gain" in name else f"fewer_{name}": value for name, value in steps.items()} | {
+        name.replace("gain", "late") if "gain" in name else f"late_{name}": value for name, value in levels.items()
+    }
+
+
+def _gain(found: Mapping[str, float], curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    below = [row for row in curve if row["evaluations"] <= found["evaluations"]]
+    above = [row for row in curve if row["evaluations"] > found["evaluations"]]
     if not below or not above:
         return {}
     low, high = below[-1], above[0]
     part = (found["evaluations"] - low["evaluations"]) / (high["evaluations"] - low["evaluations"])
     line = {name: low[name] + part * (high[name] - low[name]) for name in ("psnr", "psnr_worst")}
     return {"gain": found["psnr"] - line["psnr"], "gain_worst": found["psnr_worst"] - line["psnr_worst"]}
-
-
-def fewer_nearer(pairs: Pairs, fewer: Sequence[Mapping[str, float]], theirs: Sequence[Pairs]) -> dict[str, float]:
-    """Return the share of the pairs to which the pair's own curve of fewer steps is nearer."""
-    lost = []
-    for index, (evaluations, psnr) in enumerate(zip(pairs["evaluations"], pairs["psnr"], strict=True)):
-        curve = [
-            {"evaluations": row["evaluations"], "psnr": values["psnr"][index], "psnr_worst": values["psnr"][index]}
-            for row, values in zip(fewer, theirs, strict=True)
-        ]
-        gain = over_fewer_steps({"evaluations": evaluations, "psnr": psnr, "psnr_worst": psnr}, curve)
-        lost += [gain["gain"] < 0] if gain else []
-    return {"fewer_nearer": statistics.fmean(lost)} if lost else {}
 
 
 def in_short(pairs: Pairs) -> dict[str, str]:

@@ -26,9 +26,7 @@ PRIOR = 0.15
 
 KEPT = 0.75
 """With a mask two pictures are at most about this times as far apart as one is from the picture that is kept (0.4 to
-1.1, 13 masks on the icon model). Where a mask is soft, predictions come near to it late: in the middle of a run the
-distance there is four times what is left in the end, so it counts by the square of the part of the steps.
-"""
+1.1, 13 masks on the icon model), both as far as they last (``Blend.lasting``)."""
 
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
@@ -40,9 +38,9 @@ polynomial of that order corrects them afterwards. With one more in a row, the d
 """
 
 LONG = 33
-"""Of more steps than these each changes less: at small budgets up to half as many more may follow each other, and one
-more while that takes no more than a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole
-allowance let them moved three of eight pictures out of 0.05; within a quarter of it, none.
+"""Schedules with more steps than this may forecast up to 1.5 times as many in a row at small budgets, and one more
+where that costs under a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole allowance
+let them moved three of eight pictures farther than 0.05; within a quarter of it, none.
 """
 
 Distances = list[float]

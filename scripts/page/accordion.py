@@ -17,7 +17,7 @@ from ...core.settings import Settings, setting
 from ...core.technique import ATTENTION
 from ...optimizers.attention.policy import AUTO
 from ...optimizers.attention.policy import TOOLTIP as BACKEND_TOOLTIP
-from ...optimizers.hosts.webui import Said, accelerate
+from ...optimizers.hosts.webui import TechniqueReport, accelerate, keep_levels
 from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
 from ...optimizers.hosts.webui.run import SettingsByKind
 from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
@@ -120,6 +120,8 @@ class PacelineScript(scripts.Script):
 
     def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
         """Switch the techniques on for the next sampling; the host calls this for each pass, Forge twice."""
+        if (choose := getattr(p, "paceline_levels", None)) is not None:  # a control of the script that measures
+            keep_levels(p, choose)
         asked = _asked(p, args)
         if not asked["on"] or asked["choice"] == OFF and asked["hires"] in (AS_ABOVE, OFF):
             return
@@ -135,7 +137,7 @@ class PacelineScript(scripts.Script):
         if chosen:
             accelerate(p, chosen, lambda said: self._tell(p, said, hires), _refusals(chosen))
 
-    def _tell(self, p: Any, said: Sequence[Said], hires: bool) -> None:
+    def _tell(self, p: Any, said: Sequence[TechniqueReport], hires: bool) -> None:
         self.report.add(p, said, hires)
         before = "the hires pass, " if hires else ""
         for one in said:

@@ -20,9 +20,10 @@ from ...core.choices import CHOICES as BY_NAME
 from ...core.devices import synchronize
 from ...core.errors import not_allowed, one_of, require_integer
 from ...optimizers.hosts.webui.choices import CUSTOM, PRESETS
-from ...workbench.measurement.controls import FEWER
+from ...optimizers.hosts.webui.samplers import OWN_LOOPS
+from ...workbench.measurement.controls import CONTROLS, FEWER, LATE, kept_levels
 from ...workbench.measurement.drawn import Decoded, Drawn, TimedRun
-from ...workbench.measurement.measure import Comparison, MeasurePlan, measure
+from ...workbench.measurement.measure import SIDES, Comparison, MeasurePlan, measure
 from ...workbench.measurement.speedup import MOST_ROUNDS
 from ...workbench.measurement.verdict_text import difference_lines, in_seconds
 
@@ -73,7 +74,8 @@ class MeasureScript(scripts.Script):
         session = Session(p, choice)
         try:
             # Each draws the first seed before, which shows what the baseline does from run to run.
-            found = measure(session.draw, MeasurePlan(p.steps, int(seeds), warm_up=0, controls=(FEWER,)))
+            controls = (FEWER,) if p.sampler_name in OWN_LOOPS.values() else CONTROLS
+            found = measure(session.draw, MeasurePlan(p.steps, int(seeds), warm_up=0, controls=controls))
         except Stopped:
             p.comment("Paceline: stopped, so nothing was measured.")
             return processing.Processed(p, session.pictures, p.seed)
@@ -85,7 +87,7 @@ class Session:
 
     def __init__(self, p: Any, choice: str) -> None:
         self._p, self._choice = p, choice
-        self._drawn: dict[tuple[bool, int, int], Any] = {}
+        self._drawn: dict[tuple[str, int], Any] = {}
 
     @property
     def pictures(self) -> list[Any]:
@@ -93,8 +95,7 @@ class Session:
 
     def draw(self, side: str, number: int, steps: int) -> Drawn:
         """Draw the pictures of one seed, without saving them."""
-        optimized = side == "optimized"
-        p = self._copy(optimized, number, steps)
+        p = self._copy(side, number, steps)
         seconds, sample = 0.0, p.sample
 
         def timed(*args: Any, **given: Any) -> Any:
@@ -112,32 +113,35 @@ class Session:
             raise Stopped
         first = processed.index_of_first_image
         processed.images = processed.images[first : first + p.batch_size]
-        self._drawn[optimized, number, steps] = processed
+        self._drawn[side, number] = processed
         arrays = [numpy.asarray(picture.convert("RGB")) for picture in processed.images]
         pictures = torch.from_numpy(numpy.stack(arrays))  # of which only their 8 bits are known
         decoded = Decoded(pictures, torch.ones(len(pictures), dtype=torch.bool))
         return Drawn(TimedRun(seconds), show=lambda: decoded)
 
-    def _copy(self, optimized: bool, number: int, steps: int) -> Any:
+    def _copy(self, side: str, number: int, steps: int) -> Any:
         p = copy(self._p)
         p.n_iter, p.do_not_save_samples, p.do_not_save_grid = 1, True, True
         p.styles, p.comments, p.extra_generation_params = [*p.styles], {}, {**p.extra_generation_params}
         p.seed, p.subseed = p.seed + number * p.batch_size, p.subseed + number * p.batch_size
+        if side == LATE:  # in each pass as large a part, of which img2img draws the last levels alone
+            part, steps = steps / p.steps, p.steps
+            p.paceline_levels = lambda levels: kept_levels(levels, max(1, round(levels * part)))
         if getattr(p, "hr_second_pass_steps", 0):
             p.hr_second_pass_steps = max(1, p.hr_second_pass_steps * steps // p.steps)
         p.steps = steps
         # Not as attributes of p: extensions that draw a part again hand on the arguments.
         first, args = _position(p.scripts), list(p.script_args)
         assert first is not None  # the program has set up all scripts before it draws
-        args[first : first + 2] = [optimized, self._choice]
+        args[first : first + 2] = [side == "optimized", self._choice]
         p.script_args = tuple(args)
         return p
 
     def result(self, found: Comparison) -> Any:
         """Return the host's result: the sheet, then each seed's pictures without and with Paceline, and the verdict."""
         p = self._p
-        shown = [self._drawn[optimized, number, p.steps] for number in self._seeds() for optimized in (False, True)]
-        result = self._drawn[True, 0, p.steps]
+        shown = [self._drawn[side, number] for number in self._seeds() for side in SIDES]
+        result = self._drawn["optimized", 0]
         said = result.comments.splitlines()
         text = f"{result.infotexts[0]}, Paceline measured: {quote(found.verdict.text)}"
         infotexts = [text, *(one.infotexts[number] for one in shown for number in range(p.batch_size))]
@@ -157,7 +161,7 @@ class Session:
         return result
 
     def _seeds(self) -> list[int]:
-        return sorted({number for _, number, steps in self._drawn if steps == self._p.steps})
+        return sorted({number for side, number in self._drawn if side in SIDES})
 
 
 def _position(runner: Any) -> int | None:

@@ -10,8 +10,8 @@ import dataclasses
 import pytest
 import torch
 from distances import relative
-from paceline.core import guard as guards
-from paceline.core.devices import Arriving
+from paceline.core.devices import AsyncCopy
+from paceline.optimizers import guard as guards
 from paceline.optimizers.attention.registry import get
 from reusing import reuse
 
@@ -27,7 +27,7 @@ def late(monkeypatch, request):
         return None
     asked = []
 
-    class Late(Arriving):
+    class Late(AsyncCopy):
         def __init__(self, numbers):
             super().__init__(numbers)
             self.looks = 0
@@ -40,7 +40,7 @@ def late(monkeypatch, request):
             asked.append("waited")
             return super().wait()
 
-    monkeypatch.setattr(guards, "Arriving", Late)
+    monkeypatch.setattr(guards, "AsyncCopy", Late)
     return asked
 
 

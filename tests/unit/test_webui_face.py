@@ -10,12 +10,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from comfy_host.paths import ROOT
 from paceline.core.activity import Summary
 from paceline.core.choices import CHOICES as BY_NAME
 from paceline.core.errors import InvalidSetting
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import Said, choices
+from paceline.optimizers.hosts.webui import TechniqueReport, choices
 from paceline.optimizers.hosts.webui.choices import AS_ABOVE, CHOICES
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
@@ -130,7 +131,7 @@ def test_the_report_is_that_of_the_tab_that_has_drawn_last(page: Page):
     p = SimpleNamespace(comment=lambda text: None, extra_generation_params={})
     for tab, title in ((second, "Reuse Steps"), (first, "Apply ToMe")):
         tab.process(p, True)
-        tab._tell(p, [Said(title, Summary("active", "<b>", details=("line",)))], hires=True)
+        tab._tell(p, [TechniqueReport(title, Summary("active", "<b>", details=("line",)))], hires=True)
     assert [(one["title"], one["pass"]) for one in answer()] == [("Apply ToMe", "the hires pass")]
     assert "&lt;b&gt;" in first.report.as_html() and "<b>Apply" in first.report.as_html()
     first.process(p, False)
@@ -144,8 +145,8 @@ def test_the_report_tells_of_all_passes_of_a_click(page: Page, monkeypatch: pyte
     tab, _ = page.tabs()
     monkeypatch.setattr(sys.modules[type(tab.report).__module__], "_job", lambda: "one click")
     outer, face = (SimpleNamespace(comment=lambda text: None, extra_generation_params={}) for _ in range(2))
-    said = [Said("Reuse Steps", Summary("active", "9 of 20 evaluations computed"))]
-    nothing = [Said("Reuse Steps", Summary("inactive", "nothing was reused"))]
+    said = [TechniqueReport("Reuse Steps", Summary("active", "9 of 20 evaluations computed"))]
+    nothing = [TechniqueReport("Reuse Steps", Summary("inactive", "nothing was reused"))]
     tab.process(outer, True)
     tab._tell(outer, said, hires=False)
     tab._tell(outer, nothing, hires=True)
@@ -194,6 +195,22 @@ def test_auto_leaves_the_attention_in_place_that_the_user_has_chosen(page: Page,
 
     assert refusals("Same picture") == ({} if why is None else {ATTENTION: f"{why}, which auto leaves in place"})
     assert refusals("Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "vanilla", "off") == {}
+
+
+def test_a_control_without_late_levels_is_drawn_in_as_many_steps(page: Page):
+    tab, _ = page.tabs()
+    tab.args_from, seen = 0, []
+    p = SimpleNamespace(steps=8, seed=1, subseed=1, batch_size=1, styles=[], extra_generation_params={})
+    p.scripts, p.script_args = page.runners[0], (True, "Fastest")
+    session = sys.modules[page.measure.MeasureScript.__module__].Session(p, "Fastest")
+    for side, steps in (("late_levels", 8), ("fewer_steps", 6)):
+        drawn = session._copy(side, 0, 6)
+        drawn.sampler = SimpleNamespace(func=lambda model, x, sigmas: seen.append(sigmas.tolist()))
+        tab.process_before_every_sampling(drawn, *drawn.script_args)
+        drawn.sampler.func(None, torch.zeros(1), sigmas=torch.arange(8.0, -1.0, -1.0))
+        assert drawn.steps == steps and drawn.script_args[0] is False
+        drawn.sampler.func(None, torch.zeros(1), sigmas=torch.tensor([1.0, 0.0]))  # too short a pass
+    assert seen == [[8, 7, 6, 4, 2, 1, 0], [1, 0], [8, 7, 6, 5, 4, 3, 2, 1, 0], [1, 0]]
 
 
 def test_controls_have_the_limits_and_choices_of_the_settings(page: Page, controls: list[Component]):

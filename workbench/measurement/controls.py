@@ -32,10 +32,11 @@ def kept_levels(steps: int, kept: int) -> list[int] | None:
     """Return which ``kept`` of ``steps`` noise levels are evaluated where late ones are left out.
 
     Left out is every second one from the third last backwards; of less than 6, which all decide the picture but the
-    last ones, as many evenly over the last half. None where there are not so many.
+    last ones, as many evenly over the last half. None where there are not so many, or none is left out.
     """
     left, half = steps - kept, steps // 2
     out = {steps - 3 - 2 * number for number in range(left)}
     if steps < 6:
         out = {steps - half + int((number + 0.5) * half / left) for number in range(left)}
-    return [level for level in range(steps) if level not in out] if len(out) == left and min(out) > 0 else None
+    possible = len(out) == left and min(out, default=0) > 0
+    return [level for level in range(steps) if level not in out] if possible else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .run import accelerate
-from .technique import Said
+from .run import accelerate, keep_levels
+from .technique import TechniqueReport
 
-__all__ = ["Said", "accelerate"]
+__all__ = ["TechniqueReport", "accelerate", "keep_levels"]

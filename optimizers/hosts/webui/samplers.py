@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ....core.calls import Kwargs
+from ....core.calls import Function, Kwargs
+from ....core.shared import Shared
 from ...samplers import SAMPLERS
 from .protocols import Denoiser
 
@@ -57,6 +59,29 @@ class WebUISolver:
         if isinstance(sigmas, Tensor):
             return [float(sigma) for sigma in sigmas.tolist()]
         return [float(step) for step in reversed(timesteps.tolist())] if isinstance(timesteps, Tensor) else []
+
+
+Choose = Callable[[int], "Sequence[int] | None"]
+"""Which of so many noise levels are evaluated, by their numbers from 0; None for all."""
+
+
+class Thinned(Shared):
+    """A sampler's function that evaluates some of its schedule's levels. The host reads its signature as it was."""
+
+    def __init__(self, inner: Function, choose: Choose) -> None:
+        functools.update_wrapper(self, inner)
+        self.inner, self._choose = inner, choose
+
+    def __call__(self, model: Denoiser, x: Tensor, *args: Any, **given: Any) -> Any:
+        solver = WebUISolver.of(self.inner, given)
+        steps = len(solver.values()) - 1  # of the last level, or timestep, nothing is evaluated
+        kept = self._choose(steps) if steps > 0 else None
+        if kept is not None:
+            name, places = "sigmas", [*kept, steps]
+            if solver.timesteps:  # which go upwards
+                name, places = "timesteps", [steps - place for place in reversed(places)]
+            given = given | {name: given[name][places]}
+        return self.inner(model, x, *args, **given)
 
 
 class Units:

@@ -7,7 +7,7 @@ import torch
 import webui_stand_ins as hosts
 from comfy_host import checkpoints, in_process
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import accelerate
+from paceline.optimizers.hosts.webui import accelerate, keep_levels
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
@@ -40,6 +40,29 @@ def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
         assert host.said[-1].summary.counts["computed"] == counts.computed
         assert host.said[-1].summary.counts["forecast"] == counts.forecast > 0
         torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("sampler", ["euler", hosts.ddim], ids=["noise levels", "timesteps"])
+def test_a_run_without_late_levels_evaluates_the_others_of_the_same_schedule(host, sampler):
+    def seen(*scripts):
+        found, drawing = [], host.drawing()
+        watch = host.studio.model.model.diffusion_model.register_forward_pre_hook(
+            lambda _, args: found.append(float(args[1][0]))
+        )
+        host.draw(sampler=sampler, drawing=drawing, scripts=scripts, steps=8)
+        watch.remove()
+        return found
+
+    whole, asked = seen(), []
+
+    def choose(steps):
+        asked.append(steps)
+        return [0, 1, 2, 3, 4, 6]
+
+    thinned = lambda p: keep_levels(p, choose)  # noqa: E731
+    assert seen(thinned, thinned) == [*whole[:5], whole[6]]  # Forge asks twice
+    assert asked == [8] and len(whole) == 8
+    assert seen(lambda p: keep_levels(p, lambda steps: None)) == whole == seen()
 
 
 def test_no_budget_is_the_plain_picture_bit_for_bit(host):

@@ -1,0 +1,89 @@
+"""What the plain model draws with less work: with fewer steps, and without some late levels of the same schedule.
+
+Fewer steps move the early noise levels too, which decide the picture, so the second is mostly nearer. What leaves out
+more than half of the levels takes early ones too, from a fifth of the schedule on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from .distances import Pairs, quality
+from .trained import ICONS, ICONS_VIDEO, Bench, icon_data, icon_motion
+
+HELD_OUT = 9000
+"""Seed of the first held-out pair."""
+PAIRS = 32
+"""In a whole table."""
+
+Drawn = Iterator[tuple[int, dict[str, float], Pairs]]
+"""How many steps or levels are left, what that came to, and of each pair."""
+
+
+def held_out(bench: Bench, count: int = PAIRS) -> list[tuple[str, int]]:
+    """Return the first so many of ``PAIRS`` captions that the model was not trained on, spread over all, with seeds.
+
+    No constant and no preset was chosen by them.
+    """
+    of = icon_motion if bench.witness.frames else icon_data
+    judged = {*ICONS.prompts, *ICONS_VIDEO.prompts}
+    captions = [caption for caption in of.combinations()[1] if caption not in judged]
+    chosen = captions[:: max(1, len(captions) // PAIRS)][:count]
+    return [(caption, HELD_OUT + number) for number, caption in enumerate(chosen)]
+
+
+def fewer_steps(bench: Bench, given: Sequence[int] = ()) -> Drawn:
+    """Yield the plain model with fewer steps: as many as given, or four tenths to all but one."""
+    for fewer in given or tenths(bench.solver.steps):
+        numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
+        bench.counted.pictures = 0.0
+        bench.sample(bench.patcher, *bench.pairs[0], fewer)
+        yield fewer, numbers | {"evaluations": bench.counted.pictures / bench.passes}, pairs
+
+
+def late_levels(bench: Bench, given: Sequence[int] = ()) -> Drawn:
+    """Yield the plain model without some late levels, so many left: of the choices the nearest in the mean."""
+    steps = bench.solver.steps
+    for kept in given or tenths(steps):
+        found = [_without(bench, levels) for levels in choices(steps, steps - kept)]
+        if found:
+            numbers, pairs = max(found, key=lambda one: one[0]["psnr"])
+            yield kept, numbers, pairs
+
+
+def tenths(steps: int) -> list[int]:
+    """Return four tenths to nine tenths of some steps, and all but one."""
+    return sorted({*(round(steps * part / 10) for part in range(4, 10)), steps - 1})
+
+
+def choices(steps: int, left_out: int) -> list[list[int]]:
+    """Return which levels may go where so many are left out, numbers from 0: what Compare Models leaves out, and more.
+
+    The last but two and every second one before it; as many evenly over the last half, or over the last four fifths.
+    """
+    from paceline.workbench.measurement.controls import kept_levels
+
+    kept = kept_levels(steps, steps - left_out)
+    found = [] if kept is None else [sorted(set(range(steps)) - set(kept))]
+    for part in (steps // 2, steps * 4 // 5):
+        if left_out < part:
+            found.append([steps - part + int((number + 0.5) * part / left_out) for number in range(left_out)])
+    return found
+
+
+def others(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield what the numbers can be held against besides."""
+    half = bench.patcher.clone()
+    half.set_model_compute_dtype(torch.bfloat16)
+    yield "another seed", quality(bench, (bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs))[0]
+    yield "bf16", quality(bench, (bench.sample(half, *pair, bench.solver.steps) for pair in bench.pairs))[0]
+
+
+def _without(bench: Bench, levels: Sequence[int]) -> tuple[dict[str, float], Pairs]:
+    sigmas, left = bench.without(levels), bench.solver.steps - len(levels)
+    bench.counted.pictures = 0.0
+    drawn = [bench.sample(bench.patcher, *pair, left, sigmas) for pair in bench.pairs]
+    numbers, pairs = quality(bench, drawn)
+    return numbers | {"evaluations": bench.counted.pictures / bench.passes / len(bench.pairs)}, pairs
