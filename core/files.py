@@ -1,4 +1,4 @@
-"""Write a large file so that a reader sees the whole of it or nothing, and only where there is room."""
+"""Files: JSON that somebody else may have written, large ones that appear whole or not at all, and their hashes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,35 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .errors import PacelineError
 
 _SPARE = 64 * 2**20
 """Bytes of free space to leave."""
+
+
+def read_json(path: Path, limit: int = 1 << 24) -> Any:
+    """Return what a JSON file of at most ``limit`` bytes holds; `ValueError`, which says why, if that cannot be read.
+
+    The reason does not hold the folder: who sends a workflow need not know it.
+    """
+    try:
+        if path.stat().st_size > limit:
+            raise ValueError(f"it has more than {limit} bytes")
+        return parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(error.strerror or "it cannot be opened") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8 text") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what JSON text holds; `ValueError` if it is none, or has too many brackets inside of each other."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
 
 
 class NotEnoughSpace(PacelineError):

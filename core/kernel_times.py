@@ -19,7 +19,7 @@ import torch
 
 from .devices import is_out_of_memory, processor_facts, synchronize
 from .errors import error_line
-from .files import write_atomically
+from .files import read_json, write_atomically
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SHORTEST, _LONGEST = 0.05, 4.0
@@ -155,11 +155,11 @@ def where(device: torch.device, dtype: torch.dtype) -> str:
 def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
     """Return what a file has; a damaged one has nothing, and is measured again."""
     try:
-        content = json.loads(file.read_text("utf-8")) if file is not None else {}
+        content = read_json(file) if file is not None else {}
         known = {
             name: {key: [float(one) for one in each] for key, each in times.items()} for name, times in content.items()
         }
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError):
         return {}
     seconds = [each for times in known.values() for each in times.values()]
     return known if all(each and all(0 < one < math.inf for one in each) for each in seconds) else {}

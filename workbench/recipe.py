@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import InvalidSetting
-from ..core.files import write_atomically
+from ..core.files import read_json, write_atomically
 
 FORMAT = 1
 """Version of the file format; a file of a later version is refused, never half understood."""
@@ -57,13 +58,9 @@ class Recipe:
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, source: str = "This recipe") -> Recipe:
-        """Read a recipe, which errors call ``source``; `InvalidSetting` if it is none, or of a later version."""
+    def of(cls, document: Any, source: str) -> Recipe:
+        """Return the recipe in a file's content, which errors call ``source``; `InvalidSetting` if it has none."""
         remedy = "Save it again with Benchmark Sweep, or choose another preset."
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InvalidSetting(f"{source} is not JSON ({error}).", remedy) from None
         version = document.get("paceline_recipe") if isinstance(document, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise InvalidSetting(f"{source} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
@@ -81,14 +78,10 @@ class Recipe:
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe; `InvalidSetting` if the file is missing, far too large, or not a recipe."""
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InvalidSetting(f"{path.name} is larger than a recipe can be.", "Choose another file.")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        # Not the error's own text, which holds the folder: who sends a workflow need not know it.
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidSetting(f"The preset {path.name} cannot be read ({reason}).", "Choose another preset.") from None
-    return Recipe.from_json(text, path.name)
+        document = read_json(path, _LARGEST_FILE)
+    except ValueError as error:
+        raise InvalidSetting(f"The preset {path.name} cannot be read ({error}).", "Choose another preset.") from None
+    return Recipe.of(document, path.name)
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:

@@ -24,7 +24,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import KEPT, SEEDS, Budget, Calibration, Distances, ErrorRate
+from .budget import KEPT, SEEDS, Budget, Calibration, Distances, ErrorRate, Skip, longest_row
 from .history import FORECASTS, Evaluation, History, Place
 from .outcome import Outcome
 from .parts import Blend, Split, rms, stream_rms, undivided
@@ -39,17 +39,6 @@ WARM_UP = 3
 BEGINNING = 0.2
 """This part of the steps, or their root, is always computed: it decides the motif, and errors tell little there."""
 
-CAREFUL = 0.05
-"""Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many. A
-polynomial of that order corrects them afterwards. With one more in a row, the distance with Euler was a tenth larger.
-"""
-
-LONG = 33
-"""Of more steps than these each changes less: at small budgets up to half as many more may follow each other, and one
-more while that takes no more than a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole
-allowance let them moved three of eight pictures out of 0.05; within a quarter of it, none.
-"""
-
 MOST_STRANGE = 0.5
 """Of a latent that is elsewhere than the solver's step led: a mask that other code blends has less, added noise all."""
 
@@ -58,16 +47,6 @@ FAINTEST = 1e-3
 
 MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
 NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
-
-
-def longest_row(order: int, budget: float, steps: int) -> tuple[int, int]:
-    """Return how many evaluations in a row may be forecast, and how many where they take little of the allowance.
-
-    ``order`` is the solver's; ``budget`` and ``steps`` are the run's.
-    """
-    careful = budget <= CAREFUL
-    longest = int((order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
-    return longest, longest + (careful and steps > LONG)
 
 
 class Action(Enum):
@@ -89,6 +68,7 @@ class Rule:
 
     Attributes:
         outcome: counts and measures so far.
+        skip: how the evaluation that goes on is left out; None if it is computed.
         aside: whether the rule has stepped aside: all is computed, and nothing need be kept.
     """
 
@@ -112,7 +92,7 @@ class Rule:
         self._first: Tensor | None = None
         self._share: Tensor | None = None
         self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
-        self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
+        self.place = self.place_of(self._levels[0])
         self.forget()
 
     def _account(self, limit: float, calibration: Calibration) -> Budget:
@@ -127,18 +107,29 @@ class Rule:
         if self._correction is not None:
             self._correction.forget()
         self._computed = self._in_a_row = 0
-        self.action = Action.COMPUTE
+        self.skip: Skip | None = None
+
+    @property
+    def action(self) -> Action:
+        return Action.COMPUTE if self.skip is None else Action.FORECAST
+
+    @property
+    def method(self) -> str:
+        """The forecast of the evaluation that goes on; "" if it is computed."""
+        return "" if self.skip is None else self.skip.method
 
     def place_of(self, sigma: float) -> Place:
         return Place.among(self._levels, sigma)
 
     def begin(self, place: Place) -> Action:
-        """Decide about an evaluation."""
+        """Go to an evaluation, and decide about it. Nothing is spent before its end."""
         refusal = self._path.refusal(place)
         if refusal is not None:
             self.step_aside(refusal)
         self.place, self.partly = place, False
-        self.action = Action.COMPUTE if self.aside else self._decide(place)
+        if self._may_go(place):
+            self.read()
+        self.skip = self.skip_at(place)
         return self.action
 
     def step_aside(self, reason: str) -> None:
@@ -150,33 +141,32 @@ class Rule:
 
     def compute(self, some: bool = False) -> None:
         """The network is asked in an evaluation that was to be forecast; ``some``: for a part of it only."""
-        self.partly, self.action = some, self.action if some else Action.COMPUTE
+        self.partly, self.skip = some, self.skip if some else None
 
-    def _decide(self, place: Place) -> Action:
+    def _longest_row(self) -> tuple[int, int]:
+        return longest_row(self._order, self.budget.limit, len(self._levels) - 1)
+
+    def _may_go(self, place: Place) -> bool:
+        """Return whether an evaluation may be left out, whatever it costs."""
         steps = len(self._levels) - 1
-        longest, most = longest_row(self._order, self.budget.limit, steps)
         # The last prediction is the picture, and only the one before it can correct earlier forecasts.
-        allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
-        if not allowed or self._computed < WARM_UP or self._in_a_row >= most:
-            return Action.COMPUTE
-        self.read()
+        inside = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
+        return inside and not self.aside and self._computed >= WARM_UP and self._in_a_row < self._longest_row()[1]
+
+    def skip_at(self, place: Place) -> Skip | None:
+        """Return how an evaluation can be left out within the budget; None if not. Asking changes nothing."""
+        known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
+        if not known or not self._may_go(place):
+            return None
         distance = place.position - self._guided.newest.place.position
         # Early skips cost more of the budget than late ones, so the allowance grows with the step.
-        part = place.position / steps / (1 if self._in_a_row < longest else 4)
-        known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
-        if known:
-            best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
-            if self._pays(self._rates[best].expected(distance), part):
-                self.method = best
-                return Action.FORECAST
-        return Action.COMPUTE
+        part = place.position / (len(self._levels) - 1) / (1 if self._in_a_row < self._longest_row()[0] else 4)
+        best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
+        cost = [self._weight(place) * error for error in self._rates[best].expected(distance)]
+        return Skip(best, cost) if self.budget.allows(cost, part) else None
 
-    def _pays(self, expected: Distances, part: float) -> bool:
-        cost = [self._weight(self.place) * error for error in expected]
-        if not self.budget.allows(cost, part):
-            return False
-        self.budget.spend(cost)
-        return True
+    def _spend(self, skip: Skip) -> None:
+        self.budget.spend(skip.cost)
 
     def _noise(self, sigma: float) -> float:
         """Return the noise level of a latent in which the picture has its own size."""
@@ -212,12 +202,14 @@ class Rule:
         ``latent``: the network's input, float32, ``[batch, ...]``; it must not change any more. ``blend``: what becomes
         of the prediction before the solver reads it. ``held``: memory of the tensors that the host keeps, in bytes.
         """
-        self.outcome.count("" if self.partly or self.action is Action.COMPUTE else self.method)
+        self.outcome.count("" if self.partly else self.method)
+        if self.skip is not None:
+            self._spend(self.skip)
         if self.aside:
             return guided
         self._share, self._path.last = None if blend is None else blend.share, self.place
         self._follow(latent, torch.finfo(guided.dtype).eps)
-        if self.action is Action.FORECAST:
+        if self.skip is not None:
             self._in_a_row += 1
             guess = guided.float().clone()
             self._skipped.append((self.place, guess))

@@ -17,9 +17,9 @@ from itertools import combinations, pairwise
 import torch
 from torch import Tensor
 
-from .budget import Budget, Calibration, Distances
+from .budget import Budget, Calibration, Distances, Skip
 from .history import Evaluation, Place
-from .rule import WARM_UP, Action, Rule
+from .rule import WARM_UP, Rule
 
 ALLOWANCE = 1.2
 """A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
@@ -135,15 +135,19 @@ class ShortRule(Rule):
     def _follow(self, latent: Tensor, eps: float) -> None:
         super()._follow(latent, max(eps, torch.finfo(torch.bfloat16).eps))  # some hosts keep latents in half precision
 
-    def _decide(self, place: Place) -> Action:
-        if self._computed < WARM_UP or self._in_a_row or not self._left or self.budget.limit == 0:
-            return Action.COMPUTE  # the change from the first evaluation, of noise alone, foretells nothing
-        self.read()
+    def _may_go(self, place: Place) -> bool:
+        if self.aside or self._in_a_row or not self._left or self.budget.limit == 0:
+            return False
+        return self._computed >= WARM_UP  # the change from the first evaluation, of noise alone, foretells nothing
+
+    def skip_at(self, place: Place) -> Skip | None:
         level = round(place.position)
-        if self.aside or level not in self._costs or not self._change or level not in self._best(level):
-            return Action.COMPUTE
-        self.method, self.budget.costs[level] = "hold", self._cost(level)
-        return Action.FORECAST
+        if level not in self._costs or not self._change or not self._may_go(place) or level not in self._best(level):
+            return None
+        return Skip("hold", self._cost(level))
+
+    def _spend(self, skip: Skip) -> None:
+        self.budget.costs[round(self.place.position)] = skip.cost
 
     def _best(self, level: int) -> Sequence[int]:
         """Return the largest set of levels from this one on that fits, and of those the cheapest."""

@@ -39,7 +39,7 @@ def both(name):
 def layers_of(model, unet):
     """What each host tells the rule."""
     from paceline.optimizers.hosts.comfyui.quantization import layers as comfy
-    from paceline.optimizers.hosts.diffusers import quantization as diffusers
+    from paceline.optimizers.hosts.diffusers.quantization import technique as diffusers
     from paceline.optimizers.quantization.layers import Layer
 
     return (

@@ -69,10 +69,10 @@ def call(name, *settings, dtype=torch.float32, calls=2):
         host = host_of(pipeline.denoiser)
         techniques = () if host is None else host.techniques
         # What the first call of a run may wait for, once: timesteps, and the size of the image.
-        for technique in techniques:
-            if hasattr(technique, "position"):
-                technique.position.moved_to(pipeline.pipe, None)
-                technique.position.schedule()
+        if host is not None:
+            host.begin_run()
+            host.run.position.moved_to(pipeline.pipe, None)
+            host.run.position.schedule()
         for _ in range(calls):
             with torch.inference_mode(), mode, fake_cuda.Launches() as launches:
                 output = pipeline.denoiser(*args, **kwargs)

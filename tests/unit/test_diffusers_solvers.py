@@ -8,8 +8,8 @@ import diffusers
 import pytest
 import torch
 from comfy_host import in_process
-from paceline.optimizers.hosts.diffusers.prediction import noise_levels
-from paceline.optimizers.hosts.diffusers.solvers import is_changed, solver_of
+from paceline.optimizers.hosts.diffusers.step_reuse.prediction import noise_levels
+from paceline.optimizers.hosts.diffusers.step_reuse.solvers import is_changed, solver_of
 from paceline.optimizers.step_reuse.history import Place
 from paceline.optimizers.step_reuse.samplers import SAMPLERS
 

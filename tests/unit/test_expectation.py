@@ -57,6 +57,20 @@ def test_budgets_are_a_scale_and_a_noisy_path_leaves_out_less():
     assert replay(smooth, 0.1).why_not == "another node leaves out steps" and replay(smooth, 0.1).work == 1.0
 
 
+def test_of_few_steps_a_level_that_would_go_at_a_smaller_budget_goes_in_other_pictures_too():
+    run = sampling(steps=8)
+    latent = run.seen[0].latent
+    for number, seen in enumerate(run.seen):  # the rule follows where Euler leads
+        run.seen[number] = replace(seen, latent=latent)
+        latent = seen.guided + (latent - seen.guided) * (run.levels[number + 1] / seen.sigma)
+    budget = next(one / 100 for one in range(1, 100) if replay(run, one / 100).work < 1)
+    assert replay(run, budget).computed == 7
+    assert expect(run, budget=budget).steps.high == 1.0, "another picture may cost a little more"
+    assert expect(run, budget=2 * budget).steps.high <= 7 / 8
+    certain = propose(run, [], 3 * 1.5 * budget)
+    assert certain.budget is not None and certain.steps.high <= 7 / 8
+
+
 def test_causes_add_up_in_squares_and_seconds_multiply():
     run = sampling()
     merged, reused = expect(run, [probed()]), expect(run, budget=0.1)

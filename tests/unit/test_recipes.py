@@ -24,9 +24,11 @@ def test_a_saved_recipe_comes_back(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5_000, "NaN", '"\ud800"', "\0"])
-def test_no_text_is_more_than_refused(text):
+def test_no_text_is_more_than_refused(text, tmp_path):
+    path = tmp_path / "sent.json"
+    path.write_bytes(text.encode(errors="surrogatepass"))
     with pytest.raises(InvalidSetting):
-        Recipe.from_json(text)
+        load_recipe(path)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_what_is_not_a_recipe_is_refused(change, words):
     document = json.loads(RECIPE.to_json())
     change(document)
     with pytest.raises(InvalidSetting, match=words):
-        Recipe.from_json(json.dumps(document))
+        Recipe.of(document, "mine.json")
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
@@ -55,8 +57,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(InvalidSetting, match=r"broken\.json cannot be read"):
         load_recipe(broken)
     broken.write_text("{")
-    with pytest.raises(InvalidSetting, match=r"broken\.json is not JSON"):
+    with pytest.raises(InvalidSetting, match=r"broken\.json cannot be read \(it is not JSON"):
         load_recipe(broken)
     broken.write_bytes(b" " * (2 << 20))
-    with pytest.raises(InvalidSetting, match="larger than a recipe"):
+    with pytest.raises(InvalidSetting, match="more than 1048576 bytes"):
         load_recipe(broken)

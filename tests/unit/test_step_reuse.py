@@ -122,6 +122,7 @@ def drive(rule, predict, levels=LEVELS):
     for level in levels[:-1]:
         place = rule.place_of(level)
         actions.append(rule.begin(place))
+        assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
         found = rule.forecast(x) if rule.action is Action.FORECAST else predict(x, place.sigma)
         found = rule.end(x, found)
         x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
@@ -141,12 +142,12 @@ def abrupt(x, sigma):
 
 def test_early_skips_leave_the_budget_to_later_ones():
     class Watched(Rule):
-        def begin(self, *args, **kwargs):
-            action = super().begin(*args, **kwargs)
-            if action is Action.FORECAST:
+        def end(self, *args, **kwargs):
+            given = super().end(*args, **kwargs)
+            if self.action is Action.FORECAST:
                 constants = self.budget.calibration
                 used.append((self.place.position / 20, constants.cautious(self.budget.used / constants.shown) / 0.01))
-            return action
+            return given
 
     used: list[tuple[float, float]] = []
     drive(Watched(StepReuseSettings(budget=0.01), LEVELS, solver="euler"), smooth)
@@ -254,3 +255,14 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
             assert given.device.type == "cuda" and given.dtype == torch.float16
         rule.read()
     assert rule.outcome.forecast >= 6 and sum(reads) >= 20
+
+
+def test_a_forecast_that_is_refused_costs_nothing():
+    rule, refused, x = Rule(StepReuseSettings(budget=0.3), LEVELS, "euler"), 0, torch.ones(1, 4, 8, 8) * LEVELS[0]
+    for level in LEVELS[:-1]:
+        place = rule.place_of(level)
+        refused += rule.begin(place) is Action.FORECAST
+        rule.compute()
+        found = rule.end(x, smooth(x, level))
+        x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
+    assert refused and rule.outcome.forecast == 0 and rule.budget.used == 0

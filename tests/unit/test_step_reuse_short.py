@@ -42,6 +42,7 @@ def run(steps=8, budget=1.0, solver="euler", change=0.05, levels=None, moved=Non
         for number, level in enumerate(levels[:-1]):
             place = rule.place_of(level)
             action = rule.begin(place)
+            assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
             found = rule.forecast(x) if action is Action.FORECAST else (predict or smooth)(x, level)
             if limit and action is Action.FORECAST:
                 out.append(number)

@@ -42,7 +42,7 @@ def test_a_picture_is_as_good_as_its_workflow(tmp_path):
         (b'{"nodes": [], "links": []}', r"ComfyUI's Save writes.*choose File > Export \(API\), or name a PNG"),
         (b'{"4": {"inputs": {}}}', r"no workflow in the API format\. Save it in ComfyUI with File > Export \(API\)"),
         (b"[" * 100_000, r"is not JSON.*Export \(API\)"),
-        (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"is not JSON \(Exceeds the limit"),
+        (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"is not JSON: Exceeds the limit"),
         (rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}', r"surrogates not allowed.*Export \(API\)"),
         (b"\xff\xfe", r"neither UTF-8 text nor a whole PNG"),
         (b"\x89PNG\r\n\x1a\nnothing", r"neither UTF-8 text nor a whole PNG"),

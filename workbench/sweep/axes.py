@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable
 
 from ...core.errors import InvalidSetting, require_choice
+from ...core.files import parse_json
 from ..recipe import Value
 
 Axes = dict[str, tuple[Value, ...]]
@@ -98,7 +99,7 @@ def _read_values(name: str, listed: str) -> tuple[Value, ...]:
 
 def _read_value(text: str) -> Value:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text)
+    except ValueError:
         return text
     return value if isinstance(value, (int, float, bool, str)) else text

@@ -11,18 +11,18 @@ from ....core.errors import InvalidSetting, UnsupportedModel
 from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
-from .attention import Attention, ComponentAttention
+from .attention.technique import Attention, ComponentAttention
 from .claims import Claim
-from .compilation import ComponentCompilation
+from .compilation.technique import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
 from .host import PipelineTechnique, host_of
-from .precision import ComponentPrecision
-from .qkv_fusion import ComponentQKVFusion
-from .quantization import ComponentQuantization
-from .schedule_on_cpu import PipelineScheduleOnCPU
+from .precision.technique import ComponentPrecision
+from .qkv_fusion.technique import ComponentQKVFusion
+from .quantization.technique import ComponentQuantization
+from .schedule_on_cpu.technique import PipelineScheduleOnCPU
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
-from .step_reuse import PipelineStepReuse
-from .step_reuse_controlnet import step_reuse_for
+from .step_reuse.controlnet import step_reuse_for
+from .step_reuse.technique import PipelineStepReuse
 from .target import ComponentTarget
 from .token_merging import token_merging_for
 from .token_merging.denoiser import PipelineTokenMerging

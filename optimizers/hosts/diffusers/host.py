@@ -20,17 +20,17 @@ import torch
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.activity import Activity, Summary, with_faults
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.guard import Evaluation, Guard
-from ....core.run_history import RunHistory
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from .caller import called_by, pipeline_on, schedule_of
 from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
+from .counted import Counted
 from .entries import Entries
 from .patches import Layers, Patches
+from .run import PipelineCall, PipelineRun
 
 HOST = "_paceline_host"
 """Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
@@ -44,7 +44,7 @@ CHECKPOINTS = "gradients are computed with checkpoints, which run layers again w
 OTHER_THREAD = "another thread draws with it at the same time"
 
 
-class PipelineTechnique(core.Technique):
+class PipelineTechnique(Counted):
     """One optimization of one component, made from its settings alone.
 
     ``roles``: which parts of a pipeline it is for, if the user does not say.
@@ -55,10 +55,8 @@ class PipelineTechnique(core.Technique):
     roles: ClassVar[tuple[str, ...]]
 
     def __init__(self, settings: Any) -> None:
+        super().__init__()
         self.settings = settings
-        self.activity = Activity()
-        self.run = Activity()
-        self._earlier: RunHistory | None = None
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
@@ -82,32 +80,6 @@ class PipelineTechnique(core.Technique):
         """Yield the component's tensors whose values it has replaced, with what they get back when it is undone."""
         yield from ()
 
-    def begin_call(self) -> None:
-        """Start counting one call anew: compiled code must find the same, empty counts in every call."""
-        self.activity = Activity(model_calls=1)
-
-    def end_call(self) -> None:
-        """Add the counts of the call to those of the run."""
-        self.run.add(self.activity)
-
-    def began(self) -> None:
-        """Get ready for a run; the one before is over, and its counts are added to those before it."""
-        if self.run.model_calls:
-            self._earlier = self._earlier or RunHistory(self.policy)
-            self._earlier.add(self._summary_of_run(), self.run)
-            self.run = Activity()
-        super().began()
-
-    def summary(self) -> Summary:
-        """Return what it has done since it was put on, in all runs."""
-        if self._earlier is None and not self.run.model_calls:
-            return Summary("waiting", "not run yet")
-        latest = self._summary_of_run()
-        return latest if self._earlier is None else self._earlier.ending_with(latest, self.run)
-
-    def _summary_of_run(self) -> Summary:
-        return with_faults(self.policy.summarize(self.run), self.run)
-
 
 class Host:
     """The techniques on one component.
@@ -118,6 +90,7 @@ class Host:
         left_out: techniques that cannot help this component, with the reason, by kind.
         inner: what each of the component's entries runs: its own method, or it compiled.
         layers: what is on the layers while a call goes on.
+        run: where the pipeline is in its schedule; call: what goes on of it, None for what is no call of a network.
         again: whether the same call was made before, and its numbers are wrong.
         evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
     """
@@ -131,6 +104,8 @@ class Host:
         self.inner = dict(self._entries.below)
         self.evaluation: Evaluation | None = None
         self.again = False
+        self.run = PipelineRun()
+        self.call: PipelineCall | None = None
         self._guard: Guard | None = None
         self._patches: list[Patches] = []
         self._methods: dict[str, Function] = {}
@@ -212,13 +187,14 @@ class Host:
                 if aside:
                     return self._evaluate(entry, args, kwargs, aside)
                 self.begin_run()
+                self.call = PipelineCall.of(self.component.name, args, kwargs)
                 result = self.techniques[-1].call(self, partial(self._compute, entry), args, kwargs)
             except BaseException:
                 if not aside:  # else the run is another's
                     self.end_run()
                 raise
             finally:
-                self._running = False
+                self._running, self.call = False, None
             if self._schedule is None:
                 self.end_run()
             return result
@@ -255,6 +231,7 @@ class Host:
             return
         self.end_run()
         self._in_run, self._schedule, self._thread = True, schedule, get_ident()
+        self.run = PipelineRun()
         for technique in self.techniques:
             technique.began()
         attention = self.find(ATTENTION)

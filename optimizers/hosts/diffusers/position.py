@@ -6,14 +6,12 @@ from typing import Any
 
 import torch
 
-from .protocols import DiffusersScheduler
-
 
 class PipelinePosition:
     """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always at step 0."""
 
     def __init__(self) -> None:
-        self._scheduler: DiffusersScheduler | None = None
+        self._scheduler: Any = None
         self._timestep: Any = None
         self._timesteps: torch.Tensor | None = None
         self._values: list[float] = []
@@ -22,6 +20,11 @@ class PipelinePosition:
     def timestep(self) -> object:
         """What the denoiser was called with."""
         return self._timestep
+
+    @property
+    def timesteps(self) -> torch.Tensor | None:
+        """The scheduler's; None without a scheduler."""
+        return self._timesteps
 
     def moved_to(self, pipeline: object, timestep: object) -> None:
         """Go to a call of the denoiser."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import InvalidSetting
+from ....core.files import parse_json
 from ..workflow import Workflow
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -26,10 +27,10 @@ def read_workflow(path: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or "it is neither UTF-8 text nor a whole PNG"
         raise InvalidSetting(f"{path} cannot be read ({reason}).", _HINT) from None
     try:
-        found: Any = json.loads(text)
+        found = parse_json(text)
         json.dumps(found, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise InvalidSetting(f"{path} is not JSON ({error}).", _HINT) from None
+    except ValueError as error:
+        raise InvalidSetting(f"{path} cannot be read ({error}).", _HINT) from None
     if isinstance(found, dict) and isinstance(found.get("nodes"), list):
         # Only the page turns one into a prompt: subgraphs, bypassed nodes, primitives and widgets are its own.
         raise InvalidSetting(

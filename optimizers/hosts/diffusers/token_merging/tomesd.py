@@ -17,9 +17,8 @@ from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ..host import Host
-from ..network_calls import tensor_given
 from ..patches import Patches
-from ..unet import ModuleBlock, image_attention, is_unet
+from .blocks import ModuleBlock, image_attention, is_unet
 from .denoiser import PipelineTokenMerging
 
 _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
@@ -68,7 +67,8 @@ class TomesdMerging(PipelineTokenMerging):
         self._patched = _patched(tomesd, unet, options)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        sample = tensor_given(args, kwargs, "sample", 0)
+        assert host.call is not None, "a UNet is called with a latent"
+        sample = host.call.sample
         self._patched[0][2]["size"] = (sample.shape[2], sample.shape[3])  # what its hook on the UNet would do
 
     @contextmanager

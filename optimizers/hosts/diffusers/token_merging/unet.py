@@ -15,9 +15,8 @@ from ....token_merging.blocks import CallState
 from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ..host import Host
 from ..intercept import intercepted
-from ..network_calls import tensor_given
 from ..patches import Patches
-from ..unet import ModuleBlock, image_attention, is_unet
+from .blocks import ModuleBlock, image_attention, is_unet
 from .denoiser import PipelineTokenMerging
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
@@ -59,11 +58,12 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         self._state = CallState(self.activity, residual=self.residual)
         if not self.active:
             return
-        sample = tensor_given(args, kwargs, "sample", 0)
+        assert host.call is not None, "a UNet is called with a latent"
+        sample = host.call.sample
         self._latent = (sample.shape[-2], sample.shape[-1])
         if self.policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
-            self._state.step = torch.full((), self.position.index(), dtype=torch.int64, device=sample.device)
+            self._state.step = torch.full((), host.run.position.index(), dtype=torch.int64, device=sample.device)
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ....core.activity import Activity, Summary
-from ....core.calls import Args, Function, Kwargs
-from ....core.errors import UnsupportedModel
-from ....core.technique import STEP_REUSE, Policy
-from ...step_reuse.rule import Action
-from .components import CONTROLNET, Component
-from .host import Host, PipelineTechnique, host_of
-from .network_calls import PipelineCall, text_of
-from .patches import Patches
-from .settings import ReuseSteps
-from .step_reuse import PipelineStepReuse
+from .....core.activity import Activity, Summary
+from .....core.calls import Args, Function, Kwargs
+from .....core.errors import UnsupportedModel
+from .....core.technique import STEP_REUSE, Policy
+from ....step_reuse.rule import Action
+from ..components import CONTROLNET, Component
+from ..host import Host, PipelineTechnique, host_of
+from ..patches import Patches
+from ..settings import ReuseSteps
+from .technique import PipelineStepReuse
 
 
 class ControlNetReusePolicy(Policy):
@@ -66,19 +65,17 @@ class ControlNetReuse(PipelineTechnique):
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         """Compute one call, or give zeros in the form of the last result."""
-        call, run = PipelineCall.of(args, kwargs), None
+        call, run = host.call, None
         leader_host = host_of(_denoiser(host.pipeline))
         leader = None if leader_host is None else leader_host.find(self.kind)
         if call is not None and leader_host is not None and isinstance(leader, PipelineStepReuse):
             leader_host.begin_run()
-            scale = kwargs.get("conditioning_scale")
-            fixed = (call.sample.shape, tuple(scale) if isinstance(scale, list) else scale)
-            run = leader.open(host, call.timestep, fixed, text_of(args, kwargs))
+            run = leader.open(leader_host, call)
         if call is None or run is None:
             return compute(*args, **kwargs)
         if run.rule.action is Action.FORECAST and call.sample.shape in self._shapes:
             self.policy.left_out += 1
-            run.calls.given = True
+            run.outputs.given = True
             empty, device = self._shapes[call.sample.shape], call.sample.device
             return tree_map_only(Tensor, lambda tensor: torch.zeros_like(tensor, device=device), empty)
         result = compute(*args, **kwargs)

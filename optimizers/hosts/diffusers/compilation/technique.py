@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ....core.calls import Function
-from ....core.errors import UnsupportedModel
-from ....core.technique import TOKEN_MERGING
-from ...compilation.compiled import CompiledFunction
-from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
-from ...compilation.policy import CompilePolicy
-from ...compilation.settings import CompileSettings
-from ...compilation.sizes import Sizes
-from .components import CONTROLNET, DENOISER, VAE
-from .host import Host, PipelineTechnique
-from .patches import Patches, to_channels_last
+from .....core.calls import Function
+from .....core.errors import UnsupportedModel
+from .....core.technique import TOKEN_MERGING
+from ....compilation.compiled import CompiledFunction
+from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
+from ....compilation.policy import CompilePolicy
+from ....compilation.settings import CompileSettings
+from ....compilation.sizes import Sizes
+from ..components import CONTROLNET, DENOISER, VAE
+from ..host import Host, PipelineTechnique
+from ..patches import Patches, to_channels_last
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from ....core.calls import Args, Function, Kwargs
-from ....core.technique import INT8
-from ...families import find_layer
-from ...families.family import AttentionLayer
-from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
-from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
-from .components import CONTROLNET, DENOISER, VAE
-from .host import Host, PipelineTechnique
-from .patches import Patches, Wrap
-from .settings import FuseQKV
+from .....core.calls import Args, Function, Kwargs
+from .....core.technique import INT8
+from ....families import find_layer
+from ....families.family import AttentionLayer
+from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
+from ....qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
+from ..components import CONTROLNET, DENOISER, VAE
+from ..host import Host, PipelineTechnique
+from ..patches import Patches, Wrap
+from ..settings import FuseQKV
 
 _QKV = ("to_q", "to_k", "to_v")
 GRADIENTS = "gradients of its weights are asked for"

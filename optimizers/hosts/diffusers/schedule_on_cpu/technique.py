@@ -8,13 +8,12 @@ each step.
 
 from __future__ import annotations
 
-from ....core.activity import Activity, Summary
-from ....core.calls import Function
-from ....core.technique import Policy
-from .components import SCHEDULER
-from .host import Host, PipelineTechnique
-from .patches import Patches
-from .protocols import DiffusersScheduler
+from .....core.activity import Activity, Summary
+from .....core.calls import Function
+from .....core.technique import Policy
+from ..components import SCHEDULER
+from ..host import Host, PipelineTechnique
+from ..patches import Patches
 
 
 class ScheduleOnCPUPolicy(Policy):
@@ -39,7 +38,7 @@ class PipelineScheduleOnCPU(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         self.policy = ScheduleOnCPUPolicy()
-        scheduler: DiffusersScheduler = host.component.part
+        scheduler = host.component.part
 
         def on_cpu(made: Function) -> Function:
             def set_timesteps(*args: object, **kwargs: object) -> None:

@@ -9,18 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.calls import Args, Function, Kwargs
-from ....core.errors import UnsupportedModel, require_choice
-from ....core.technique import COMPILATION, TOKEN_MERGING
-from ...attention.backend import Inputs
-from ...attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
-from ...attention.registry import names
-from .attention_theirs import Theirs, chosen_already, use_sdpa, use_theirs
-from .components import CONTROLNET, DENOISER, VAE, device_of
-from .host import Host, PipelineTechnique
-from .intercept import intercepted
-from .patches import Patches
-from .protocols import AttentionModule
+from .....core.calls import Args, Function, Kwargs
+from .....core.errors import UnsupportedModel, require_choice
+from .....core.technique import COMPILATION, TOKEN_MERGING
+from ....attention.backend import Inputs
+from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
+from ....attention.registry import names
+from ..components import CONTROLNET, DENOISER, VAE, device_of
+from ..host import Host, PipelineTechnique
+from ..intercept import intercepted
+from ..patches import Patches
+from .theirs import Theirs, chosen_already, use_sdpa, use_theirs
 
 _NO_SDPA = "its processor does not use scaled_dot_product_attention"
 
@@ -145,7 +144,7 @@ class ComponentAttention(PipelineTechnique):
         return guarded
 
 
-def head_size(layer: AttentionModule) -> int:
+def head_size(layer: Any) -> int:
     """Return the channels of one head of an attention layer."""
     size = getattr(layer, "head_dim", None)
     return int(size) if size is not None else int(layer.inner_dim) // int(layer.heads)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....core.activity import Activity
-from .patches import NOTHING, Patches
-from .protocols import AttentionModule
+from .....core.activity import Activity
+from ..patches import NOTHING, Patches
 
 # diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
 DISPATCHER_NAMES = {
@@ -41,7 +40,7 @@ class Theirs:
         name: what the code is called.
     """
 
-    def __init__(self, layer: AttentionModule, name: str, attribute: str, chosen: object, patches: Patches) -> None:
+    def __init__(self, layer: Any, name: str, attribute: str, chosen: object, patches: Patches) -> None:
         self.name, self._layer, self._attribute = name, layer, attribute
         self._processor = layer.get_processor()
         owner: Any = layer if attribute == "processor" else self._processor
@@ -74,7 +73,7 @@ class Theirs:
         return self._values[1] if any(now is one for one in self._values) else NOTHING
 
 
-def chosen_already(layer: AttentionModule) -> str:
+def chosen_already(layer: Any) -> str:
     """Return which attention of diffusers the program has chosen for a layer; "" if it has chosen none."""
     processor = layer.get_processor()
     if not hasattr(processor, _BACKEND):
@@ -87,7 +86,7 @@ def chosen_already(layer: AttentionModule) -> str:
     return "" if name == DISPATCHER_NAMES["sdpa"] else f"diffusers' dispatcher ({name})"
 
 
-def use_theirs(layer: AttentionModule, name: str, patches: Patches) -> Theirs | None:
+def use_theirs(layer: Any, name: str, patches: Patches) -> Theirs | None:
     """Let diffusers' own code for backend ``name`` run ``layer``; None if there is none."""
     if not hasattr(layer.get_processor(), _BACKEND):
         return _processor(layer, name, patches)
@@ -99,13 +98,13 @@ def use_theirs(layer: AttentionModule, name: str, patches: Patches) -> Theirs | 
     return Theirs(layer, f"diffusers' dispatcher ({theirs})", _BACKEND, AttentionBackendName(theirs), patches)
 
 
-def use_sdpa(layer: AttentionModule, patches: Patches) -> None:
+def use_sdpa(layer: Any, patches: Patches) -> None:
     """Let ``layer`` use torch's SDPA, where only its processor decides otherwise."""
     if not hasattr(layer.get_processor(), _BACKEND):
         _processor(layer, SDPA, patches)
 
 
-def _processor(layer: AttentionModule, name: str, patches: Patches) -> Theirs | None:
+def _processor(layer: Any, name: str, patches: Patches) -> Theirs | None:
     from diffusers.models import attention_processor
 
     processor = layer.get_processor()

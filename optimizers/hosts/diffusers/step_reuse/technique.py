@@ -8,29 +8,26 @@ do not matter. As in ComfyUI forecasts are of the picture without noise.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from ....core.calls import Args, Function, Kwargs
-from ....core.errors import UnsupportedModel
-from ....core.technique import COMPILATION
-from ...step_reuse.blocks import Blocks
-from ...step_reuse.outcome import Outcome
-from ...step_reuse.policy import StepReusePolicy
-from ...step_reuse.rule import Action
-from .components import CONTROLNET, DENOISER
-from .host import Host, PipelineTechnique
-from .network_calls import PipelineCall, Text, text_of
-from .patches import Patches
-from .position import PipelinePosition
+from .....core.calls import Args, Function, Kwargs
+from .....core.errors import UnsupportedModel
+from .....core.technique import COMPILATION
+from ....step_reuse.blocks import Blocks
+from ....step_reuse.outcome import Outcome
+from ....step_reuse.policy import StepReusePolicy
+from ....step_reuse.rule import Action
+from ..components import CONTROLNET, DENOISER
+from ..host import Host, PipelineTechnique
+from ..patches import Patches
+from ..run import PipelineCall
+from ..settings import ReuseSteps
 from .prediction import FLOW, noise_levels
-from .settings import ReuseSteps
+from .run import ReusedRun, frames_of
 from .solvers import solver_of
 from .step_hook import step_hook_of
-from .step_reuse_run import PipelineRun, frames_of
 
 
 class PipelineStepReuse(PipelineTechnique):
@@ -42,10 +39,8 @@ class PipelineStepReuse(PipelineTechnique):
 
     def __init__(self, settings: ReuseSteps) -> None:
         super().__init__(settings)
-        self._position = PipelinePosition()
-        self._timesteps: Tensor | None = None
-        self._index, self._frames, self._thread = -1, 0, 0
-        self._run: PipelineRun | None = None
+        self._began = self._frames = self._thread = 0
+        self._run: ReusedRun | None = None
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Check that there is a scheduler to ask.
@@ -74,29 +69,26 @@ class PipelineStepReuse(PipelineTechnique):
     def ended(self) -> None:
         super().ended()
         self._end_run()
-        self._timesteps = None
+        self._began = 0
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        call, frames = PipelineCall.of(args, kwargs), kwargs.get("num_frames")
+        call, frames = host.call, kwargs.get("num_frames")
         self._frames = frames if isinstance(frames, int) else 0
-        run = None if call is None else self.open(host, call.timestep, call.sample.shape, text_of(args, kwargs))
+        run = None if call is None else self.open(host, call)
         if call is None or run is None:
             return compute(*args, **kwargs)
         if run.rule.action is Action.FORECAST:
-            answer = run.calls.again(call)
+            answer = run.outputs.again(call)
             if answer is not None:
                 return answer
-            run.rule.compute(some=run.calls.given)
+            run.rule.compute(some=run.outputs.given)
         result = compute(*args, **kwargs)
-        if not run.calls.keep(call, result):
+        if not run.outputs.keep(call, result):
             self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
         return result
 
-    def open(self, host: Host, timestep: object, key: Hashable, text: Text) -> PipelineRun | None:
-        """Return the current run, with its decision about this evaluation; None if there is none.
-
-        ``key`` must be the same as in the last evaluation, ``text`` only if it ever was.
-        """
+    def open(self, host: Host, call: PipelineCall) -> ReusedRun | None:
+        """Return the current run, with its decision about the evaluation of a call; None if there is none."""
         pipeline: Any = host.pipeline
         if pipeline is None:
             return None
@@ -107,33 +99,28 @@ class PipelineStepReuse(PipelineTechnique):
             if self._run is not None:
                 self._step_aside("gradients are asked for")
             return None
-        self._position.moved_to(pipeline, timestep)
-        timesteps, index = pipeline.scheduler.timesteps, self._position.place()
-        closed = self._run if self._run is not None and not self._run.open else None
-        if closed is not None and index == self._index and closed.levels.is_asked_twice(index):
-            index += 1  # found by its timestep, which is there twice
-        if self._timesteps is None or index < self._index:
-            self._timesteps = timesteps
-            self._begin_run(host, pipeline, index)
-        elif closed is not None and index == self._index:
+        host.run.at(pipeline, call)
+        if host.run.began != self._began:
+            self._began = host.run.began
+            self._begin_run(host, pipeline)
+        elif self._run is not None and not self._run.open and host.run.number == self._run.index:
             self._step_aside("the pipeline takes several steps at one noise level")
-        self._index = index
         if self._run is not None:
-            self._run.ask(index, (host.component.name, key, text), _is_guided(pipeline))
+            self._run.ask(_is_guided(pipeline))
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
         run = self._run
-        if run is None or not run.open or self._timesteps is not scheduler.timesteps:
+        if run is None or not run.open or run.schedule.position.timesteps is not scheduler.timesteps:
             return self._end_run()  # another network has taken over
         reason = run.before_step(scheduler, arguments)
         return None if reason is None else self._step_aside(reason)
 
     def after_step(self, scheduler: Any) -> None:
-        if self._run is not None and self._index >= self._run.last:
+        if self._run is not None and self._run.index >= self._run.schedule.last:
             self._end_run()
 
-    def _begin_run(self, host: Host, pipeline: Any, index: int) -> None:
+    def _begin_run(self, host: Host, pipeline: Any) -> None:
         self._end_run()
         scheduler, refusal = pipeline.scheduler, _refusal(host, pipeline)
         levels = None if refusal else noise_levels(scheduler)
@@ -141,11 +128,8 @@ class PipelineStepReuse(PipelineTechnique):
             unknown = f"the noise levels of {type(scheduler).__name__} are not known to Reuse Steps"
             self.policy.outcome = Outcome(notes=[refusal or unknown])
             return
-        # image to image begins in the middle of the schedule, and a base model may leave the end to a refiner
-        planned, count = getattr(pipeline, "num_timesteps", None), len(levels.asked)
-        end = min(index + planned, count) if isinstance(planned, int) and planned > 0 else count
         rule = self.policy.rule_for(
-            levels.steps(index, end),
+            levels.steps(host.run.first, host.run.last + 1),
             solver_of(scheduler),
             levels.kind == FLOW,
             split=lambda latent: frames_of(latent, host.component.part.config.get("out_channels"), self._frames),
@@ -155,7 +139,7 @@ class PipelineStepReuse(PipelineTechnique):
             compiled = host.find(COMPILATION) is not None or getattr(part, "_compiled_call_impl", None) is not None
             blocks = Blocks(part, compiled)
             self._thread = threading.get_ident()
-            self._run = PipelineRun(rule, levels, index, end - 1, step_hook_of(scheduler), blocks)
+            self._run = ReusedRun(rule, levels, host.run, step_hook_of(scheduler), blocks)
             self._run.hook.tell(self)
 
     def _step_aside(self, reason: str) -> None:

@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...step_reuse.blocks import LEFT_OUT, Blocks
-from ...step_reuse.parts import undivided
-from ...step_reuse.path import RESIZED
-from ...step_reuse.rule import Action, Rule
-from .network_calls import LastCalls, Text
+from ....step_reuse.blocks import LEFT_OUT, Blocks
+from ....step_reuse.parts import undivided
+from ....step_reuse.path import RESIZED
+from ....step_reuse.rule import Action, Rule
+from ..run import PipelineRun
+from .outputs import LastOutputs
 from .prediction import NoiseLevels
 from .solvers import is_changed
 from .step_hook import StepHook
 
 
-class PipelineRun:
+class ReusedRun:
     """Forecasts the guided prediction, which the scheduler is given.
 
     Attributes:
-        last: number of the last step.
-        calls: of the networks in the evaluation before.
+        schedule: where the pipeline is.
+        outputs: of the denoiser in the evaluation before.
         blocks: of the denoiser.
         open: whether a network was asked, and the scheduler not yet.
         index, at: the step, and the network's kind of prediction there.
     """
 
-    def __init__(self, rule: Rule, levels: NoiseLevels, first: int, last: int, hook: StepHook, blocks: Blocks) -> None:
-        self.rule, self.levels, self.last, self.hook, self.blocks = rule, levels, last, hook, blocks
-        self.calls = LastCalls()
-        self.open = False
-        self.index, self.at = first, levels.at(first)
-        self._changed = self._guided = False
+    def __init__(self, rule: Rule, levels: NoiseLevels, schedule: PipelineRun, hook: StepHook, blocks: Blocks) -> None:
+        self.rule, self.levels, self.schedule, self.hook, self.blocks = rule, levels, schedule, hook, blocks
+        self.outputs = LastOutputs()
+        self.open = self._guided = False
+        self.index, self.at = schedule.number, levels.at(schedule.number)
+        self._taking_part = schedule.taking_part
         self._shape: torch.Size | None = None
 
-    def ask(self, index: int, key: tuple[Hashable, Hashable, Text], guided: bool) -> None:
-        """Decide about step ``index`` when the first network is asked in it, and anew where it is another evaluation.
+    def ask(self, guided: bool) -> None:
+        """Decide about a step when the first network is asked in it, and anew where others take part.
 
-        ``key`` as in ``LastCalls.is_new``; ``guided``: whether there is a negative pass.
+        ``guided``: whether there is a negative pass.
         """
-        self.index = index
-        changed = self.calls.is_new(key)
-        self._changed |= changed
-        if self.open and (not changed or self.calls.given):
+        self.index = self.schedule.number
+        changed = self._taking_part != self.schedule.taking_part
+        if self.open and (not changed or self.outputs.given):
             return
-        self.open, self.at = True, self.levels.at(index)
-        self._guided = guided
-        if self._changed:
+        self.open, self.at, self._guided = True, self.levels.at(self.index), guided
+        if changed:
             self.rule.forget()
-        self._changed = False
+        self._taking_part = self.schedule.taking_part
         self.rule.begin(self.rule.place_of(self.at.sigma))
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> str | None:
         """Note the scheduler's input, or put the forecast in its place; return the reason if neither can be done."""
-        self.open = False
+        self.open, self.schedule.stepped = False, True
         rule, output, sample = self.rule, arguments.get("model_output"), arguments.get("sample")
         if not isinstance(output, Tensor) or not isinstance(sample, Tensor) or output.shape != sample.shape:
             return "the scheduler is given something else than one prediction for one latent"
@@ -72,13 +71,13 @@ class PipelineRun:
             guided = rule.forecast(latent)
         else:
             guided = self.at.denoised(latent, output)
-            positive = self.calls.positive(self.at, latent) if self._guided else None
+            positive = self.outputs.positive(self.at, latent) if self._guided else None
             if positive is not None:
                 rule.first_pass(positive)
-        given = rule.end(latent, guided, held=self.calls.bytes)
+        given = rule.end(latent, guided, held=self.outputs.bytes)
         if rule.action is Action.FORECAST or given is not guided:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
-        self.calls.end()
+        self.outputs.end()
         return None
 
     def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:

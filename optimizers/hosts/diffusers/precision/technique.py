@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from ....core.calls import Function
-from ....core.errors import BackendUnavailable, UnsupportedModel
-from ...precision.arithmetic import arithmetic
-from ...precision.policy import PrecisionPolicy, choose_dtype
-from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
-from .host import Host, PipelineTechnique
-from .patches import Patches, to_channels_last
-from .settings import Precision
+from .....core.calls import Function
+from .....core.errors import BackendUnavailable, UnsupportedModel
+from ....precision.arithmetic import arithmetic
+from ....precision.policy import PrecisionPolicy, choose_dtype
+from ..components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
+from ..host import Host, PipelineTechnique
+from ..patches import Patches, to_channels_last
+from ..settings import Precision
 
 _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from torch.nn import Module
 
-from ...token_merging.blocks import Block
-from .protocols import DiffusersUNet
+from ....token_merging.blocks import Block
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ def image_attention(unet: Module) -> tuple[ModuleBlock, ...]:
     )
 
 
-def _walk(model: Module) -> Iterator[tuple[str, int, Module, bool]]:
-    scale, unet = 1, cast(DiffusersUNet, model)
+def _walk(unet: Any) -> Iterator[tuple[str, int, Module, bool]]:
+    scale = 1
     for number, block in enumerate(unet.down_blocks):
         yield from _in_block(f"down_blocks.{number}", block, scale)
         scale *= 2 if getattr(block, "downsamplers", None) else 1

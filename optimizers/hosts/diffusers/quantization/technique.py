@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 
-from ....core.calls import Args, Kwargs
-from ....core.errors import BackendUnavailable, UnsupportedModel
-from ...families import find_family
-from ...quantization.kernels import kernel_named
-from ...quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
-from ...quantization.policy import QuantizationPolicy
-from ...quantization.settings import QuantizationSettings
-from .components import DENOISER, device_of, require_plain_weights
-from .host import Host, PipelineTechnique
-from .patches import Patches
+from .....core.calls import Args, Kwargs
+from .....core.errors import BackendUnavailable, UnsupportedModel
+from ....families import find_family
+from ....quantization.kernels import kernel_named
+from ....quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
+from ....quantization.policy import QuantizationPolicy
+from ....quantization.settings import QuantizationSettings
+from ..components import DENOISER, device_of, require_plain_weights
+from ..host import Host, PipelineTechnique
+from ..patches import Patches
 
 READING = ("state_dict",)
 CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", "unfuse_lora")

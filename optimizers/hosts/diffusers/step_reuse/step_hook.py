@@ -10,7 +10,7 @@ import inspect
 from types import MethodType
 from typing import Any, Protocol
 
-from ....core.shadow import Shadows
+from .....core.shadow import Shadows
 
 
 class Listener(Protocol):

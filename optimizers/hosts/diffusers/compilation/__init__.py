@@ -1,0 +1,1 @@
+"""Compile in diffusers."""

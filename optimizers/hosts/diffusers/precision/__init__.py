@@ -1,0 +1,1 @@
+"""Precision in diffusers."""

@@ -1,0 +1,1 @@
+"""Quantize int8 in diffusers, with torchao."""

@@ -1,0 +1,142 @@
+"""One run of a pipeline: where its schedule begins and ends, where a call stands, and whether it is given the same."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....core.calls import Args, Kwargs
+from .position import PipelinePosition
+
+
+@dataclass(frozen=True)
+class PipelineCall:
+    """A call of a denoiser or ControlNet by a pipeline: the latent, the timestep and the text that it was given.
+
+    ``key``: what else is the same in the next evaluation.
+    """
+
+    sample: Tensor
+    timestep: object
+    text: object
+    key: Hashable
+
+    @classmethod
+    def of(cls, network: str, args: Args, kwargs: Kwargs) -> PipelineCall | None:
+        """Return the call of a component with this name; None if it is not called as pipelines call it."""
+        sample = kwargs.get("sample", kwargs.get("hidden_states", args[0] if args else None))
+        if not isinstance(sample, Tensor):
+            return None
+        timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
+        text = kwargs.get("encoder_hidden_states", args[2] if len(args) > 2 else None)
+        scale = kwargs.get("conditioning_scale")
+        return cls(sample, timestep, text, (network, sample.shape, tuple(scale) if isinstance(scale, list) else scale))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What one call of an evaluation was given; ``steady``: its text was the same tensor, unchanged, as before."""
+
+    key: Hashable
+    text: Callable[[], object]
+    version: int | None
+    steady: bool
+
+
+class PipelineRun:
+    """The calls of a denoiser, and of the ControlNets that add to it, while a pipeline has one schedule.
+
+    An evaluation is the calls at one timestep, told apart by their order.
+
+    Attributes:
+        position: of the call among the scheduler's timesteps.
+        began: how often the schedule began: whoever goes back in it begins again.
+        first, last: numbers of the first timestep and of the last that the pipeline will ask for.
+        number: of the call's timestep.
+        calls: how many came before it in its evaluation.
+        taking_part: rises where the networks, their texts or sizes are others than in the evaluation before.
+        elsewhere: whether the step is one of another pipeline, with a scheduler of its own: this one stands still.
+        stepped: set by whoever knows that the scheduler has made its step.
+        over: called when the text, which only the pipeline's call holds, is gone: whatever ended it.
+    """
+
+    def __init__(self) -> None:
+        self.position = PipelinePosition()
+        self.began = self.first = self.last = self.calls = self.taking_part = 0
+        self.number = self._found = -1
+        self.elsewhere = self.stepped = False
+        self.over: Callable[[], None] = lambda: None
+        self._most = 0
+        self._given: list[_Given] = []
+        self._timestep: object = None
+        self._call: Callable[[], PipelineCall | None] = lambda: None
+
+    def at(self, pipeline: Any, call: PipelineCall) -> None:
+        """Go to a call. It may be asked for the same one several times."""
+        if self._call() is call:
+            return
+        self._call = weakref.ref(call)
+        self.position.moved_to(pipeline, call.timestep)
+        found = self.position.place()
+        number = self.number + (self.stepped and self._is_there_twice()) if found == self._found else found
+        moved, begins = number != self.number, number < self.number or not self.began
+        self._found, self.number, self.stepped = found, number, False
+        if begins:
+            self._begin(pipeline)
+        elif moved:
+            self.taking_part += self.calls + 1 < len(self._given)  # fewer calls than in the evaluation before
+            del self._given[self.calls + 1 :]
+        self._count(moved)
+        self._look_at(call)
+
+    def _is_there_twice(self) -> bool:
+        """Return whether the next timestep equals this one, so that the place was found for both by its value."""
+        here = self.position.schedule()[self.number : self.number + 2]
+        return len(here) == 2 and here[0] == here[1]
+
+    def _begin(self, pipeline: Any) -> None:
+        # Image to image begins in the middle of the schedule, and a base model may leave the end to a refiner.
+        planned, timesteps = getattr(pipeline, "num_timesteps", None), self.position.timesteps
+        count = 0 if timesteps is None else len(timesteps)
+        self.first = self.number
+        self.last = (min(self.first + planned, count) if isinstance(planned, int) and planned > 0 else count) - 1
+        self.began, self.taking_part = self.began + 1, self.taking_part + 1
+        self._given.clear()
+
+    def _count(self, moved: bool) -> None:
+        before, self._timestep = self._timestep, self.position.timestep
+        if moved:
+            self.calls, self.elsewhere = 0, False
+            return
+        # Asked only where there are more calls than in any evaluation before: the answer may wait for the device.
+        if self.calls >= self._most:
+            self.elsewhere = self.elsewhere or not self.position.is_at(before)
+        self.calls += 1
+        if not self.elsewhere:
+            self._most = max(self._most, self.calls)
+
+    def _look_at(self, call: PipelineCall) -> None:
+        """Notice another network, size or text. Some pipelines make texts anew for each step: that is no sign."""
+        text, version = call.text, version_of(call.text)
+        before = self._given[self.calls] if self.calls < len(self._given) else None
+        steady = before is not None and before.text() is text and before.version == version
+        if before is None:
+            self.taking_part += self.number != self.first
+        else:
+            self.taking_part += before.key != call.key or (before.steady and not steady)
+        given = _Given(call.key, self._reference(text, steady), version, steady)
+        self._given[self.calls : self.calls + 1] = [given]
+
+    def _reference(self, text: object, steady: bool) -> Callable[[], object]:
+        if not isinstance(text, Tensor):
+            return lambda: text
+        return weakref.ref(text, (lambda _: self.over()) if steady else None)
+
+
+def version_of(text: object) -> int | None:
+    """Return how often a tensor was changed in place; None in inference mode, where torch does not count it."""
+    return None if not isinstance(text, Tensor) or text.is_inference() else text._version

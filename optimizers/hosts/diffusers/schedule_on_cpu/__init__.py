@@ -1,0 +1,1 @@
+"""Timesteps on the CPU."""
