@@ -32,6 +32,15 @@ def ended(out):
     return [line.split("\t")[:2] for line in lines]
 
 
+def test_a_rehearsal_names_each_stage_that_it_leaves_out(tmp_path):
+    def names(*arguments):
+        lines = run(tmp_path, "--list", *arguments).stdout.splitlines()
+        return {line.removeprefix("-- ").split(":")[0] for line in lines if ":" in line}
+
+    assert names() == names("--rehearse")
+    assert "-- vae_h3: not rehearsed, its weights take 10 GB" in run(tmp_path, "--list", "--rehearse").stdout
+
+
 @pytest.mark.thorough
 def test_every_stage_runs_and_is_saved(tmp_path):
     done = run(tmp_path, "--rehearse", "--seconds", "1500")
