@@ -74,7 +74,7 @@ lint: setup ## check the style, the types and the layers
 
 audit: setup ## look for unsafe code (bandit) and for packages with known holes (pip-audit); both stay out of .venv
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(AUDIT)" bandit pip-audit
-	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench server nodes scripts __init__.py __main__.py
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench recipes faster server nodes scripts __init__.py __main__.py
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools testing demo benchmarks
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m pip_audit --local --progress-spinner off $(AUDIT_ARGS)
 

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {"tune": "workbench.comfyui.tuning.command", "records": "workbench.measurement.core_records"}
+_COMMANDS = {"tune": "faster.tuning.command", "records": "workbench.measurement.core_records"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 

@@ -149,7 +149,7 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
 
 def _chosen_layers(model: Any) -> dict[str, float]:
     """Return what the node chose: layers, their bytes, their predicted speedup, their largest error."""
-    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 
     choices = stack_of(model).techniques[0].policy.choices
     seconds = choices.seconds()
@@ -166,7 +166,7 @@ def _chosen_layers(model: Any) -> dict[str, float]:
 
 def measure_quality(quick: bool) -> Iterator[Row]:
     """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
-    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 
     bench = Bench(ICONS, SOLVERS[0], pairs=4 if quick else None)
     ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}

@@ -27,7 +27,7 @@ from shared.record import Row, keep, report
 
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
-from paceline.optimizers.hosts.comfyui.model import stack_of
+from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 from paceline.optimizers.token_merging import PRESETS
 from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps
 from shared.unets import unet

@@ -11,10 +11,10 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import require_text
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..optimizers.hosts.comfyui.reporting import send
-from ..server.built_in_presets import BUILT_IN
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import send
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
+from ..recipes.presets import BUILT_IN
 from ..server.sweep_run import SWEEP_EVENT, run_sweep, summary_of, sweep_payload, upstream
 from ..server.sweeps import Bench, plain, read_axes
 from ..workbench.comfyui.links import require_decoder

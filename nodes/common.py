@@ -12,8 +12,8 @@ from ..core.activity import Summary
 from ..core.errors import CannotHelp
 from ..core.phrases import phrase
 from ..core.settings import Settings, setting
-from ..optimizers.hosts.comfyui.reporting import announce
-from ..server.recipes import attach_for
+from ..optimizers.hosts.comfyui.runtime.reporting import announce
+from ..optimizers.hosts.comfyui.runtime.technique import attach_for
 
 Made = tuple[Any, ...]
 """What an object of ComfyUI is wrapped in to carry techniques, the technique, and further outputs of the node."""
@@ -87,7 +87,7 @@ class OptimizingNode(PacelineNode):
 
 
 class TechniqueNode(OptimizingNode):
-    """A node that attaches one technique. A recipe attaches it without running the node: see ``server/recipes.py``."""
+    """A node that attaches one technique. A recipe attaches it without running the node: see ``recipes/apply.py``."""
 
     @classmethod
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.comparison.report import measured_on, record, save
 from ..workbench.comfyui.links import require_decoder

@@ -8,8 +8,8 @@ from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.controlnet import compile_controlnet
-from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
-from ..optimizers.hosts.comfyui.protocols import ControlNet
+from ..optimizers.hosts.comfyui.structure.protocols import ControlNet
+from ..optimizers.hosts.comfyui.targets.controlnet import ControlNetTarget
 from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 

@@ -9,8 +9,8 @@ from comfy_api.latest import io
 from ..optimizers.compilation.settings import NetworkSettings
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
-from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from .common import Made, setting_input
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 

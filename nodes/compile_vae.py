@@ -8,8 +8,8 @@ from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.vae import compile_vae
-from ..optimizers.hosts.comfyui.protocols import VAE
-from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..optimizers.hosts.comfyui.structure.protocols import VAE
+from ..optimizers.hosts.comfyui.targets.vae import VAETarget
 from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 

@@ -1,4 +1,4 @@
-"""What *Make this workflow faster* runs beside a workflow's own nodes (server/faster). In no menu."""
+"""What *Make this workflow faster* runs beside a workflow's own nodes. In no menu."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..server.faster.state import DESK
+from ..faster.jobs import JOBS
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ..workbench.comfyui.long_running import progress_bar
 from .common import PacelineNode
 
@@ -23,19 +23,19 @@ class _PacelineObserved(PacelineNode):
             node_id="_PacelineObserved",
             display_name="Observed",
             description="Watches a model while it samples, and changes nothing. Make this workflow faster runs it.",
-            inputs=[io.Model.Input("model"), io.String.Input("run"), io.String.Input("wire")],
+            inputs=[io.Model.Input("model"), io.String.Input("job"), io.String.Input("link")],
             outputs=[io.Model.Output()],
             is_dev_only=True,
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, run: str, wire: str, after: Any = None) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, job: str, link: str, after: Any = None) -> io.NodeOutput:
         require_model(model)
-        case = DESK.case(run)  # none where somebody runs a prompt again that was saved with a picture
-        if case is None:
+        found = JOBS.find(job)  # none where somebody runs a prompt again that was saved with a picture
+        if found is None:
             return io.NodeOutput(model)
-        observer = case.observer if case.proof is None else case.proof.observer
-        return io.NodeOutput(observer.on(model, wire))
+        observer = found.observer if found.proof is None else found.proof.observer
+        return io.NodeOutput(observer.on(model, link))
 
 
 class _PacelineProbe(PacelineNode):
@@ -47,15 +47,15 @@ class _PacelineProbe(PacelineNode):
             node_id="_PacelineProbe",
             display_name="Probe",
             description="Tries what could make a model faster. Make this workflow faster runs it.",
-            inputs=[io.String.Input("run")],
+            inputs=[io.String.Input("job")],
             outputs=[],
             is_output_node=True,
             is_dev_only=True,
         )
 
     @classmethod
-    def execute(cls, run: str, **kept: Any) -> io.NodeOutput:
-        DESK.known(run).probe(progress_bar())
+    def execute(cls, job: str, **kept: Any) -> io.NodeOutput:
+        JOBS.known(job).probe(progress_bar())
         return io.NodeOutput()
 
 
@@ -68,15 +68,15 @@ class _PacelineProof(PacelineNode):
             node_id="_PacelineProof",
             display_name="Proof",
             description="Compares pictures of the same seeds, plain and faster. Make this workflow faster runs it.",
-            inputs=[io.String.Input("run"), io.Vae.Input("vae", optional=True)],
+            inputs=[io.String.Input("job"), io.Vae.Input("vae", optional=True)],
             outputs=[],
             is_output_node=True,
             is_dev_only=True,
         )
 
     @classmethod
-    def execute(cls, run: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
-        proof = DESK.known(run).proof
+    def execute(cls, job: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
+        proof = JOBS.known(job).proof
         if proof is None:
             raise InvalidSetting("This proof is not known any more.", "Begin it anew.")
         proof.judge(latents, vae)

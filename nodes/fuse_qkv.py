@@ -5,9 +5,9 @@ from __future__ import annotations
 from comfy_api.latest import io
 
 from ..optimizers.families import names
-from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.qkv_fusion import ModelQKVFusion
+from ..optimizers.hosts.comfyui.qkv_fusion.technique import ModelQKVFusion
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from .common import Made, TechniqueNode
 
 

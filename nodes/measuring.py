@@ -11,7 +11,7 @@ from comfy_api.latest import io
 from PIL import Image
 
 from ..core.settings import LARGEST_SEED
-from ..optimizers.hosts.comfyui.protocols import Conditioning
+from ..optimizers.hosts.comfyui.structure.protocols import Conditioning
 from ..workbench.comfyui.links import require_conditioning, wrong_link
 from ..workbench.comfyui.sampling import samplers_and_schedulers
 from ..workbench.measurement.speedup import MOST_ROUNDS

@@ -7,9 +7,9 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.precision import model_precision
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.precision.model import model_precision
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.precision.settings import PrecisionSettings
 from .common import Made, TechniqueNode, setting_input
 

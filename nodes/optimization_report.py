@@ -5,9 +5,9 @@ from __future__ import annotations
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
-from ..optimizers.hosts.comfyui.vae import require_vae
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ControlNet, ModelPatcher
+from ..optimizers.hosts.comfyui.targets.vae import require_vae
 from ..workbench.comfyui.links import require_control_net
 from ..workbench.comfyui.report_text import report_text
 from .common import PacelineNode

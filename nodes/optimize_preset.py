@@ -10,11 +10,11 @@ from ..core.activity import Summary
 from ..core.choices import CHOICES
 from ..core.errors import UnsupportedModel, require_choice
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..server.built_in_presets import BUILT_IN, built_in_recipe, machine_for
-from ..server.recipes import apply_recipe, describe_step, shown_steps
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
+from ..recipes.apply import apply_recipe, describe_step, shown_steps
+from ..recipes.presets import BUILT_IN, built_in_recipe, machine_for
 from ..workbench.recipe import Recipe, load_recipe
 from . import NODES
 from .common import OptimizingNode

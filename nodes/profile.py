@@ -9,9 +9,9 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job

@@ -7,9 +7,10 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.quantization.settings import QuantizationSettings
 from .common import Made, TechniqueNode, setting_input
 

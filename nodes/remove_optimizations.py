@@ -12,10 +12,10 @@ from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..core.phrases import phrase
 from ..core.technique import Target, detach_all
-from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
-from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
-from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ControlNet, ModelPatcher
+from ..optimizers.hosts.comfyui.targets.controlnet import ControlNetTarget
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
+from ..optimizers.hosts.comfyui.targets.vae import VAETarget
 from ..workbench.comfyui.links import require_control_net, require_decoder
 from .common import PacelineNode
 

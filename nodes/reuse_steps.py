@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.step_reuse import ComfyStepReuse
+from ..optimizers.hosts.comfyui.step_reuse.technique import ComfyStepReuse
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.step_reuse.settings import TOOLTIPS, StepReuseSettings
 from .common import Made, TechniqueNode, setting_input
 

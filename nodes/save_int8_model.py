@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..workbench.comfyui.int8_file import save_int8_model
 from ..workbench.comfyui.output_files import OutputFiles
 from .common import OptimizingNode

@@ -7,9 +7,9 @@ from comfy_api.latest import io
 from ..core.errors import require_choice
 from ..optimizers.attention.policy import TOOLTIP
 from ..optimizers.attention.registry import names
-from ..optimizers.hosts.comfyui.attention import AttentionProcessor
-from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.attention.technique import AttentionProcessor
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from .common import Made, TechniqueNode
 
 

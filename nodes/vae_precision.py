@@ -6,9 +6,9 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.precision import with_precision
-from ..optimizers.hosts.comfyui.protocols import VAE
-from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..optimizers.hosts.comfyui.precision.vae import with_precision
+from ..optimizers.hosts.comfyui.structure.protocols import VAE
+from ..optimizers.hosts.comfyui.targets.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings
 from .common import Made, TechniqueNode
 from .model_precision import SEARCH_ALIASES, precision_inputs

@@ -17,14 +17,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ..core.devices import device_name, processor_name
 from ..core.files import fingerprint_of, write_atomically
 from ..core.phrases import Phrase, phrase
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.reporting import Payload
+from ..faster.request import Seconds, Sent
+from ..faster.sentences import STAGES, by_stage, told
+from ..faster.workflow import Workflow, find_model_links
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
-from ..workbench.comfyui.workflow import Workflow
 from ..workbench.measurement.slower import KeptRun, Slower, slower
-from .faster.request import Seconds, Sent
-from .faster.sentences import STAGES, by_stage, told
-from .faster.wires import find_wires, solver_on, steps_on
 from .run_routes import run_of
 
 OUTCOMES = "/paceline/outcomes"
@@ -140,12 +139,12 @@ def _lasting(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(workflow: Workflow) -> dict[str, str]:
-    wires = find_wires(workflow)
+    links = find_model_links(workflow)
     sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
     about = {
         "family": ", ".join(loaded_families()),
-        "solver": ", ".join(filter(None, (solver_on(workflow, wire) for wire in wires))),
-        "steps": ", ".join(str(steps) for wire in wires if (steps := steps_on(workflow, wire)) is not None),
+        "solver": ", ".join(filter(None, (link.solver for link in links))),
+        "steps": ", ".join(str(link.steps) for link in links if link.steps is not None),
         "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
     }
     return {name: value[:200] for name, value in about.items() if value}

@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError, require_text
+from ..faster.jobs import FASTER, JOBS, faster_payload
 from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.reporting import Payload, running_server
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload, running_server
+from ..recipes.apply import Nodes, check_steps
+from ..recipes.presets import BUILT_IN
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
-from .built_in_presets import BUILT_IN
-from .faster.state import DESK, FASTER, faster_payload
 from .outcomes import OUTCOMES, Outcomes
-from .recipes import Nodes, check_steps
 from .run_routes import RUN, run_payload
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def register_routes(nodes: Nodes) -> None:
     answers("GET", RUN, lambda query: run_payload(server, query.get("prompt_id", "")))
     answers("GET", PATH, lambda _: cache_payload())
     answers("DELETE", PATH, lambda _: clear_cache(server))
-    server.add_on_prompt_handler(partial(DESK.queued, server=server))
+    server.add_on_prompt_handler(partial(JOBS.queued, server=server))
 
 
 def cache_payload() -> Payload:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 
 RUN = "/paceline/run"
 _OUTCOMES = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}

@@ -10,18 +10,18 @@ import torch
 from ..core.devices import device_name
 from ..core.files import fingerprint_of
 from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.model import describe_model
-from ..optimizers.hosts.comfyui.paths import user_folder
-from ..optimizers.hosts.comfyui.reporting import Payload
+from ..faster.workflow import Workflow
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..optimizers.hosts.comfyui.structure.model import describe_model
+from ..recipes.apply import shown_steps
 from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.long_running import progress_bar
 from ..workbench.comfyui.machine import host_version
-from ..workbench.comfyui.workflow import Workflow
 from ..workbench.recipe import Recipe, save_recipe
 from ..workbench.sweep.axes import Axes, Cell, describe_cell
 from ..workbench.sweep.results import Result, best
 from ..workbench.sweep.study import Sweep, SweepPlan
-from .recipes import shown_steps
 from .sweeps import Bench, steps_of
 
 SWEEP_EVENT = "paceline.sweep"

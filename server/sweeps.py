@@ -10,17 +10,18 @@ from typing import cast
 from ..core.devices import is_out_of_memory
 from ..core.errors import PacelineError, error_line
 from ..core.technique import detach_all
-from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..optimizers.hosts.comfyui.structure.model import require_model
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
+from ..optimizers.hosts.comfyui.targets.model import ModelTarget
+from ..optimizers.hosts.comfyui.targets.vae import VAETarget
+from ..recipes.apply import Nodes, apply_recipe, check_steps, full_id, ids_by_title
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.long_running import unload_models
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.measure import Comparison, MeasurePlan
-from ..workbench.recipe import Recipe, Step, Value
+from ..workbench.recipe import PREFIX, Recipe, Step, Value
 from ..workbench.sweep.axes import ABSENT, Axes, Cell, parse_axes
 from ..workbench.sweep.results import Result
-from .recipes import PREFIX, Nodes, apply_recipe, check_steps, full_id, ids_by_title
 
 
 def read_axes(text: str, nodes: Nodes) -> Axes:

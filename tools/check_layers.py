@@ -24,7 +24,7 @@ from pathlib import Path
 PROGRAMS = ("benchmarks", "benchmarks/training", "testing", "tools")
 """Folders beside the package whose files import each other."""
 
-LAYERS = ("core", "optimizers", "workbench", "server", "nodes", "scripts")
+LAYERS = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes", "scripts")
 
 # Grimp is what import-linter reads imports with. Those below TYPE_CHECKING count.
 _CIRCLES = """

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("core", "optimizers", "workbench", "server", "nodes")
+FOLDERS = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes")
 
 _MARKED = ("phrase", "translatable")
 _ERRORS = ("CannotHelp", "UnsupportedModel", "NothingGained", "BackendUnavailable")

@@ -14,6 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from ..core.errors import InvalidSetting
 from ..core.files import read_json, write_atomically
 
+PREFIX = "Paceline"
+"""Every node's id begins with it; a person may leave it out."""
+
 FORMAT = 1
 """Version of the file format; a file of a later version is refused, never half understood."""
 

@@ -86,9 +86,9 @@ def networks() -> dict[str, Network]:
 def int8(model: Any) -> Any:
     """Put every linear layer that is exact enough in int8, for the kernel of a GPU: what is quicker nobody measured."""
     from paceline.core.technique import attach
-    from paceline.optimizers.hosts.comfyui.model import ModelTarget
     from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers
     from paceline.optimizers.hosts.comfyui.quantization.technique import Int8Quantization
+    from paceline.optimizers.hosts.comfyui.targets.model import ModelTarget
     from paceline.optimizers.quantization.kernels import TorchAO
     from paceline.optimizers.quantization.layers import choose_layers
     from paceline.optimizers.quantization.policy import QuantizationPolicy
@@ -122,7 +122,7 @@ def compiled(model: Any) -> Any:
     from paceline.optimizers.compilation.compiler import Compiler
     from paceline.optimizers.compilation.settings import NetworkSettings
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
-    from paceline.optimizers.hosts.comfyui.model import ModelTarget
+    from paceline.optimizers.hosts.comfyui.targets.model import ModelTarget
 
     how = NetworkSettings(backend=gpu_code.BACKEND, fullgraph=True, strict=True)
     return attach(ModelTarget(model), CompileUNet(model, how, Compiler()))

@@ -227,7 +227,7 @@ def rms(a: Tensor, b: Tensor) -> float:
 
 def _estimate(patcher: Any) -> float:
     """Return what Reuse Steps, if it is there, says about how far its last picture has moved."""
-    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 
     technique = stack_of(patcher).find("step_reuse")
     return technique.policy.outcome.share if technique else 0.0

@@ -16,28 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Calibration:
-    """How far the final latent is for a sum of errors, as shares of what a seed changes.
-
-    After the correction two errors stay: that of the corrected values, and that of predictions made from a wrong
-    latent. Skips are allowed while ``margin * factor * sum ** power`` stays inside of the budget. The estimate for the
-    report is ``shown * sum``, or without it ``factor * sum ** power``: a power above 1 fits what the rule decides, but
-    is far too small where long rows of small errors were skipped.
-    """
-
-    factor: float
-    power: float = 1.0
-    margin: float = 2.0
-    shown: float | None = None
-
-    def cautious(self, errors: float) -> float:
-        return float(self.margin * self.factor * errors**self.power)
-
-    def estimate(self, errors: float) -> float:
-        return self.cautious(errors) / self.margin if self.shown is None else self.shown * errors
-
+from ..samplers import Calibration
 
 SEEDS = math.sqrt(2)
 """How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..samplers import Place
+
 DENOISED, NOISE = "denoised", "noise"
 
 
@@ -47,27 +49,6 @@ FORECASTS = {
 
 KEPT = max(forecast.points for forecast in FORECASTS.values())
 """How many evaluations are kept: as many as the widest forecast needs."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in the schedule an evaluation stands.
-
-    ``position`` is the number of the step, fractional between two; ``ahead`` the next noise level, 0 at the end.
-    """
-
-    position: float
-    sigma: float
-    ahead: float
-
-    @classmethod
-    def among(cls, levels: Sequence[float], sigma: float) -> Place:
-        for number in range(len(levels) - 1):
-            here, after = levels[number], levels[number + 1]
-            if sigma > here or number == len(levels) - 2 or sigma > after + 1e-6 * here:
-                inside = min(max((here - sigma) / (here - after), 0.0), 1.0) if here > after else 0.0
-                return cls(float(number) if inside < 1e-4 else number + inside, sigma, after)
-        return cls(0.0, sigma, 0.0)
 
 
 @dataclass(frozen=True)

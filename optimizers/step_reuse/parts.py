@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -48,3 +49,35 @@ def stream_rms(streams: Sequence[Tensor]) -> Tensor:
 
 def _squares(stream: Tensor) -> Tensor:
     return stream.square().mean(tuple(range(2, stream.ndim)))
+
+
+def split_for(shapes: Sequence[Sequence[int]], mask: Tensor | None = None) -> Split:
+    """Return what splits a latent of these ``shapes``, packed to ``[batch, 1, elements]`` if they are several.
+
+    What a ``mask``, of the latent's shape, keeps as it is (a given frame, a given sound) is left out: the sampler puts
+    it back in each step, and networks are not trained to say anything about it.
+    """
+    free = [None] * len(shapes) if mask is None else [_free(stream) for stream in _streams(mask, shapes)]
+    if all(frames is not None and not len(frames) for frames in free):
+        free = [None] * len(shapes)
+
+    def split(latent: Tensor) -> list[Tensor]:
+        both = zip(_streams(latent, shapes), free, strict=True)
+        return [
+            stream if frames is None else stream[:, frames] for stream, frames in both if frames is None or len(frames)
+        ]
+
+    return split
+
+
+def _streams(latent: Tensor, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+    flat = latent.flatten(1).split([prod(shape[1:]) for shape in shapes], 1)
+    streams = [part.unflatten(1, tuple(shape[1:])) for part, shape in zip(flat, shapes, strict=True)]
+    # [batch, channels, frames, height, width]
+    return [stream.movedim(2, 1) if stream.ndim == 5 else stream.unsqueeze(1) for stream in streams]
+
+
+def _free(mask: Tensor) -> Tensor | None:
+    """Return the numbers of the frames that are drawn at least in part; None for all."""
+    free = (mask > 0).flatten(2).any(2).any(0)
+    return None if free.all() else free.nonzero().flatten()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .history import Place
+from ..samplers import Place
 
 RISES = "the noise rises again within the run, and what was measured before says nothing about it"
 RESIZED = "the sampler, or a node around it, asks for latents of several sizes"

@@ -24,14 +24,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import KEPT, SEEDS, Budget, Calibration, Distances, ErrorRate, Skip, longest_row
-from .history import FORECASTS, Evaluation, History, Place
+from ..samplers import Calibration, Place, calibration_of, sampler_of
+from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate, Skip, longest_row
+from .correction import Correction
+from .history import FORECASTS, Evaluation, History
 from .outcome import Outcome
 from .parts import Blend, Split, rms, stream_rms, undivided
 from .path import Path
-from .samplers import calibration_of, sampler_of
 from .settings import StepReuseSettings
-from .solvers import Correction
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""

@@ -11,6 +11,12 @@ from ...core.settings import Settings, number
 BUDGETS = {name: choice.limit for name, choice in CHOICES.items()}
 """Budgets with a name: how far the picture may move, as a share of what another seed changes."""
 
+FEWEST_STEPS = 4
+"""With fewer steps each changes the picture too much to be left out."""
+
+SHORT = 14
+"""Runs of up to so many steps have a rule of their own (``short.py``)."""
+
 _NAMED = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())
 TOOLTIPS = {
     "budget": "How far the picture may move from the plain one, as a share of what another seed "

@@ -17,8 +17,9 @@ from itertools import combinations, pairwise
 import torch
 from torch import Tensor
 
-from .budget import Budget, Calibration, Distances, Skip
-from .history import Evaluation, Place
+from ..samplers import Calibration, Place
+from .budget import Budget, Distances, Skip
+from .history import Evaluation
 from .rule import WARM_UP, Rule
 
 ALLOWANCE = 1.2

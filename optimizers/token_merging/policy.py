@@ -15,7 +15,8 @@ from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
-from .blocks import Block, CallState, Size, restored_output
+from ..families.block import Block, Size
+from .blocks import CallState, restored_output
 from .full_steps import PARTS, FullSteps
 from .grid import Partition
 from .method import BlockCall, Reduction

@@ -19,7 +19,7 @@ def main() -> None:
     nodes = pack.load_nodes()
     import comfy.model_management
     import psutil
-    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
     from paceline.workbench.measurement.memory import PeakMemory
 
     node = nodes["PacelineQuantizeInt8"]

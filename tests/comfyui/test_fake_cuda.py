@@ -14,7 +14,7 @@ from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.core.guard import Guard
-from paceline.optimizers.hosts.comfyui.stack import GUARD, RUN
+from paceline.optimizers.hosts.comfyui.runtime.run import GUARD, RUN
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 

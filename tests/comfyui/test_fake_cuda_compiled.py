@@ -14,7 +14,7 @@ from paceline.core.technique import attach
 from paceline.optimizers.compilation.compiler import Compiler
 from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
-from paceline.optimizers.hosts.comfyui.model import ModelTarget
+from paceline.optimizers.hosts.comfyui.targets.model import ModelTarget
 
 from .test_fake_cuda import CUSTOM, TOME, is_active
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from executing import Executor, node
-from faster import ask, with_other_attention
+from faster_prompts import ask, with_other_attention
 from paceline.core.errors import InvalidSetting
 
 STOPPED = "It was stopped before its end, so more may be possible than is said here."
@@ -37,7 +37,7 @@ def latent(comfyui: Executor, prompt: dict[str, Any], id: str = "sampler") -> to
 
 
 def test_from_the_question_to_the_proof(comfyui, workflow):
-    from paceline.server.faster.state import DESK
+    from paceline.faster.jobs import JOBS
 
     before, plain = copy.deepcopy(workflow), latent(comfyui, workflow)
     looked = ask(do="look", prompt=workflow, choice="fast")
@@ -50,27 +50,28 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
 
     began = ask(do="run", prompt=workflow, choice="fast")
     assert torch.equal(latent(comfyui, began["prompt"]), plain)
-    probing = ask(do="next", run=began["run"], seconds={"samplingRun": 3.0, "decoding": 0.5})
+    probing = ask(do="next", job=began["job"], seconds={"samplingRun": 3.0, "decoding": 0.5})
     assert probing["phase"] == "probe" and probing["lines"][0]["text"].startswith("This run took ")
     assert "VAE " in probing["lines"][0]["text"]
-    case = DESK.case(began["run"])
-    assert case.observer.bytes > 0
+    job = JOBS.find(began["job"])
+    assert job.observer.bytes > 0
     comfyui.run(probing["prompt"])
-    assert case.observer.bytes == 0  # nothing is kept for an answer that nobody asks for
-    answer = ask(do="next", run=began["run"])
-    assert answer["phase"] == "answer" and case.observer.bytes == 0 and answer["prompt"] is None
-    assert [one.name for one in case.probed[0]] == ["Apply ToMe"]
+    assert job.observer.bytes == 0  # nothing is kept for an answer that nobody asks for
+    answer = ask(do="next", job=began["job"])
+    assert answer["phase"] == "answer" and job.observer.bytes == 0 and answer["prompt"] is None
+    assert [one.name for one in job.probed[0]] == ["Apply ToMe"]
     (best,) = answer["offers"]
     assert "Reuse Steps" in best["label"] and best["expected"]["text"].startswith("expected ")
-    assert best["steps"][0] <= best["steps"][1] <= best["steps"][2] and best["measured"] is None
+    low, likely, high = best["sampling_speedup"]
+    assert low <= likely <= high and best["measured"] is None
 
-    kept = ask(do="keep", run=began["run"])["prompt"]
+    kept = ask(do="keep", job=began["job"])["prompt"]
     (insert,) = best["inserts"]
     assert [step["node"] for step in insert["steps"]] == [kept[id]["class_type"] for id in kept if id not in workflow]
     assert insert["receivers"] == [{"node": "sampler", "input": "model"}]
-    proving = ask(do="prove", run=began["run"])
+    proving = ask(do="prove", job=began["job"])
     comfyui.run(proving["prompt"])
-    proved = ask(do="next", run=began["run"])
+    proved = ask(do="next", job=began["job"])
     measured = proved["offers"][0]["measured"]["text"]
     assert proved["phase"] == "proved" and measured.startswith("Measured, steps of 3 pictures: ")
     assert "a seed change in the farthest." in measured
@@ -88,22 +89,22 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
 
 def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyui, workflow):
     """With seconds of the test's own, so that the nodes are 1.67 times as fast."""
-    from paceline.server.faster.proof import Proof
-    from paceline.server.faster.state import DESK
+    from paceline.faster.jobs import JOBS
+    from paceline.faster.proof import Proof
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
-    comfyui.run(ask(do="next", run=began["run"])["prompt"])
-    ask(do="next", run=began["run"])
-    proving = ask(do="prove", run=began["run"])["prompt"]
+    comfyui.run(ask(do="next", job=began["job"])["prompt"])
+    ask(do="next", job=began["job"])
+    proving = ask(do="prove", job=began["job"])["prompt"]
     comfyui.run(proving)
-    proof: Proof = DESK.case(began["run"]).proof
+    proof: Proof = JOBS.find(began["job"]).proof
     drawn = {name: {"samples": latent(comfyui, proving, link[0])}
-             for name, link in proving["paceline_trial"]["inputs"].items() if name != "run"}  # fmt: skip
+             for name, link in proving["paceline_trial"]["inputs"].items() if name != "job"}  # fmt: skip
     proof.observer.samplings = proof.observer.samplings[:6]  # without what the proof has drawn itself
     for one in proof.observer.samplings:
-        one.steps = 2000.0 if one.wire.startswith("plain") else 1200.0
-    first = next(one for one in proof.observer.samplings if one.wire.startswith("plain 0 "))
+        one.sampling_seconds = 2000.0 if one.link.startswith("plain") else 1200.0
+    first = next(one for one in proof.observer.samplings if one.link.startswith("plain 0 "))
     with torch.inference_mode():
         proof.judge(drawn, None)
         again = first.again.sample(first.again.sampler, first.again.sigmas)
@@ -115,71 +116,72 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
 def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
     """As if each evaluation took minutes; a run of twelve steps has no room for a second candidate either."""
     import comfy.model_management as management
-    from paceline.server.faster import state
+    from paceline.faster import job as one_job
+    from paceline.faster.jobs import JOBS
 
-    monkeypatch.setattr(state, "SPARE", 0.0)
+    monkeypatch.setattr(one_job, "SPARE", 0.0)
     with_other_attention(monkeypatch)
     workflow["sampler"]["inputs"]["steps"] = 12
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
-    ask(do="next", run=began["run"])
-    case = state.DESK.case(began["run"])
+    ask(do="next", job=began["job"])
+    job = JOBS.find(began["job"])
 
     def say(share):
         if share > rounds * 0.9:  # the first round takes ten of its twelve evaluations, and is the only one
             raise management.InterruptProcessingException
 
     with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
-        case.probe(say)
-    answer = ask(do="next", run=began["run"])
-    assert any(one.untried for one in case.probed[0]) and answer["phase"] == "answer"
+        job.probe(say)
+    answer = ask(do="next", job=began["job"])
+    assert any(one.untried for one in job.probed[0]) and answer["phase"] == "answer"
     said = [line["text"] for line in answer["lines"]]
     assert STOPPED in said and not any(one.startswith(("Not tried", "Nothing is expected")) for one in said)
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):
-    from paceline.server.faster.state import DESK
+    from paceline.faster.jobs import JOBS
 
     first = ask(do="run", prompt=workflow, choice="fast")
     second = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(first["prompt"])  # as when somebody runs a prompt again that was saved with its picture
-    assert DESK.case(second["run"]).observer.samplings == []
+    assert JOBS.find(second["job"]).observer.samplings == []
     with pytest.raises(InvalidSetting, match="not known any more"):
-        ask(do="next", run=first["run"])
-    case, running = DESK.case(second["run"]), {}
+        ask(do="next", job=first["job"])
+    job, running = JOBS.find(second["job"]), {}
     server = SimpleNamespace(prompt_queue=SimpleNamespace(mutex=nullcontext(), currently_running=running, queue=[]))
-    DESK.queued({"prompt": workflow}, server)  # another prompt is queued while it is on its way into the queue
+    JOBS.queued({"prompt": workflow}, server)  # another prompt is queued while it is on its way into the queue
     comfyui.run(second["prompt"])
-    assert DESK.case(second["run"]) is case and case.observer.bytes > 0
+    assert JOBS.find(second["job"]) is job and job.observer.bytes > 0
     running[0] = (0, "id", second["prompt"], {}, [])
-    DESK.queued({"prompt": workflow}, server)  # another prompt is queued while it decodes its picture
-    assert case.observer.bytes > 0
+    JOBS.queued({"prompt": workflow}, server)  # another prompt is queued while it decodes its picture
+    assert job.observer.bytes > 0
     running.clear()
-    DESK.queued({"prompt": workflow}, server)  # or when it is over, and nobody has asked for the probe
-    assert case.observer.bytes == 0
+    JOBS.queued({"prompt": workflow}, server)  # or when it is over, and nobody has asked for the probe
+    assert job.observer.bytes == 0
     with pytest.raises(InvalidSetting, match="not known any more: another prompt was queued since"):
-        ask(do="next", run=second["run"])
+        ask(do="next", job=second["job"])
 
 
 def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(comfyui, workflow):
     """As when somebody closes the dialog: that it is dropped reaches the server before the prompt is interrupted."""
     import comfy.model_management as management
-    from paceline.server.faster.state import DESK
+    from paceline.faster.jobs import JOBS
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
-    ask(do="next", run=began["run"])
-    case = DESK.case(began["run"])
+    ask(do="next", job=began["job"])
+    job = JOBS.find(began["job"])
 
     def say(share):
         if share > 0.5:
             raise management.InterruptProcessingException
         if share > 0:
-            ask(do="drop", run=began["run"])
+            ask(do="drop", job=began["job"])
 
     with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
-        case.probe(say)
-    assert DESK.case(began["run"]) is None and case.observer.bytes == 0
+        job.probe(say)
+    assert JOBS.find(began["job"]) is None and job.observer.bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -191,14 +193,14 @@ def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(
         ({"do": "look", "prompt": []}, "prompt: Input should be a valid dictionary"),
         ({"do": "look", "prompt": {"1": 2}}, "no workflow in the API format"),
         ({"do": "look", "prompt": {}, "choice": "best"}, "choice: Input should be 'lossless'"),
-        ({"do": "next", "run": "x", "seconds": {"steps": float("nan")}}, "seconds.steps"),
-        ({"do": "next", "run": "x"}, "not known any more"),
+        ({"do": "next", "job": "x", "seconds": {"steps": float("nan")}}, "seconds.steps"),
+        ({"do": "next", "job": "x"}, "not known any more"),
         ({"do": "look", "prompt": {}, "more": 1}, "more: Extra inputs are not permitted"),
     ],
 )
 def test_a_bad_request_is_refused_with_a_sentence(comfyui, sent, words):
+    from paceline.faster.jobs import faster_payload
     from paceline.nodes import NODES
-    from paceline.server.faster.state import faster_payload
 
     with pytest.raises(InvalidSetting, match=words):
         faster_payload(sent, NODES)

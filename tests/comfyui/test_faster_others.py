@@ -9,16 +9,16 @@ import pytest
 import torch
 from comfy_host import transformers
 from executing import Executor, node
-from faster import PROMPT, ask, with_other_attention
+from faster_prompts import PROMPT, ask, with_other_attention
 from paceline.core.errors import UnsupportedModel
 
 WAN = "wan_animate2"
 
 
 def tried(prompt: Any, choice: str = "fast") -> set[str]:
+    from paceline.faster.plan import make_plans
+    from paceline.faster.workflow import Workflow
     from paceline.nodes import NODES
-    from paceline.server.faster.plan import make_plans
-    from paceline.workbench.comfyui.workflow import Workflow
 
     (plan,) = make_plans(Workflow.read(prompt), choice, NODES)
     return {step.node for step in plan.tries.values()} - NODES.keys()
@@ -46,10 +46,10 @@ def test_they_are_tried_where_they_are_and_where_there_is_something_for_them_to_
 
 
 def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with_ours(comfyui, monkeypatch, studio):
+    from paceline.faster.others import apart, with_other
+    from paceline.faster.plan import make_plans
+    from paceline.faster.workflow import Workflow
     from paceline.nodes import NODES
-    from paceline.server.faster.others import apart, with_other
-    from paceline.server.faster.plan import make_plans
-    from paceline.workbench.comfyui.workflow import Workflow
 
     class Backend:
         RETURN_TYPES, FUNCTION, offered = ("MODEL",), "patch", ["pytorch attention"]
@@ -78,10 +78,10 @@ def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with
 def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, monkeypatch, studio):
     """As ComfyUI declares it from 0.36 on, with its defaults."""
     from comfy_api.latest import io
-    from paceline.server.built_in_presets import Machine
-    from paceline.server.faster import plan as planning
-    from paceline.server.faster.others import OTHERS, with_other
-    from paceline.workbench.comfyui.prompt import title_of
+    from paceline.faster import plan as planning
+    from paceline.faster.node_types import title_of
+    from paceline.faster.others import OTHERS, with_other
+    from paceline.recipes.presets import Machine
     from paceline.workbench.recipe import Step
 
     given: dict[str, Any] = {}
@@ -132,18 +132,18 @@ def workflow(comfyui: Executor, name: str, beside: str, more: dict[str, Any]) ->
 
 
 def probed(comfyui: Executor, prompt: dict[str, Any], title: str) -> Any:
-    from paceline.server.faster.state import DESK
+    from paceline.faster.jobs import JOBS
 
     state = ask(do="run", prompt=prompt, choice="fast")
-    case = DESK.case(state["run"])
-    assert title in case.plans[0].tries
+    job = JOBS.find(state["job"])
+    assert title in job.plans[0].tries
     comfyui.run(state["prompt"])
-    comfyui.run(ask(do="next", run=state["run"])["prompt"])
-    said = [line["text"] for line in ask(do="next", run=state["run"])["lines"]]
-    (found,) = [one for one in case.probed[0] if one.name == title]
-    untried = [one.name for one in case.probed[0] if one.untried]
+    comfyui.run(ask(do="next", job=state["job"])["prompt"])
+    said = [line["text"] for line in ask(do="next", job=state["job"])["lines"]]
+    (found,) = [one for one in job.probed[0] if one.name == title]
+    untried = [one.name for one in job.probed[0] if one.untried]
     assert not found.untried and any(line.startswith("Not tried") for line in said) == bool(untried)
-    return found, said, case
+    return found, said, job
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -153,15 +153,15 @@ def noise(*shape: int) -> torch.Tensor:
 def test_a_cache_of_the_poses_is_the_same_picture_and_is_measured_where_it_is_full(comfyui):
     if WAN in transformers.lacking():
         pytest.skip("this ComfyUI has no Wan Animate 2")
-    from paceline.server.faster.runs import inserted
+    from paceline.faster.runs import inserted
 
     more = {"pose_video_latent": noise(1, 16, 2, 16, 24)}
     prompt = workflow(comfyui, WAN, "WanAnimate2ToVideo", more)
-    found, _, case = probed(comfyui, prompt, "WanAnimate2Cache")
+    found, _, job = probed(comfyui, prompt, "WanAnimate2Cache")
     assert not found.why_not and found.error < 1e-5
     assert found.speedup[2] < 8  # of all evaluations: the first of them takes its time
-    plan = case.plans[0]
-    kept = inserted(case.workflow, [(plan.wire, [plan.tries["WanAnimate2Cache"]])])
+    plan = job.plans[0]
+    kept = inserted(job.workflow, [(plan.link, [plan.tries["WanAnimate2Cache"]])])
     assert kept.keys() - prompt.keys() and {"WanAnimate2Cache"} == {
         kept[id]["class_type"] for id in kept.keys() - prompt.keys()
     }
@@ -170,10 +170,10 @@ def test_a_cache_of_the_poses_is_the_same_picture_and_is_measured_where_it_is_fu
 
 
 def test_a_cache_for_other_weights_changes_the_picture_which_is_measured(comfyui, monkeypatch):
-    from paceline.server.faster import state
+    from paceline.faster import job
 
     with_other_attention(monkeypatch)
-    monkeypatch.setattr(state, "SPARE", 0.0)  # as if each evaluation took minutes: there is work for one of them
+    monkeypatch.setattr(job, "SPARE", 0.0)  # as if each evaluation took minutes: there is work for one of them
     more = {"reference_latents": [noise(1, 128, 8, 8)]}
     found, said, _ = probed(comfyui, workflow(comfyui, "flux2", "ReferenceLatent", more), "Flux KV Cache")
     assert not found.why_not and found.error > 1e-4
@@ -182,7 +182,7 @@ def test_a_cache_for_other_weights_changes_the_picture_which_is_measured(comfyui
 
 
 def test_a_node_for_another_network_says_so(comfyui, studio):
-    from paceline.server.faster.others import with_other
+    from paceline.faster.others import with_other
     from paceline.workbench.recipe import Step
 
     with pytest.raises(UnsupportedModel, match="FluxKVCache is for Flux, this network is another one"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from executing import node
-from faster import PROMPT, with_other_attention
+from faster_prompts import PROMPT, with_other_attention
 from paceline.optimizers.step_reuse.parts import undivided
 
 
@@ -22,9 +22,9 @@ def nodes_of_comfyui(comfy: Any, monkeypatch: Any) -> None:
 
 
 def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
+    from paceline.faster.plan import make_plans
+    from paceline.faster.workflow import Workflow
     from paceline.nodes import NODES
-    from paceline.server.faster.plan import make_plans
-    from paceline.workbench.comfyui.workflow import Workflow
 
     return make_plans(Workflow.read(prompt), choice, NODES)
 
@@ -51,7 +51,7 @@ def plain_prompt(**changes: dict[str, Any]) -> dict[str, Any]:
 
 def test_it_finds_where_a_model_is_sampled_and_what_each_choice_tries_there():
     prompt = plain_prompt()
-    assert plan(prompt).wire.receivers == (("5", "model"),)
+    assert plan(prompt).link.receivers == (("5", "model"),)
     attention = "PacelineSetAttentionProcessor"
     assert nodes_of(plan(prompt, "lossless")) == {attention}
     assert nodes_of(plan(prompt, "fast")) == {"PacelineApplyToMe", attention, "PacelineReuseSteps"}
@@ -84,8 +84,8 @@ def test_what_is_there_already_is_not_tried_twice():
 
 
 def test_a_model_is_compiled_where_that_pays(monkeypatch):
-    from paceline.server.built_in_presets import Machine
-    from paceline.server.faster import plan as server
+    from paceline.faster import plan as server
+    from paceline.recipes.presets import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor", "PacelineCompileUNet"}
@@ -132,25 +132,24 @@ def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
 
 
 def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
-    from paceline.server.faster.wires import find_wires, solver_on
-    from paceline.workbench.comfyui.workflow import Workflow
+    from paceline.faster.workflow import Workflow, find_model_links
 
     named = node("KSamplerSelect", sampler_name="dpmpp_2m")
     prompt = custom(chosen=named)
     for sampler, solver in ((["chosen", 0], "dpmpp_2m"), (["nowhere", 0], None)):
         prompt["5"]["inputs"]["sampler"] = sampler
         workflow = Workflow.read(prompt)
-        assert [solver_on(workflow, wire) for wire in find_wires(workflow)] == [solver]
+        assert [link.solver for link in find_model_links(workflow)] == [solver]
     workflow = Workflow.read(PROMPT)
-    assert [solver_on(workflow, wire) for wire in find_wires(workflow)] == ["euler"]
+    assert [link.solver for link in find_model_links(workflow)] == ["euler"]
 
 
 @pytest.mark.parametrize(
     ("file", "steps", "quantized"), [("x", 4, True), ("x", 20, False), ("z_int8.safetensors", 4, False)]
 )
 def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
-    from paceline.server.built_in_presets import Machine
-    from paceline.server.faster import plan as server
+    from paceline.faster import plan as server
+    from paceline.recipes.presets import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     prompt = plain_prompt()
@@ -167,7 +166,7 @@ def test_the_second_model_of_a_guider_is_left_alone_as_the_first_decides_for_bot
     sides = {"model": ["1", 0], "positive": ["3", 0], "model_negative": ["second", 0], "negative": ["3", 0]}
     guider = node("DualModelGuider", cfg=4.0, **sides)
     sigmas = node("ManualSigmas", sigmas=", ".join(str(20.0 - step) for step in range(21)))
-    assert plan(custom(second=second, guider=guider, sigmas=sigmas)).wire.receivers == (("guider", "model"),)
+    assert plan(custom(second=second, guider=guider, sigmas=sigmas)).link.receivers == (("guider", "model"),)
 
 
 @pytest.mark.parametrize(("turbo", "cached"), [(True, True), (False, False), ("text", False)])
@@ -184,9 +183,9 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
+    from paceline.faster import plan as server
     from paceline.optimizers.token_merging.methods import Automatic
-    from paceline.server.built_in_presets import Machine
-    from paceline.server.faster import plan as server
+    from paceline.recipes.presets import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
     (said,) = plan(plain_prompt()).notes
@@ -197,12 +196,14 @@ def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays
 
 def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0.0) -> list[Any]:
     """Return the offers for a sampler of 10 s in a run of ``seconds``, with one candidate."""
-    from paceline.server.faster.offers import make_offers
+    from paceline.faster.offers import make_offers
     from paceline.workbench.expectation.expect import Probed
     from paceline.workbench.expectation.sampling import Sampling, Sketch
 
-    run = Sampling("0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Sketch((1, 4, 8, 8), undivided), steps=10.0)
-    planned = SimpleNamespace(tries={}, reuse=False, wire=None, steps=lambda names, budget: names)
+    run = Sampling(
+        "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Sketch((1, 4, 8, 8), undivided), sampling_seconds=10.0
+    )
+    planned = SimpleNamespace(tries={}, reuse=False, link=None, nodes=lambda names, budget: names)
     return make_offers([run], [[Probed("Quick", speedup, True, points=2, once=once)]], [planned], "fast", seconds)
 
 

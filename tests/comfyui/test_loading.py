@@ -86,7 +86,7 @@ def test_runs_load_as_often_as_without_the_node(studio, model, moved, name):
 def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(studio, model, monkeypatch):
     import comfy.model_management
     import comfy.model_patcher
-    from paceline.optimizers.hosts.comfyui import weights
+    from paceline.optimizers.hosts.comfyui.weights import moves as weights
 
     told = []
     load = comfy.model_patcher.ModelPatcher.load

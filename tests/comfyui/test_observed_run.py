@@ -24,12 +24,12 @@ pytestmark = pytest.mark.slow
 def check(draw, model, runs=1):
     """Draw with and without an observer; return what it saw, which the plain model must answer again bit for bit."""
     observer = Observer()
-    seen, plain = draw(observer.on(model, "wire")), draw(model)
+    seen, plain = draw(observer.on(model, "link")), draw(model)
     parts = list(zip(*([one] if isinstance(one, torch.Tensor) else one.unbind() for one in (seen, plain)), strict=True))
     assert all(torch.equal(*pair) for pair in parts)
     assert len(observer.samplings) == runs
     for sampling in observer.samplings:
-        assert sampling.evaluations == len(sampling.seen) and sampling.wire == "wire" and sampling.can_probe
+        assert sampling.evaluations == len(sampling.seen) and sampling.link == "link" and sampling.can_probe
         side, mask = _Side(sampling.model), sampling.again.mask
         drawn = ... if mask is None else sampling.sketch.of(mask.expand(sampling.shape)) > 0
         with torch.inference_mode():
@@ -184,7 +184,7 @@ class Clock:
 
 def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(studio, monkeypatch):
     """The first is known before an evaluation, the second from what its node reports of them."""
-    from paceline.optimizers.hosts.comfyui.attention import host_does
+    from paceline.optimizers.hosts.comfyui.attention.technique import host_does
 
     assert host_does("sdpa")
     observer, evaluated = Observer(), []

@@ -20,7 +20,7 @@ def apply(studio, preset, **inputs):
 
 
 def save(name, *steps):
-    from paceline.optimizers.hosts.comfyui.paths import user_folder
+    from paceline.optimizers.hosts.comfyui.runtime.paths import user_folder
 
     save_recipe(Recipe(name, steps), user_folder("presets", f"{name}.json"))
 
@@ -83,7 +83,7 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
 
 
 def test_built_in_recipes_suit_the_machine(comfy):
-    from paceline.server.built_in_presets import BUILT_IN, Machine, built_in_recipe
+    from paceline.recipes.presets import BUILT_IN, Machine, built_in_recipe
 
     def nodes(name, **machine):
         return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
@@ -101,11 +101,11 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
-    from paceline.optimizers.hosts.comfyui import stack
+    from paceline.optimizers.hosts.comfyui.runtime import technique
     from paceline.server import recipes
 
     told = []
-    for module in (stack, recipes):
+    for module in (technique, recipes):
         monkeypatch.setattr(module, "announce", lambda node, summary, title: told.append((node, summary)))
     monkeypatch.setattr(studio.nodes["PacelineOptimizePreset"], "node_id", classmethod(lambda cls: "7"))
     model = apply(studio, "balanced").result[0]
@@ -130,7 +130,7 @@ def test_a_vae_goes_through_the_same_node(studio, comfy):
     _, compiled, report = apply(studio, "both", vae=vae).result
     assert report.startswith("both: 2 of 2")
     assert compiled is not vae
-    from paceline.optimizers.hosts.comfyui.method_proxy import stack_on
+    from paceline.optimizers.hosts.comfyui.targets.method_proxy import stack_on
 
     assert [technique.title for technique in stack_on(compiled).techniques] == ["Compile VAE"]
     assert stack_on(vae).techniques == ()

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from executing import node
-from faster import plain
+from faster_prompts import plain
 from paceline.core.errors import InvalidSetting, PacelineError
 
 

@@ -17,7 +17,7 @@ def foreign(studio):
     import comfy.model_patcher
     import comfy.ops
     from comfy.quant_ops import QuantizedTensor
-    from paceline.optimizers.hosts.comfyui.weight_clone import second_module
+    from paceline.optimizers.hosts.comfyui.weights.clone import second_module
 
     def make(change, weight_only=False):
         source = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)

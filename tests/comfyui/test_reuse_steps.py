@@ -35,7 +35,7 @@ def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
 
 
 def test_a_transformer_is_told_from_a_unet(studio, emoji):
-    from paceline.optimizers.hosts.comfyui.model import is_unet
+    from paceline.optimizers.hosts.comfyui.structure.model import is_unet
 
     assert is_unet(emoji[0]) and not is_unet(transformers.build("flux"))
 
@@ -57,8 +57,8 @@ def test_each_frame_and_the_sound_are_judged(studio, name):
 def test_a_sampler_has_the_name_in_the_menu(studio):
     """In a run the sampler is a function; the constants of the budget are known by the name in the menu."""
     from comfy.samplers import SAMPLER_NAMES, sampler_object
-    from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
-    from paceline.optimizers.step_reuse.samplers import SAMPLERS
+    from paceline.optimizers.hosts.comfyui.step_reuse.technique import sampler_name
+    from paceline.optimizers.samplers import SAMPLERS
 
     assert SAMPLERS.keys() - set(SAMPLER_NAMES) == {"restart"}  # only WebUI has it
     found = {name: sampler_name(sampler_object(name)) for name in SAMPLER_NAMES}

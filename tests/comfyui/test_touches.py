@@ -23,7 +23,7 @@ LISTED = [touch for touches in TOUCHES.values() for touch in touches]
 def touched() -> set[str]:
     """Return what our sources import of ComfyUI, and the attributes that they look up on it, as ``module:path``."""
     found: set[str] = set()
-    for folder in ("core", "optimizers", "workbench", "server", "nodes"):
+    for folder in ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes"):
         for path in (ROOT / folder).rglob("*.py"):
             tree, names = ast.parse(path.read_text(encoding="utf-8")), {}
             for node in ast.walk(tree):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from executing import node
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.comfyui.workflow import Workflow
+from paceline.faster.workflow import Workflow
 
 pytestmark = pytest.mark.usefixtures("comfy")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import run
 from executing import node
-from faster import plain
+from faster_prompts import plain
 
 pytestmark = pytest.mark.slow
 

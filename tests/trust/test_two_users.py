@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from comfy_host.client import without_proxy
 from comfy_host.server import ComfyServer
-from faster import plain
+from faster_prompts import plain
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +69,6 @@ def test_each_is_told_of_their_own_run_and_the_last_one_is_watched(users, sd15_c
     with ThreadPoolExecutor() as pool:
         running = [pool.submit(user.client.run, one["prompt"]) for user, one in zip(users, (hers, his), strict=True)]
         assert all(one.result().outputs["7"]["images"] for one in running)
-    assert ben.faster(do="next", run=his["run"])["phase"] == "probe"
+    assert ben.faster(do="next", job=his["job"])["phase"] == "probe"
     with pytest.raises(urllib.error.HTTPError, match="400"):  # she is told to run it once more
-        ada.faster(do="next", run=hers["run"])
+        ada.faster(do="next", job=hers["job"])

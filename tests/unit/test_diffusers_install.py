@@ -12,7 +12,7 @@ import pytest
 from comfy_host.paths import ROOT
 
 NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "core", "nodes",
-          "optimizers", "server", "workbench")  # fmt: skip
+          "optimizers", "recipes", "faster", "server", "workbench")  # fmt: skip
 
 CHECK = """
 import importlib.util, pathlib, sys

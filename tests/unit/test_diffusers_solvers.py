@@ -10,8 +10,7 @@ import torch
 from comfy_host import in_process
 from paceline.optimizers.hosts.diffusers.step_reuse.prediction import noise_levels
 from paceline.optimizers.hosts.diffusers.step_reuse.solvers import is_changed, solver_of
-from paceline.optimizers.step_reuse.history import Place
-from paceline.optimizers.step_reuse.samplers import SAMPLERS
+from paceline.optimizers.samplers import SAMPLERS, Place
 
 SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
 NO_CLIP = {**SD, "clip_sample": False}

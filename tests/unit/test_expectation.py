@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from paceline.faster.sentences import expected_speed, left_open
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.server.faster.sentences import expected_speed, left_open
-from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, prior, propose, speed, won_by
+from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, prior, propose, speedup, won_by
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, Sampling, Seen, Sketch
 
@@ -20,7 +20,7 @@ def sampling(steps=20, noise=0.0, solver="euler", sound=False):
     start, picture = torch.zeros(1, 4, 16, 16), torch.randn(1, 4, 16, 16, generator=generator)
     levels = [*torch.logspace(1, -1, steps).tolist(), 0.0]
     sketch = Sketch(picture.shape, undivided)
-    found = Sampling("model", solver, levels, False, tuple(picture.shape), sketch, steps=10.0)
+    found = Sampling("model", solver, levels, False, tuple(picture.shape), sketch, sampling_seconds=10.0)
     for number, sigma in enumerate(levels[:-1]):
         off = torch.randn(picture.shape, generator=generator) * noise
         guided = sketch.of(start + (picture - start) * (number / (steps - 1)) ** 2 + off)
@@ -65,10 +65,10 @@ def test_of_few_steps_a_level_that_would_go_at_a_smaller_budget_goes_in_other_pi
         latent = seen.guided + (latent - seen.guided) * (run.levels[number + 1] / seen.sigma)
     budget = next(one / 100 for one in range(1, 100) if replay(run, one / 100).work < 1)
     assert replay(run, budget).computed == 7
-    assert expect(run, budget=budget).steps.high == 1.0, "another picture may cost a little more"
-    assert expect(run, budget=2 * budget).steps.high <= 7 / 8
+    assert expect(run, budget=budget).time_left.high == 1.0, "another picture may cost a little more"
+    assert expect(run, budget=2 * budget).time_left.high <= 7 / 8
     certain = propose(run, [], 3 * 1.5 * budget)
-    assert certain.budget is not None and certain.steps.high <= 7 / 8
+    assert certain.budget is not None and certain.time_left.high <= 7 / 8
 
 
 def test_causes_add_up_in_squares_and_seconds_multiply():
@@ -76,10 +76,10 @@ def test_causes_add_up_in_squares_and_seconds_multiply():
     merged, reused = expect(run, [probed()]), expect(run, budget=0.1)
     both = expect(run, [probed()], 0.1)
     assert both.distance.likely == pytest.approx(math.hypot(merged.distance.likely, reused.distance.likely))
-    assert both.steps.likely == pytest.approx(merged.steps.likely * reused.steps.likely)
-    assert expect(run).distance == Range(0.0, 0.0, 0.0) and expect(run).steps.likely == 1.0
+    assert both.time_left.likely == pytest.approx(merged.time_left.likely * reused.time_left.likely)
+    assert expect(run).distance == Range(0.0, 0.0, 0.0) and expect(run).time_left.likely == 1.0
     for one in (merged, reused, both):
-        assert one.distance.low < one.distance.likely < one.distance.high and one.steps.low <= one.steps.high
+        assert one.distance.low < one.distance.likely < one.distance.high and one.time_left.low <= one.time_left.high
 
 
 def test_the_cautious_end_decides():
@@ -87,7 +87,7 @@ def test_the_cautious_end_decides():
     limits = (0.02, 0.05, 0.15, 0.5)
     found = [propose(run, [probed()], limit) for limit in limits]
     assert all(one.distance.high <= limit for one, limit in zip(found, limits, strict=True) if one)
-    left = [1.0 if one is None else one.steps.likely for one in found]
+    left = [1.0 if one is None else one.time_left.likely for one in found]
     assert left == sorted(left, reverse=True) and left[-1] < left[0]
     assert propose(run, [probed()], 0.5, reuse=False).budget is None
     assert propose(run, [probed(speedup=(0.9, 1.3, 1.9))], 0.5, reuse=False) is None  # not certainly faster
@@ -100,9 +100,9 @@ def test_the_cautious_end_decides():
 def test_a_workflow_gains_what_its_steps_gain():
     run = sampling()
     half = expect(run, [probed(speedup=(1.6, 2.0, 2.5))])
-    found = speed(20.0, [(run, half)])
+    found = speedup(20.0, [(run, half)])
     assert found.likely == pytest.approx(20 / 15) and found.low < found.likely < found.high
-    assert speed(20.0, [(run, expect(run))]).likely == 1.0
+    assert speedup(20.0, [(run, expect(run))]).likely == 1.0
 
 
 def test_before_any_run_less_is_certain():
@@ -113,9 +113,9 @@ def test_before_any_run_less_is_certain():
     assert prior(30, "euler", 0.05).likely < known.likely
 
 
-def on(wire, steps=10.0):
+def on(link, seconds=10.0):
     run = sampling()
-    run.wire, run.steps = wire, steps
+    run.link, run.sampling_seconds = link, seconds
     return run
 
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.optimizers.hosts.comfyui.step_reuse import ReuseRun
-from paceline.optimizers.step_reuse import samplers
+from paceline.optimizers import samplers
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
+from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.blocks import Blocks
-from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, Place, lagrange
+from paceline.optimizers.step_reuse.correction import Correction
+from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
 from paceline.optimizers.step_reuse.rule import Action, Rule
-from paceline.optimizers.step_reuse.samplers import SAMPLERS
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.step_reuse.solvers import Correction
 
 UPDATES = ("euler", "dpmpp_2m", "res_multistep")
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]

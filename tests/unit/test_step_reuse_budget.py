@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from paceline.optimizers.step_reuse.budget import Budget, Calibration, ErrorRate
-from paceline.optimizers.step_reuse.samplers import calibration_of
+from paceline.optimizers.samplers import Calibration, calibration_of
+from paceline.optimizers.step_reuse.budget import Budget, ErrorRate
 
 
 def test_the_worst_picture_of_a_batch_decides():

@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from paceline.optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import shapes_in
 from paceline.optimizers.hosts.diffusers.step_reuse.run import frames_of
-from paceline.optimizers.step_reuse.parts import rms, stream_rms
+from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 

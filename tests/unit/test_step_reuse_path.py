@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from paceline.optimizers.hosts.comfyui.step_reuse import ReuseRun
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
 from paceline.optimizers.step_reuse.blocks import LEFT_OUT, Blocks
 from paceline.optimizers.step_reuse.path import RESIZED, RISES, TWICE
 from paceline.optimizers.step_reuse.policy import StepReusePolicy

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
+from paceline.optimizers.samplers import SAMPLERS
 from paceline.optimizers.step_reuse import short
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.rule import Action, Rule
-from paceline.optimizers.step_reuse.samplers import FEWEST_STEPS, SAMPLERS, SHORT
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.settings import FEWEST_STEPS, SHORT, StepReuseSettings
 from paceline.optimizers.step_reuse.short import ShortRule
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline.optimizers.families.block import Block
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
-from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, Block, CallState, restored_output
+from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, CallState, restored_output
 from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
 
 LATENT = (24, 16)

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.comfyui.tuning.reading import read_workflow
-from paceline.workbench.comfyui.tuning.server import Server
+from paceline.faster.tuning.reading import read_workflow
+from paceline.faster.tuning.server import Server
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -73,7 +73,7 @@ def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():
-    from paceline.workbench.comfyui.workflow import Workflow
+    from paceline.faster.workflow import Workflow
 
     def titled(about):
         return Workflow({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}).title("1")
@@ -106,7 +106,7 @@ def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
     def stop(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.workbench.comfyui.tuning.server.time.sleep", stop)
+    monkeypatch.setattr("paceline.faster.tuning.server.time.sleep", stop)
     with HTTPServer(("127.0.0.1", 0), Running) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         with pytest.raises(KeyboardInterrupt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from paceline.optimizers.hosts.comfyui.weights import GIB, WeightMoves
+from paceline.optimizers.hosts.comfyui.weights.moves import GIB, WeightMoves
 
 SMALLER = "Quantize int8, or a file in fewer bits, makes the model smaller"
 FITS = {"resident": 10 * GIB, "total": 10 * GIB}

@@ -6,9 +6,9 @@ import { api, app, happens, open, until } from "./comfyui.mjs";
 import { makeFaster } from "../../web/js/faster.js";
 
 const said = (text) => ({ text, phrase: text });
-const answer = (more) => ({ phase: "look", run: "", prompt: null, why_not: said(""), lines: [], offers: [], ...more });
-const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), steps: [1, 2, 3], proof_seconds: 4, measured: null, picture: null, inserts: [] };
-const KNOWN = answer({ phase: "answer", run: "one", lines: [said("It took 3 s")], offers: [OFFER] });
+const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], offers: [], ...more });
+const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: 4, measured: null, picture: null, inserts: [] };
+const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offers: [OFFER] });
 
 /** What the dialog has asked, and by what is asked for what the server answers. */
 let asked, answers;

@@ -14,13 +14,13 @@ SCRIPTS = ROOT / "web" / "js"
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.optimizers.hosts.comfyui import reporting
+    from paceline.faster import jobs
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
+    from paceline.optimizers.hosts.comfyui.runtime import reporting
     from paceline.server import routes, run_routes
-    from paceline.server.faster import state
     from paceline.server.sweep_run import SWEEP_EVENT
 
-    assert ours("faster.js") == {state.FASTER}
+    assert ours("faster.js") == {jobs.FASTER}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
@@ -56,7 +56,7 @@ def test_a_preset_switches_off_all_inputs_that_it_sets():
 
 def test_a_prompt_without_a_page_tells_no_page(page_server):
     from paceline.core.activity import Summary
-    from paceline.optimizers.hosts.comfyui import reporting
+    from paceline.optimizers.hosts.comfyui.runtime import reporting
 
     reporting.announce("7", Summary("active", "well"))
     assert [(payload["node"], payload["prompt_id"], client) for _, payload, client in page_server.sent] == [
@@ -69,7 +69,7 @@ def test_a_prompt_without_a_page_tells_no_page(page_server):
 
 @pytest.mark.usefixtures("comfy")
 def test_a_node_whose_work_a_later_one_replaces_is_told(page_server):
-    from paceline.server.recipes import attach_for
+    from paceline.optimizers.hosts.comfyui.runtime.technique import attach_for
 
     def technique(ratio: float) -> SimpleNamespace:
         policy = SimpleNamespace(clauses=lambda: ("waiting",), describe=lambda: f"ratio {ratio}")

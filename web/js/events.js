@@ -103,7 +103,7 @@ export function listen(store) {
   on("executing", (node) => {
     if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
   });
-  // Of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of Benchmark Sweep.
+  // Of runtime/reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of Benchmark Sweep.
   on("paceline.activity", (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
     update(prompt_id, node, { activity });
   });

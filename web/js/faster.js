@@ -1,4 +1,4 @@
-// "Make this workflow faster": the server says what to run and what is known (server/faster/state.py); this shows it.
+// "Make this workflow faster": the server says what to run and what is known (faster/job.py); this shows it.
 
 import { app, attempt, messageOf } from "./comfy.js";
 import { showDialog } from "./dialog.js";
@@ -75,7 +75,7 @@ async function open(timeline) {
   dialog.addEventListener("close", () => {
     closed = true;
     stop.abort();
-    if (state.run) void ask(ROUTE, { do: "drop", run: state.run }).catch(() => {}); // what it keeps goes with the next run too
+    if (state.job) void ask(ROUTE, { do: "drop", job: state.job }).catch(() => {}); // what it keeps goes with the next run too
   });
   show();
 
@@ -113,7 +113,7 @@ async function open(timeline) {
     (found.length ? keep : close).focus();
   }
 
-  const prove = createButton("", () => void step({ do: "prove", run: state.run, offer: picked }));
+  const prove = createButton("", () => void step({ do: "prove", job: state.job, offer: picked }));
 
   /** @param {number} at which of the offers */
   function pick(at) {
@@ -155,7 +155,7 @@ async function open(timeline) {
    * @param {FasterState} asked
    * @returns {Promise<Record<string, unknown>>} the next question
    */
-  async function answered({ phase, prompt: sent, run: id, lines }) {
+  async function answered({ phase, prompt: sent, job: id, lines }) {
     stop = new AbortController();
     if (lines.length) list.replaceChildren(...lines.map((line) => createElement("li", {}, sentence(line))));
     text.hidden = bar.hidden = false;
@@ -163,7 +163,7 @@ async function open(timeline) {
     bar.removeAttribute("value");
     offers.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
-    const next = { do: "next", run: id };
+    const next = { do: "next", job: id };
     const own = phase === "run";
     try {
       const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, own ? savedWorkflow() : undefined);
@@ -187,7 +187,7 @@ async function open(timeline) {
     app.canvas.selectItems?.(nodes);
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
-    if (watched) void expectOf(workflow, state.offers[picked].steps, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    if (watched) void expectOf(workflow, state.offers[picked].sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
 }

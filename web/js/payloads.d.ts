@@ -8,7 +8,7 @@ export * from "./measurements";
 /** A headline as data, from `data` in core/phrases.py: a number, a text that stays as it is, or a template with its values. */
 export type Phrase = string | number | { template: string; values: Record<string, Phrase> };
 
-/** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/reporting.py. */
+/** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/runtime/reporting.py. */
 export interface ActivityPayload {
   /** Execution id. */
   node: string;
@@ -26,7 +26,7 @@ export interface ActivityPayload {
   phrase: Phrase;
 }
 
-/** Websocket event `paceline.loading`, from `RunLoads` in optimizers/hosts/comfyui/weights.py: weights were loaded. */
+/** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/hosts/comfyui/weights/moves.py: weights were loaded. */
 export interface LoadingPayload {
   /** Execution id of a node of ours on that model. */
   node: string;
@@ -59,12 +59,12 @@ export interface RunPayload {
   outcome: string;
 }
 
-/** Answer of the route `/paceline/faster`, from `faster_payload` in server/faster/state.py. */
+/** Answer of the route `/paceline/faster`, from `faster_payload` in faster/jobs.py. */
 export interface FasterState {
   /** `look`, `run`, `probe`, `answer`, `proof`, `proved` or `keep`. */
   phase: string;
-  /** Which run it is about; empty before one has begun. */
-  run: string;
+  /** Which job it is about; empty before a run has begun. */
+  job: string;
   /** What to run next; null where nothing is. */
   prompt: Prompt | null;
   /** Why nothing can be said or done; empty where something can. */
@@ -75,7 +75,7 @@ export interface FasterState {
   offers: Offer[];
 }
 
-/** A sentence of the server, from `told` in server/faster/sentences.py. */
+/** A sentence of the server, from `told` in faster/sentences.py. */
 export interface Told {
   text: string;
   /** `text` for other languages than English. */
@@ -91,7 +91,7 @@ export interface Offer {
   /** How much faster its steps get, and how far the picture moves. */
   about: Told;
   /** How many times faster its steps get: at least, likely and at most. */
-  steps: number[];
+  sampling_speedup: number[];
   /** How long a proof takes. */
   proof_seconds: number;
   /** What a proof has measured; null before one. */
@@ -101,7 +101,7 @@ export interface Offer {
   inserts: Insert[];
 }
 
-/** Nodes on a wire. */
+/** Nodes on a model link. */
 export interface Insert {
   /** Execution id and input of what is to go faster. */
   receivers: { node: string; input: string }[];

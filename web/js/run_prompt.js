@@ -4,7 +4,7 @@ import { api, onMessage } from "./comfy.js";
 import { ask, failureOf } from "./server.js";
 import { words } from "./words.js";
 
-/** What the ids of nodes begin with by which such a prompt is known; server/faster/runs.py has the same. */
+/** What the ids of nodes begin with by which such a prompt is known; faster/runs.py has the same. */
 export const NO_RUN = "paceline_trial";
 
 /**

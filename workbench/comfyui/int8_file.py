@@ -10,12 +10,13 @@ import torch
 from ...core.errors import UnsupportedModel
 from ...core.files import require_space, sha256, write_atomically
 from ...core.technique import INT8
-from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
-from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
-from ...optimizers.hosts.comfyui.weight_clone import require_plain_weights
-from ...optimizers.hosts.comfyui.weight_swap import ORIGIN
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.structure.model import describe_model, require_model
+from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.weights.clone import require_plain_weights
+from ...optimizers.hosts.comfyui.weights.swap import ORIGIN
 from .machine import host_version
 
 WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only, which computes them in floating point"

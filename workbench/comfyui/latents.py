@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, UnsupportedModel
-from ...optimizers.hosts.comfyui.model import describe_model
-from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ...optimizers.hosts.comfyui.structure.model import describe_model
+from ...optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:

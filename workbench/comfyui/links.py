@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...core.errors import InvalidSetting, kind_of
-from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
+from ...optimizers.hosts.comfyui.structure.protocols import Latent, ModelPatcher
 
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:

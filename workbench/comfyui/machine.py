@@ -6,7 +6,7 @@ from importlib import import_module
 
 import torch
 
-from ...optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 
 
 def host_version() -> str:

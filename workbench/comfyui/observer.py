@@ -17,12 +17,12 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
-from ...optimizers.hosts.comfyui.evaluations import taking_part
-from ...optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
-from ...optimizers.hosts.comfyui.model import is_flow, stack_of
-from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher, Options
-from ...optimizers.hosts.comfyui.step_reuse import other_cache, refusals, sampler_name
-from ...optimizers.step_reuse.parts import Blend
+from ...optimizers.hosts.comfyui.runtime.run import taking_part
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.step_reuse.technique import other_cache, refusals, sampler_name, shapes_in
+from ...optimizers.hosts.comfyui.structure.model import is_flow
+from ...optimizers.hosts.comfyui.structure.protocols import Executor, ModelPatcher, Options
+from ...optimizers.step_reuse.parts import Blend, split_for
 from ...optimizers.step_reuse.path import RESIZED
 from ..expectation.sampling import Sampling, Seen, Sketch
 
@@ -95,11 +95,11 @@ class Observer:
         self.keep = keep
         self.samplings: list[Sampling] = []
 
-    def on(self, model: ModelPatcher, wire: str = "") -> ModelPatcher:
-        """Return a clone of a MODEL that is observed; ``wire`` names it."""
+    def on(self, model: ModelPatcher, link: str = "") -> ModelPatcher:
+        """Return a clone of a MODEL that is observed; ``link`` names it."""
         from comfy.patcher_extension import WrappersMP
 
-        watch, clone = _Watch(self, model, wire), model.clone()
+        watch, clone = _Watch(self, model, link), model.clone()
         for kind, wrapper in (
             (WrappersMP.OUTER_SAMPLE, watch.outer_sample),
             (WrappersMP.SAMPLER_SAMPLE, watch.sampler_sample),
@@ -145,8 +145,8 @@ class _Run:
 class _Watch(Shared):
     """The wrappers of one MODEL."""
 
-    def __init__(self, observer: Observer, model: ModelPatcher, wire: str) -> None:
-        self._observer, self._model, self._wire = observer, model, wire
+    def __init__(self, observer: Observer, model: ModelPatcher, link: str) -> None:
+        self._observer, self._model, self._link = observer, model, link
         self._again: Again | None = None
         self._found: Sampling | None = None
         self._run: _Run | None = None
@@ -209,7 +209,7 @@ class _Watch(Shared):
         blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(kept).cpu())
         read = torch.stack(run.sigmas).tolist() if run.sigmas else []
         found = Sampling(
-            wire=self._wire,
+            link=self._link,
             solver=sampler_name(executor.class_obj),
             levels=levels,
             flow=is_flow(guider.model_patcher),
@@ -217,8 +217,8 @@ class _Watch(Shared):
             sketch=sketch,
             blend=blend,
             refusals=refusals(executor.class_obj, guider, options) + ([RESIZED] if run.shape is None else []),
-            loading=begun - self._started,
-            steps=ended - begun,
+            loading_seconds=begun - self._started,
+            sampling_seconds=ended - begun,
             evaluations=run.evaluations,
             computed=run.computed,
             model=self._model if keep else None,

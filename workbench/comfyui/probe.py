@@ -31,10 +31,11 @@ from ...core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
-from ...optimizers.hosts.comfyui.evaluations import WHOLE
-from ...optimizers.hosts.comfyui.model import stack_of
-from ...optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.stack import AnyTechnique, run_data
+from ...optimizers.hosts.comfyui.runtime.run import run_data
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
+from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.token_merging.evaluations import WHOLE
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
@@ -117,7 +118,7 @@ def probe(
     results = [] if found is None else found
     plain = _Side(sampling.model)
     sides, refused = {"": plain}, dict[str, str]()
-    most = max(spare, sampling.steps)
+    most = max(spare, sampling.sampling_seconds)
     deadline, there = monotonic() + most, stack_of(sampling.model).techniques
     for name, change in candidates.items():
         began = time.perf_counter()
@@ -134,7 +135,7 @@ def probe(
         kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
         whole = next((one for one in kept if one is not None), None)
         sides[name] = _Side(model, name in keeping, whole, added=added, made=time.perf_counter() - began)
-    each = sampling.steps / max(1, sampling.evaluations)
+    each = sampling.sampling_seconds / max(1, sampling.evaluations)
     both, all_twice = 2 * (1 + TIMED) + AGAIN, (1 + 2 * TIMED) * len(sides) + AGAIN
     allowed = max(both, sampling.evaluations, min(all_twice, int(spare / max(each, 1e-6))))
     points = _points(again.points, sampling, sides.values())

@@ -13,8 +13,8 @@ import torch
 from ...core.devices import synchronize
 from ...core.errors import InvalidSetting
 from ...core.phrases import phrase
-from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ...optimizers.hosts.comfyui.weights import WeightMoves, WeightWatch
+from ...optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
+from ...optimizers.hosts.comfyui.weights.moves import WeightMoves, WeightWatch
 from ..measurement.profile import Operation, operations_of, slices_of
 from .latents import decode
 from .long_running import stop_if_cancelled

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from ...core.devices import device_name
-from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique, stack_on
-from ...optimizers.hosts.comfyui.model import describe_model, stack_of
-from ...optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
-from ...optimizers.hosts.comfyui.stack import AnyTechnique, Stack
-from ...optimizers.hosts.comfyui.vae import describe_vae
+from ...optimizers.hosts.comfyui.runtime.stack import Stack, stack_of
+from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
+from ...optimizers.hosts.comfyui.structure.model import describe_model
+from ...optimizers.hosts.comfyui.structure.protocols import VAE, ControlNet, ModelPatcher
+from ...optimizers.hosts.comfyui.targets.method_proxy import NetworkTechnique, stack_on
+from ...optimizers.hosts.comfyui.targets.vae import describe_vae
 from .machine import host_version
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
 from ...core.settings import LARGEST_SEED
-from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
+from ...optimizers.hosts.comfyui.structure.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.speedup import MOST_ROUNDS
 from ..measurement.steps import Clock, StepTimes
 from .latents import streams_of

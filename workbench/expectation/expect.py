@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from ...optimizers.samplers import sampler_of
 from ...optimizers.step_reuse.budget import longest_row
 from ...optimizers.step_reuse.rule import BEGINNING
-from ...optimizers.step_reuse.samplers import FEWEST_STEPS, SHORT, sampler_of
+from ...optimizers.step_reuse.settings import FEWEST_STEPS, SHORT
 from ...optimizers.step_reuse.short import most_of
 from .replay import replay
 from .sampling import Sampling
@@ -132,13 +133,13 @@ class Expected:
 
     Attributes:
         names: of the probed candidates; ``budget`` of Reuse Steps, None without it.
-        steps: the share of ``Sampling.steps`` that is left.
+        time_left: share of ``Sampling.sampling_seconds``.
         distance: how far a picture would move.
     """
 
     names: tuple[str, ...]
     budget: float | None
-    steps: Range
+    time_left: Range
     distance: Range
 
 
@@ -147,17 +148,17 @@ def expect(sampling: Sampling, probed: Sequence[Probed] = (), budget: float | No
 
     Seconds of an evaluation multiply, distances of different causes add up in squares.
     """
-    steps, distances = Range(1.0, 1.0, 1.0), list[Range]()
+    time_left, distances = Range(1.0, 1.0, 1.0), list[Range]()
     for one in probed:
         low, ratio, high = one.speedup
-        steps = steps.times(Range(1 / max(high, ratio), 1 / ratio, 1 / max(low, 0.1)))
+        time_left = time_left.times(Range(1 / max(high, ratio), 1 / ratio, 1 / max(low, 0.1)))
         distances.append((KEPT if one.kept else PROBED).of(one.error, math.inf))
     if budget is not None:
         found = replay(sampling, budget)
         if found.work < 1:
-            steps = steps.times(_work(sampling, budget))
+            time_left = time_left.times(_work(sampling, budget))
             distances.append(_reused(sampling).of(budget, math.inf))
-    return Expected(tuple(one.name for one in probed), budget, steps, _sum(distances))
+    return Expected(tuple(one.name for one in probed), budget, time_left, _sum(distances))
 
 
 def propose(
@@ -184,18 +185,18 @@ def propose(
         allowed = {min(1.0, round(FINEST * int(most * part / FINEST), 2)) for part in SMALLER if reuses} - {0.0}
         for budget in (None, *sorted(allowed)):
             found = expect(sampling, chosen, budget)
-            inside = found.distance.high <= limit and (found.names or found.steps.likely < 1)
-            if inside and (best is None or found.steps.likely < best.steps.likely):
+            inside = found.distance.high <= limit and (found.names or found.time_left.likely < 1)
+            if inside and (best is None or found.time_left.likely < best.time_left.likely):
                 best = found
     return best
 
 
-def speed(total: float, settings: Sequence[tuple[Sampling, Expected]]) -> Range:
+def speedup(total: float, settings: Sequence[tuple[Sampling, Expected]]) -> Range:
     """Return how many times faster a workflow of ``total`` seconds would be."""
-    rest = total - sum(sampling.steps for sampling, _ in settings)
+    rest = total - sum(sampling.sampling_seconds for sampling, _ in settings)
 
     def ratio(end: str) -> float:
-        left = sum(sampling.steps * float(getattr(found.steps, end)) for sampling, found in settings)
+        left = sum(sampling.sampling_seconds * float(getattr(found.time_left, end)) for sampling, found in settings)
         return total / max(rest + left, 1e-9)
 
     return Range(ratio("high"), ratio("likely"), ratio("low"))
@@ -208,7 +209,7 @@ def pays_from(once: float, won: float) -> int:
 
 def won_by(sampling: Sampling, one: Probed) -> float:
     """Return the seconds that a candidate alone is likely to win in one run of a sampler."""
-    return sampling.steps * (1 - 1 / max(one.speedup[1], 1e-9))
+    return sampling.sampling_seconds * (1 - 1 / max(one.speedup[1], 1e-9))
 
 
 def prior(steps: int | None, solver: str | None, limit: float) -> Range:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...optimizers.step_reuse.history import Place
+from ...optimizers.samplers import Place, Solver, sampler_of
 from ...optimizers.step_reuse.parts import Blend
 from ...optimizers.step_reuse.policy import StepReusePolicy
 from ...optimizers.step_reuse.rule import Action
-from ...optimizers.step_reuse.samplers import sampler_of
 from ...optimizers.step_reuse.settings import StepReuseSettings
-from ...optimizers.step_reuse.solvers import Solver
 from .sampling import Replayed, Sampling, Seen
 
 

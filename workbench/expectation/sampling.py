@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...optimizers.step_reuse.budget import Budget, Calibration
+from ...optimizers.samplers import Calibration
+from ...optimizers.step_reuse.budget import Budget
 from ...optimizers.step_reuse.parts import Blend, Split, rms, stream_rms
 
 ENTRIES = 4096
@@ -91,7 +92,7 @@ class Sampling:
     """One run of a sampler that came to its end.
 
     Attributes:
-        wire: the name that was given to its MODEL.
+        link: the name that was given to its MODEL.
         solver: ComfyUI's name of it; ``levels`` are its noise levels, the last one included.
         flow: whether the network was trained by flow matching.
         shape: of the latent, ``[batch, channels, ...]``; packed if it has several streams.
@@ -100,13 +101,14 @@ class Sampling:
         refusals: why Reuse Steps would leave the run alone.
         evaluations: how many guided predictions the sampler was given; ``computed``: passes that the network computed
             for them, two for each with guidance.
-        loading: seconds from the sampler's call to the first evaluation, ``steps`` from there to the last one's end.
+        loading_seconds: from the sampler's call to the first evaluation; ``sampling_seconds`` from there to the last
+            one's end.
         model: the MODEL that was observed, without the observer.
         again: what the probe needs to evaluate it once more; None if that was not kept.
         replayed: what replays have found, by their budgets.
     """
 
-    wire: str
+    link: str
     solver: str
     levels: list[float]
     flow: bool
@@ -117,8 +119,8 @@ class Sampling:
     seen: list[Seen] = field(default_factory=list)
     evaluations: int = 0
     computed: int = 0
-    loading: float = 0.0
-    steps: float = 0.0
+    loading_seconds: float = 0.0
+    sampling_seconds: float = 0.0
     model: Any = None
     again: Any = None
     replayed: dict[float, Replayed] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....core.calls import Kwargs
-from ...step_reuse.samplers import SAMPLERS
+from ...samplers import SAMPLERS
 from .protocols import Denoiser
 
 OWN_LOOPS = {one.webui or name: one.chooses_levels for name, one in SAMPLERS.items() if one.chooses_levels}

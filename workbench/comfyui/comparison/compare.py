@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ....core.devices import synchronize
-from ....optimizers.hosts.comfyui.method_proxy import stack_on
-from ....optimizers.hosts.comfyui.model import require_model, stack_of
-from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.runtime.stack import stack_of
+from ....optimizers.hosts.comfyui.structure.model import require_model
+from ....optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.targets.method_proxy import stack_on
 from ...measurement.controls import LATE, kept_levels
 from ...measurement.drawn import Decoded, Drawn, TimedRun
 from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from ....core.devices import device_name
-from ....optimizers.hosts.comfyui.model import describe_model
-from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ....optimizers.hosts.comfyui.structure.model import describe_model
+from ....optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ...measurement.controls import CONTROLS
 from ...measurement.evidence import AS_GOOD, Control, Evidence, share_of
 from ...measurement.measure import MOST_SHOWN, SIDES, Comparison

@@ -13,9 +13,9 @@ from .....core.phrases import data
 from ....compilation.cache_folder import CacheFolder
 from ....compilation.compiler import Compiler
 from ....compilation.progress import Progress
-from ..attention_owner import pack_of
-from ..paths import user_folder
-from ..reporting import send
+from ..runtime.paths import user_folder
+from ..runtime.reporting import send
+from ..structure.attention_owner import pack_of
 
 COMPILE_EVENT = "paceline.compile"
 """Websocket event, sent about once a second while something is compiled."""

@@ -6,11 +6,11 @@ from typing import cast
 
 from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
-from ..controlnet import moved_to, require_controlnet
-from ..protocols import ControlNet, ModelPatcher
-from ..weight_clone import require_plain_weights, second_module
-from ..weight_swap import unload
-from ..weights import SECOND_COPY
+from ..structure.protocols import ControlNet, ModelPatcher
+from ..targets.controlnet import moved_to, require_controlnet
+from ..weights.clone import require_plain_weights, second_module
+from ..weights.moves import SECOND_COPY
+from ..weights.swap import unload
 from .methods import CompileMethods
 
 

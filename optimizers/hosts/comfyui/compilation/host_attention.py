@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.shadow import Shadows
-from ..attention_chain import Attend, Layer, add_layer
-from ..other_names import names_in, with_names
-from ..protocols import Options
+from ..runtime.attention_chain import Attend, Layer, add_layer
+from ..runtime.other_names import names_in, with_names
+from ..structure.protocols import Options
 
 _OPERATORS = (
     "attention_sub_quad",

@@ -17,7 +17,7 @@ from ....compilation.compiler import CompiledNetwork, Compiler
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ....compilation.sizes import Sizes
-from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
+from ..targets.method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .host_attention import BREAK_REMEDIES, in_modules
 from .refusals import refusal
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary, ref
 
 import torch
 
-from .....core.errors import UnsupportedModel
-from ..model import first_of
-from ..protocols import ModelPatcher, NetworkPatcher, Patcher
-
-FOREIGN_COMPILE = "torch.compile"
-"""Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
+from ..structure.protocols import ModelPatcher, NetworkPatcher
 
 _NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
 _DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
 _REPLACED = "another node has replaced this method of the network itself"
-
-_second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
-"""The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""
 
 
 def refusal(
@@ -42,25 +33,3 @@ def _is_replaced(module: torch.nn.Module, method: str) -> bool:
     own = module.__dict__.get(method)
     # ComfyUI leaves the module's own bound method behind when it takes a patch off.
     return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)
-
-
-def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
-    """Return a clone without dynamic VRAM, on a second copy of the weights; `UnsupportedModel` if it cannot be loaded.
-
-    Loaded from the file the first time; clones made while an earlier one is in use share its copy. ``what`` is its name
-    for the error.
-    """
-    kept = _second_copies.get(patcher.model)
-    earlier: Patcher | None = kept() if kept is not None else None  # type: ignore[assignment]
-    try:
-        if earlier is not None:
-            return patcher.clone(disable_dynamic=True, model_override=earlier.get_clone_model_override())
-        clone = patcher.clone(disable_dynamic=True)
-    except (RuntimeError, TypeError) as error:
-        raise UnsupportedModel(
-            f"{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
-            f"({error}).",
-            "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
-        ) from error
-    _second_copies[patcher.model] = ref(first_of(clone))  # which every clone of it keeps
-    return clone

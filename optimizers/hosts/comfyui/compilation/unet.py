@@ -30,14 +30,15 @@ from ....compilation.settings import NetworkSettings
 from ....compilation.sizes import Sizes
 from ....compilation.weights import WeightGuards
 from ....families import find_family
-from ..attention_owner import SLOT
-from ..model import describe_model, require_model
-from ..newer import layers_with_a_preference
-from ..protocols import BaseModel, ModelPatcher
-from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall
-from ..weights import SECOND_COPY
+from ..runtime.technique import KEY, PATCHES, ComfyTechnique, ModelCall
+from ..structure.attention_owner import SLOT
+from ..structure.model import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
+from ..structure.newer import layers_with_a_preference
+from ..structure.protocols import BaseModel, ModelPatcher
+from ..weights.dynamic_vram import without_dynamic_vram
+from ..weights.moves import SECOND_COPY
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
-from .refusals import FOREIGN_COMPILE, refusal, without_dynamic_vram
+from .refusals import refusal
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
@@ -81,7 +82,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     Raises `UnsupportedModel` for repeated blocks where there are none, `BackendUnavailable` if the mode cannot work
     here and no fallback is allowed.
 
-    ``by_blocks``: whether its blocks are compiled, which share code, in place of the whole network.
+    ``blocks_share_code``: whether its blocks are compiled, in place of the whole network.
     """
 
     policy: CompilePolicy
@@ -91,12 +92,12 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     ) -> None:
         network = patcher.model.diffusion_model
         family, blocks = find_family(network), describe_blocks(network)
-        self.by_blocks = how.scope == "repeated_blocks"
+        self.blocks_share_code = how.scope == "repeated_blocks"
         if how.scope == "auto" and blocks and family is not None and family.traced_in_parts:
-            self.by_blocks, notes = True, (*notes, _BLOCKS_ONLY)
-        what = blocks if self.by_blocks else phrase("whole model")
+            self.blocks_share_code, notes = True, (*notes, _BLOCKS_ONLY)
+        what = blocks if self.blocks_share_code else phrase("whole model")
         narrower = ""
-        if blocks and not self.by_blocks:
+        if blocks and not self.blocks_share_code:
             narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
         if not what:
             raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
@@ -114,7 +115,9 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if reason is not None:
             activity.fall_back(reason)
             return
-        compiled = self._compiler.once(call.model, (self.policy.how, self.by_blocks), partial(self._compile, network))
+        compiled = self._compiler.once(
+            call.model, (self.policy.how, self.blocks_share_code), partial(self._compile, network)
+        )
         compiled.weights_are(self._version(call.model))
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.policy.run, compiled, self.policy.what, activity)
@@ -157,7 +160,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how
-        if self.by_blocks:
+        if self.blocks_share_code:
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = _with_parts_as_numbers(getattr(network, _forward(network)))
         cache, weights = self._compiler.cache(), WeightGuards(network)
@@ -177,15 +180,15 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             yield network, _forward(network), _with_parts_as_text(ordered)
 
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
-        from comfy.patcher_extension import WrappersMP
-
         options = call.transformer_options
-        if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
+        if is_compiled_by_others(options):
             return _FOREIGN
-        if self.by_blocks and (call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)):
+        if self.blocks_share_code and (
+            call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)
+        ):
             return _PATCHED_BLOCKS
-        modules = repeated_blocks(network) if self.by_blocks else [network]
-        methods = [(module, "forward" if self.by_blocks else _forward(network)) for module in modules]
+        modules = repeated_blocks(network) if self.blocks_share_code else [network]
+        methods = [(module, "forward" if self.blocks_share_code else _forward(network)) for module in modules]
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
 
 

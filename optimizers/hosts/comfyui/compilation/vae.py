@@ -7,11 +7,11 @@ from dataclasses import replace
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
-from ..protocols import VAE
-from ..vae import describe_vae, moved_to, require_vae
-from ..weights import SECOND_COPY
+from ..structure.protocols import VAE
+from ..targets.vae import describe_vae, moved_to, require_vae
+from ..weights.dynamic_vram import without_dynamic_vram
+from ..weights.moves import SECOND_COPY
 from .methods import CompileMethods
-from .refusals import without_dynamic_vram
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"

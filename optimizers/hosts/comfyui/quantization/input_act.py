@@ -17,7 +17,7 @@ from torch.nn import Module
 from .....core.activity import Counter
 from ....quantization.kernels import Kitchen, SafeKernel
 from ....quantization.policy import LAYERS
-from ..other_names import names_in, with_names
+from ..runtime.other_names import names_in, with_names
 from .linear import int8_layers
 
 _TOGETHER, _ACTIVATIONS = "linear_input_act", "INPUT_ACT_EAGER"

@@ -17,9 +17,9 @@ from .....core.calls import Function
 from .....core.errors import UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
-from ..model import describe_model, is_unet
-from ..protocols import ModelPatcher
-from ..weight_clone import second_module
+from ..structure.model import describe_model, is_unet
+from ..structure.protocols import ModelPatcher
+from ..weights.clone import second_module
 
 
 def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:

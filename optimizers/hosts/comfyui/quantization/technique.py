@@ -23,12 +23,12 @@ from ....quantization.layers import (
 )
 from ....quantization.policy import QuantizationPolicy
 from ....quantization.settings import QuantizationSettings
-from ..model import describe_model, inference_dtype, require_model
-from ..paths import user_folder
-from ..protocols import ModelPatcher
-from ..stack import ModelCall
-from ..weight_clone import WeightPlan, require_plain_weights
-from ..weight_swap import WeightTechnique, original, unload
+from ..runtime.paths import user_folder
+from ..runtime.technique import ModelCall
+from ..structure.model import describe_model, inference_dtype, require_model
+from ..structure.protocols import ModelPatcher
+from ..weights.clone import WeightPlan, require_plain_weights
+from ..weights.swap import WeightTechnique, original, unload
 from .input_act import Together, modules_together
 from .layers import linear_layers, observe
 from .linear import (

@@ -6,8 +6,8 @@ from .....core.errors import UnsupportedModel
 from ....families import find_family
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import no_unet
-from ..model import describe_model, is_unet, require_model
-from ..protocols import ModelPatcher
+from ..structure.model import describe_model, is_unet, require_model
+from ..structure.protocols import ModelPatcher
 from .unet import ComfyTokenMerging
 
 

@@ -9,7 +9,7 @@ from torch.nn import Module
 
 from .....core.shadow import Shadows
 from ....token_merging.blocks import CallState
-from ..unet import AttentionBlock, BlockKey, transformer_blocks
+from ..structure.unet import AttentionBlock, BlockKey, transformer_blocks
 
 Forward = Callable[[Tensor], Tensor]
 

@@ -19,15 +19,14 @@ from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
-from ..attention_chain import Attend, Layer, add_layer
-from ..compilation.refusals import FOREIGN_COMPILE
-from ..evaluations import EVALUATIONS, Evaluations, predict_noise
-from ..model import describe_model
-from ..newer import kept_memory
-from ..protocols import ModelPatcher, Options
-from ..schedule import Scheduled, SchedulePosition
-from ..stack import ModelCall
-from ..unet import AttentionBlock, BlockKey, attention_blocks
+from ..runtime.attention_chain import Attend, Layer, add_layer
+from ..runtime.schedule import Scheduled, SchedulePosition
+from ..runtime.technique import ModelCall
+from ..structure.model import describe_model, is_compiled_by_others
+from ..structure.newer import kept_memory
+from ..structure.protocols import ModelPatcher, Options
+from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
+from .evaluations import EVALUATIONS, Evaluations, predict_noise
 from .feed_forwards import FeedForwards
 
 STATE = "paceline_token_merging"
@@ -272,9 +271,7 @@ def _reduce_if_aligned(reduction: Reduction, tokens: Tensor, query: Tensor) -> T
 
 def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> str:
     """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
-    from comfy.patcher_extension import WrappersMP
-
     technique: Any = find(call.techniques, COMPILATION)
-    if call.transformer_options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
+    if is_compiled_by_others(call.transformer_options):
         return COMPILED
     return policy.refused_by("" if technique is None else technique.policy.how.scope)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....step_reuse.samplers import SAMPLERS, Scheduler
+from ....samplers import SAMPLERS, Scheduler
 
 CHANGES = ("clip_sample", "thresholding", "stochastic_sampling", "invert_sigmas")
 """Settings that make another step of a solver's."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from ....token_merging.blocks import Block
+from ....families.block import Block
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,208 @@
+"""One workflow that is made faster, as a state machine: each answer has a prompt to run, or says what is known."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from ..core.choices import CHOICES
+from ..core.errors import InvalidSetting
+from ..core.phrases import Phrase, phrase
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..recipes.apply import Nodes, apply_recipe, shown_steps
+from ..workbench.comfyui.observer import Observer
+from ..workbench.comfyui.probe import SPARE, probe
+from ..workbench.expectation.expect import Probed
+from ..workbench.recipe import Recipe, Step
+from .offers import Offer, make_offers
+from .others import OTHERS, with_other
+from .plan import Plan, most_gain_first
+from .proof import Proof
+from .request import Request
+from .runs import PICTURES, inserted, probing, proving
+from .sentences import by_stage, expected_speed, expected_steps, left_open, told, where_time_went
+from .workflow import Workflow
+
+
+@dataclass
+class Job:
+    """One workflow that is made faster: what was asked, and what is known by now.
+
+    ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
+    ``proof`` is None before one has begun.
+    """
+
+    workflow: Workflow
+    choice: str
+    plans: list[Plan]
+    nodes: Nodes
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    observer: Observer = field(default_factory=Observer)
+    probed: list[list[Probed]] = field(default_factory=list)
+    probing: bool = False
+    offers: list[Offer] | None = None
+    left_open: list[Phrase] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    proof: Proof | None = None
+    lock: Any = field(default_factory=Lock)
+
+    def next(self, request: Request) -> Payload:
+        """Return what follows after a prompt has ended, or was stopped."""
+        if self.proof is not None:
+            return self.proved(request)
+        if self.offers is not None:
+            return self.answer()
+        if not self.observer.samplings:
+            why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
+            return job_state("look", why_not=why)
+        if not self.probing:
+            self.probed = [[] for _ in self.observer.samplings]
+            self.seconds = self._seconds(request.seconds)
+            tries = any(plan.tries for plan in self.plans)
+            if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
+                self.probing = True
+                prompt = probing(self.workflow, [plan.link for plan in self.plans], self.id)
+                return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
+        self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
+        return self.answer()
+
+    def probe(self, say: Any) -> None:
+        """Try each candidate on what was kept of the run; ``say`` is told the share that is done.
+
+        Called by a node. What is known when somebody stops it stays.
+        """
+        stopped = True
+        try:
+            self._probe(say)
+            stopped = False
+        finally:
+            self.conclude(stopped)
+
+    def conclude(self, stopped: bool) -> None:
+        """Find the offers once, and free what was kept of the run.
+
+        A probe that is stopped can end after the answer, or after the run was dropped.
+        """
+        with self.lock:
+            samplings = self.observer.samplings
+            if self.offers is None and samplings:
+                offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
+                pairs = zip(samplings, self.probed, strict=True)
+                found = [(sampling, one) for sampling, probed in pairs for one in probed]
+                offered = {name for offer in offers for name in offer.names}
+                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped)
+                self.offers = offers
+                self.observer.forget()
+
+    def _probe(self, say: Any) -> None:
+        samplings = self.observer.samplings
+        for number, sampling in enumerate(samplings):
+            tries = self.plans[int(sampling.link)].tries
+            candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
+            keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
+            if not candidates or not sampling.can_probe:
+                continue
+
+            def tell(done: float, total: float, name: str, number: int = number) -> None:
+                say((number + done / max(1, total)) / len(samplings))
+
+            probe(sampling, candidates, tell, SPARE / len(samplings), self.probed[number], keeping)
+
+    def answer(self) -> Payload:
+        offers = self.offers or []
+        lines = [where_time_went(self.seconds), *self.left_open]
+        return job_state("answer", self.id, lines=lines, offers=[self._offer(one) for one in offers])
+
+    def prove(self, number: int) -> Payload:
+        offer = self.offer(number)
+        self.proof = Proof(number, Observer(keep=False))
+        prompt = proving(self.workflow, offer.chosen, self.id)
+        if prompt is None:
+            self.proof = None
+            raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
+        return job_state("proof", self.id, prompt)
+
+    def proved(self, request: Request) -> Payload:
+        proof, self.proof = self.proof, None
+        state = self.answer()
+        if proof is not None and not request.stopped:
+            measured = None if proof.text is None else told(proof.text)
+            state["phase"] = "proved"
+            state["offers"][proof.offer] |= {"measured": measured, "picture": proof.picture}
+        return state
+
+    def keep(self, number: int) -> Payload:
+        return job_state("keep", self.id, inserted(self.workflow, self.offer(number).chosen))
+
+    def offer(self, number: int) -> Offer:
+        if self.offers is None or number >= len(self.offers):
+            raise InvalidSetting(f"There is no offer {number}.", "Choose one of the answer's.")
+        return self.offers[number]
+
+    def _offer(self, offer: Offer) -> Payload:
+        """Return ``Offer`` in web/js/payloads.d.ts."""
+        return {
+            "label": offer.label,
+            "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
+            "about": told(expected_steps(offer.sampling_speedup, offer.distance)),
+            "sampling_speedup": [
+                offer.sampling_speedup.low,
+                offer.sampling_speedup.likely,
+                offer.sampling_speedup.high,
+            ],
+            "proof_seconds": PICTURES * offer.sampling_seconds * (1 + 2 / offer.sampling_speedup.likely),
+            "measured": None,
+            "picture": None,
+            "inserts": [
+                {
+                    "receivers": [{"node": node, "input": name} for node, name in link.receivers],
+                    "steps": shown_steps(steps),
+                }
+                for link, steps in offer.chosen
+            ],
+        }
+
+    def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
+        """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
+        samplings, stages = self.observer.samplings, by_stage(kinds)
+        found = {stage: stages.get(stage, 0.0) for stage in ("loading", "text", "vae")}
+        found["steps"] = sum(one.sampling_seconds for one in samplings)
+        # The page tells weights that a sampler loads from its rest.
+        found["loading"] = max(found["loading"], sum(one.loading_seconds for one in samplings))
+        found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
+        return found
+
+    def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
+        """Return a model behind a node; `CannotHelp` says why it cannot be."""
+        if step.node in OTHERS:
+            return with_other(step, model, shape)
+        applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
+        if not applied.steps:
+            raise applied.errors[0]
+        changed: ModelPatcher = applied.objects["model"]
+        return changed
+
+
+def job_state(
+    phase: str,
+    job: str = "",
+    prompt: Any = None,
+    why_not: str = "",
+    lines: list[Any] | None = None,
+    offers: list[Payload] | None = None,
+) -> Payload:
+    """Return ``FasterState`` in web/js/payloads.d.ts."""
+    said = [told(line) for line in lines or ()]
+    return {
+        "phase": phase,
+        "job": job,
+        "prompt": prompt,
+        "why_not": told(why_not),
+        "lines": said,
+        "offers": offers or [],
+    }

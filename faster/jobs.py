@@ -1,0 +1,106 @@
+"""The one job that is kept, and the answers to what the page and ``tune`` ask."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from ..core.errors import InvalidSetting
+from ..core.phrases import phrase
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..recipes.apply import Nodes
+from .job import Job, job_state
+from .plan import make_plans
+from .request import Request
+from .runs import observed
+from .sentences import before_any_run
+from .workflow import Workflow, find_model_links
+
+FASTER = "/paceline/faster"
+
+
+class JobStore:
+    """Holds the one job whose run is watched: what is kept of it can be large."""
+
+    def __init__(self) -> None:
+        self._job: Job | None = None
+        self._lock = Lock()
+
+    def find(self, id: str) -> Job | None:
+        """Return the job of this id; None where another one was begun since."""
+        job = self._job
+        return job if job is not None and job.id == id else None
+
+    def known(self, id: str) -> Job:
+        """Return the job of this id; `InvalidSetting` where another one was begun since."""
+        job = self.find(id)
+        if job is None:
+            problem = "This run is not known any more: another prompt was queued since."
+            raise InvalidSetting(problem, "Run it once more.")
+        return job
+
+    def take(self, job: Job | None) -> None:
+        """Take a job in the place of the one before, whose memory is freed."""
+        with self._lock:
+            before, self._job = self._job, job
+        if before is not None:
+            before.observer.forget()
+
+    def queued(self, sent: Any, server: Any) -> Any:
+        """Drop a run that is over, and that nobody asks about, when another prompt is queued; return the prompt.
+
+        Another tab may queue a prompt between this one's request and its run; then the job is dropped.
+        """
+        job = self._job
+        kept = job is not None and job.observer.samplings and not job.probing and job.offers is None
+        if job is not None and kept and not _to_come(job.id, sent, server.prompt_queue):
+            self.take(None)
+        return sent
+
+
+def _to_come(id: str, sent: Any, queue: Any) -> bool:
+    """Return whether the prompt of a job is ``sent`` just now, waits or runs."""
+    with queue.mutex:
+        prompts = [sent, *(prompt for _, _, prompt, *_ in [*queue.currently_running.values(), *queue.queue])]
+    return any(id in str(prompt) for prompt in prompts)
+
+
+JOBS = JobStore()
+
+
+def faster_payload(sent: Any, nodes: Nodes) -> Payload:
+    """Return ``FasterState`` in web/js/payloads.d.ts; `InvalidSetting` for a request that cannot be answered."""
+    request = Request.read(sent)
+    if request.do in ("look", "run"):
+        workflow = Workflow.read(request.prompt)
+        job = Job(workflow, request.choice, make_plans(workflow, request.choice, nodes), nodes)
+        return _look(job) if request.do == "look" else _begin(job)
+    if request.do == "drop":
+        if JOBS.find(request.job) is not None:
+            JOBS.take(None)
+        return job_state("look")
+    known = JOBS.known(request.job)
+    if request.do == "next":
+        return known.next(request)
+    return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)
+
+
+def _look(job: Job) -> Payload:
+    titles = list(dict.fromkeys(title for plan in job.plans for title in plan.tries))
+    titles += ["Reuse Steps"] if any(plan.reuse for plan in job.plans) else []
+    notes = list(dict.fromkeys(note for plan in job.plans for note in plan.notes))
+    if not titles:
+        why = phrase(
+            "Nothing is left to try: what could make it faster is there already, or would change nothing here."
+        )
+        if not find_model_links(job.workflow):
+            why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
+        return job_state("look", why_not=why, lines=notes)
+    ranges = [plan.before for plan in job.plans if plan.before is not None]
+    looked = phrase("Looks at: {names}", names=", ".join(titles))
+    return job_state("look", lines=[before_any_run(ranges), looked, *notes])
+
+
+def _begin(job: Job) -> Payload:
+    JOBS.take(job)
+    return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))

@@ -1,0 +1,122 @@
+"""What can make a model faster on this machine, by how much the picture may change: what a probe has to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isqrt
+
+from ..core.choices import CHOICES
+from ..core.phrases import Phrase, phrase
+from ..optimizers.attention.policy import AUTO
+from ..optimizers.hosts.comfyui.attention.technique import host_does
+from ..optimizers.step_reuse.settings import FEWEST_STEPS
+from ..optimizers.token_merging.methods import minimum_tokens
+from ..recipes.apply import Nodes, changed_by
+from ..recipes.presets import Machine, built_in_recipe, machine_here
+from ..workbench.expectation.expect import Range, prior
+from ..workbench.recipe import Step
+from .foreign import DO_WHAT_OURS_DOES
+from .others import ATTENTION, MERGING, OTHERS, others_here
+from .workflow import ModelLink, Workflow, find_model_links
+
+REUSE_STEPS = "PacelineReuseSteps"
+
+DISTILLED = 8
+"""Models that take at most so many steps were made for that."""
+
+_FIRST = ("WanAnimate2Cache", "FluxKVCache", "PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
+"""Where there is not work for all these are tried, before what makes attention alone quicker: caches for one network,
+then what quickens all of its layers."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried on a model link.
+
+    Attributes:
+        tries: nodes that make an evaluation shorter, each by the title under which it is probed.
+        reuse: whether Reuse Steps can come behind them.
+        notes: what is left out, and why.
+        before: how many times fewer evaluations others measured; None where nothing can be said before a run.
+    """
+
+    link: ModelLink
+    tries: dict[str, Step]
+    reuse: bool
+    notes: tuple[Phrase, ...]
+    before: Range | None
+
+    def nodes(self, names: Sequence[str], budget: float | None) -> list[Step]:
+        """Return the nodes to insert, in order."""
+        reused = [] if budget is None else [Step(REUSE_STEPS, {"budget": budget})]
+        return [*(step for name, step in self.tries.items() if name in names), *reused]
+
+
+def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
+    """Return what is tried on each model link of a workflow on which anything is."""
+    machine = machine_here()
+    others = others_here({workflow.type(id) for id in workflow}, machine.device, CHOICES[choice].merging != "")
+    plans = [_plan(workflow, link, choice, machine, nodes, others) for link in find_model_links(workflow)]
+    return [plan for plan in plans if plan is not None]
+
+
+def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
+    """Return the titles in the order in which they are tried."""
+    return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
+
+
+def _plan(
+    workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes, others: Mapping[str, Step]
+) -> Plan | None:
+    way = {id: workflow.type(id) for id in link.upstream}
+    if "PacelineOptimizePreset" in way.values():
+        return None  # it applies what would be inserted
+    there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
+    steps = link.steps
+    few = steps if steps is not None and steps < FEWEST_STEPS else None
+    file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
+    # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
+    distilled = steps is not None and steps <= DISTILLED
+    machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
+    recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
+    # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
+    recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]
+    changes = CHOICES[choice].merging != ""
+    tries = {**others} | {
+        nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there
+    }
+    own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
+    nothing = host_does(AUTO) if own else ""
+    tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
+    caches = [workflow.title(id) for id, type in way.items() if DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
+    reuse = changes and few is None and REUSE_STEPS not in there
+    least = minimum_tokens(machine.device)
+    side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
+    notes = [OTHERS[step.node].note(title) for title, step in others.items()]
+    notes += [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
+    if changes and few is not None:
+        notes.append(
+            phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
+        )
+    elif changes and caches:
+        notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
+    # On a processor small pictures have enough tokens.
+    if machine.device != "cpu" and any(step.node == MERGING for step in tries.values()):
+        notes.append(
+            phrase(
+                "Apply ToMe pays from about {least} tokens on, in most models {side} x {side} pixels.",
+                least=least,
+                side=side,
+            )
+        )
+    if file:
+        notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
+    if not tries and not reuse:
+        return None if not notes else Plan(link, {}, False, tuple(notes), None)
+    before = prior(steps, link.solver, CHOICES[choice].limit) if reuse else None
+    return Plan(link, tries, reuse, tuple(notes), before if before is not None and before.high > 1 else None)
+
+
+def _names_int8(value: object) -> bool:
+    return isinstance(value, str) and "int8" in value.lower()

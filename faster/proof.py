@@ -1,0 +1,94 @@
+"""What a proof has measured: the same seeds drawn plain and faster, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..core.phrases import Phrase
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Latent
+from ..workbench.comfyui.latents import decode, streams_of
+from ..workbench.comfyui.links import require_latent
+from ..workbench.comfyui.long_running import stop_if_cancelled
+from ..workbench.comfyui.observer import Observer
+from ..workbench.comfyui.output_files import Entry, OutputFiles
+from ..workbench.expectation.sampling import Sampling
+from ..workbench.measurement.controls import LATE, kept_levels
+from ..workbench.measurement.drawn import Drawn, TimedRun
+from ..workbench.measurement.measure import MeasurePlan, measure
+from ..workbench.measurement.picture import side_by_side
+from ..workbench.measurement.quality import to_8_bit
+from .runs import PICTURES, SIDES
+from .sentences import proved
+
+BY_SIDE = {"baseline": "plain", "optimized": "faster"}
+"""What the judge's sides are called in the proof's prompt."""
+
+
+@dataclass
+class Proof:
+    """Of an offer, by its number; ``text`` is None before its prompt has ended, ``picture`` where none was decoded."""
+
+    offer: int
+    observer: Observer
+    text: Phrase | None = None
+    picture: Entry | None = None
+
+    def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
+        """Say what the latents of both sides show, by side, seed and end, and save the farthest pair as a picture.
+
+        The frames of a video are not decoded, which could take longer than the proof.
+        """
+        for latent in latents.values():
+            require_latent("The sampler's result", latent)
+        samplings = [*self.observer.samplings]
+        ends = sorted({name.split()[2] for name in latents})
+        drawings = [_ProofDraw(samplings, self.observer, latents, end) for end in ends]
+        judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
+        drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
+        computed = [_sum(samplings, "computed", side) for side in SIDES]
+        self.text = proved(worst, computed[1] / max(1, computed[0]), PICTURES)
+        if worst.verdict.seed_share is None or vae is None:
+            return
+        seed, number = divmod(worst.evidence.worst, worst.evidence.count // PICTURES)
+        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in BY_SIDE]
+        if drawn[0].ndim != 4:
+            return
+        pictures = side_by_side(*(to_8_bit(decode(vae, latent)) for latent in drawn))
+        self.picture = OutputFiles("paceline/proof", keep=False).save_picture("proof.png", pictures[0])
+
+
+class _ProofDraw:
+    """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
+
+    def __init__(
+        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], end: str
+    ) -> None:
+        self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
+        plain = [one for one in samplings if one.link.startswith("plain ")]
+        # What fewer steps would be is the scheduler's to say, which a sampler does not know.
+        alone = len(plain) == PICTURES and all(one.again is not None for one in plain)
+        steps = len(plain[0].levels) - 1 if alone else 1
+        self.plan = MeasurePlan(steps, PICTURES, warm_up=None, controls=(LATE,) if alone else ())
+
+    def draw(self, side: str, seed: int, steps: int) -> Drawn:
+        if side == LATE:
+            return self._without_late_levels(seed, steps)
+        samples = self._latents[f"{BY_SIDE[side]} {seed} {self._end}"]["samples"]
+        return Drawn(
+            TimedRun(_sum(self._samplings, "sampling_seconds", f"{BY_SIDE[side]} {seed}")), streams_of(samples)
+        )
+
+    def _without_late_levels(self, seed: int, steps: int) -> Drawn:
+        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"plain {seed} "))
+        last = len(again.sigmas) - 1
+        sigmas = again.sigmas[[*(kept_levels(last, steps) or ()), last]]
+        samples: Tensor = again.sample(again.sampler, sigmas, callback=lambda *_: stop_if_cancelled())
+        return Drawn(TimedRun(self._observer.samplings[-1].sampling_seconds), streams_of(samples))
+
+
+def _sum(samplings: Sequence[Sampling], name: str, link: str) -> float:
+    return sum(float(getattr(one, name)) for one in samplings if one.link.startswith(f"{link} "))

@@ -1,0 +1,167 @@
+"""The prompts that ComfyUI runs to find out what makes a workflow faster, and the workflow that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..workbench.comfyui.sampling import later_seed
+from ..workbench.recipe import Step
+from .node_types import Link, Prompt, default_values, title_of
+from .workflow import ModelLink, Workflow
+
+NO_RUN = "paceline_trial"
+"""Ids of nodes begin with it in prompts that are no runs of a workflow, for the page; see web/js/run_prompt.js."""
+
+PICTURES = 3
+"""Seeds that a proof draws, plain and faster."""
+
+SIDES = ("plain", "faster")
+
+SEEDS = ("seed", "noise_seed")
+"""Inputs that hold a seed."""
+
+Chosen = Sequence[tuple[ModelLink, Sequence[Step]]]
+"""The nodes to insert on each model link."""
+
+_DIGITS = 16
+"""Ids of more digits are no numbers that ComfyUI has counted."""
+
+
+def observed(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
+    """Return the workflow as it is, with an observer on each model link, directly before its samplers."""
+    for number, link in enumerate(links):
+        workflow = _on_link(workflow, link, {f"paceline_observed {number}": _observer(job, str(number))})
+    return _nodes(workflow)
+
+
+def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
+    """Return a prompt of a probe.
+
+    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
+    """
+    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
+    kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
+    return _needed({**workflow, NO_RUN: _node("_PacelineProbe", job=job, **kept)})
+
+
+def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
+    """Return the workflow with nodes on its model links, as a person would save it."""
+    for link, steps in chosen:
+        firsts = [id.split(":")[0] for id in workflow]
+        free = max((int(id) for id in firsts if id.isdecimal() and len(id) < _DIGITS), default=0) + 1
+        made = {str(free + number): _made(step) for number, step in enumerate(steps)}
+        for node in made.values():
+            node["_meta"] = {"title": title_of(node["class_type"])}
+        workflow = _on_link(workflow, link, made)
+    return _nodes(workflow)
+
+
+def proving(workflow: Workflow, chosen: Chosen, job: str) -> Prompt | None:
+    """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
+    ends = _sampled(workflow, [link for link, _ in chosen])
+    if not ends:
+        return None
+    nodes: dict[str, Any] = {}
+    drawn: dict[str, Any] = {}
+    last: list[Any] | None = None
+    for seed in range(PICTURES):
+        for side in SIDES if seed % 2 == 0 else reversed(SIDES):
+            latents = _draw(nodes, workflow, chosen, ends, side, seed, job, last)
+            drawn |= {f"{side} {seed} {number}": latent for number, latent in enumerate(latents)}
+            last = latents[-1]
+    vae = _decoder_of(workflow, ends[0])
+    shown = {} if vae is None else {"vae": vae}
+    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineProof", job=job, **drawn, **shown)})
+
+
+def _draw(
+    nodes: dict[str, Any], workflow: Workflow, chosen: Chosen, ends: Sequence[Link], side: str, seed: int, job: str,
+    after: list[Any] | None,
+) -> list[list[Any]]:  # fmt: skip
+    """Add the nodes that draw one picture ``after`` another one; return where its latents come from."""
+    name, changed = f"{NO_RUN} {side} {seed}", workflow
+    for number, (link, steps) in enumerate(chosen):
+        made = {f"{name} step {number}.{at}": _made(step) for at, step in enumerate(steps if side == "faster" else ())}
+        observer = _observer(job, f"{side} {seed} {number}")
+        observer["inputs"] |= {} if after is None else {"after": after}
+        changed = _on_link(changed, link, made | {f"{name} observed {number}": observer})
+    needed = {id for end in ends for id in changed.needed(end[0])}
+    seeded = [id for id in needed if seed and _draws(changed, id)]
+    seeds = {
+        (id, put): _later(changed.inputs(id)[put], seed) for id in seeded for put in SEEDS if put in changed.inputs(id)
+    }
+    changed = changed.edited(seeds)
+    ours = {id for id in changed if id not in workflow}
+    by_model, by_seed = ours | {*changed.users(ours)}, {*seeded, *changed.users(seeded)}
+    names = {id: f"{name} {id}" for id in by_model & needed} | {id: id for id in ours}
+    names |= {id: f"{NO_RUN} seed {seed} {id}" for id in (by_seed - by_model) & needed}
+    nodes |= changed.copy(names)
+    return [[names[id], slot] for id, slot in ends]
+
+
+def _on_link(workflow: Workflow, link: ModelLink, made: Mapping[str, dict[str, Any]]) -> Workflow:
+    """Return the workflow with new nodes on a model link, in order."""
+    source: list[Any] = [*link.origin]
+    for id, node in made.items():
+        node["inputs"]["model"] = source
+        source = [id, 0]
+    return Workflow({**workflow.edited(dict.fromkeys(link.receivers, source)), **made})
+
+
+def _draws(workflow: Workflow, id: str) -> bool:
+    """Return whether a node draws from a seed of its own."""
+    seeded = any(name in workflow.inputs(id) for name in SEEDS)
+    return seeded and not {"NOISE", "LATENT"}.isdisjoint(workflow.gives(id))
+
+
+def _later(value: Any, seed: int) -> int:
+    # The value of one that comes over a link is not known here.
+    return later_seed(value, seed) if isinstance(value, int) else 20_010 + seed
+
+
+def _made(step: Step) -> dict[str, Any]:
+    return _node(step.node, **{**default_values(step.node), **step.inputs})
+
+
+def _observer(job: str, link: str) -> dict[str, Any]:
+    return _node("_PacelineObserved", job=job, link=link)
+
+
+def _node(type: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": type, "inputs": inputs}
+
+
+def _needed(nodes: Prompt) -> Prompt:
+    """Return the measuring node and what it needs."""
+    known = Workflow(nodes)
+    return {id: dict(known[id]) for id in known.needed(NO_RUN)}
+
+
+def _nodes(workflow: Workflow) -> Prompt:
+    return {id: dict(node) for id, node in workflow.items()}
+
+
+def _sampled(workflow: Workflow, links: Sequence[ModelLink]) -> list[Link]:
+    """Return the LATENTs of the last samplers on some links: those whose latents no further sampler on them takes."""
+    given = [id for link in links for id, _ in link.receivers]
+    behind = {*given, *workflow.users(given)}
+    samplers = [
+        id
+        for id in workflow
+        if id in behind and "LATENT" in workflow.gives(id) and workflow.takes(id, "MODEL", "GUIDER")
+    ]
+    last = [id for id in samplers if not workflow.users([id]).keys() & samplers]
+    return [(id, workflow.gives(id).index("LATENT")) for id in last]
+
+
+def _decoder_of(workflow: Workflow, latent: Link) -> list[Any] | None:
+    """Return the link to the VAE that makes pictures of a latent; None where none does."""
+    behind = workflow.users([latent[0]])
+    found = (
+        [*origin]
+        for id in workflow
+        if id in behind and "IMAGE" in workflow.gives(id) and workflow.takes(id, "LATENT")
+        for origin in workflow.takes(id, "VAE")
+    )
+    return next(found, None)

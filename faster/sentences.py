@@ -1,0 +1,192 @@
+"""What is said of a workflow's speed. Expected and measured never use the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ..core.phrases import Phrase, data, phrase
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
+from ..workbench.expectation.expect import MOST_PICTURES, Probed, Range, expect, pays_from, won_by
+from ..workbench.expectation.sampling import Sampling
+from ..workbench.measurement.measure import Comparison
+from ..workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
+
+STAGES = {
+    "steps": phrase("steps"),
+    "loading": phrase("loading"),
+    "compiling": phrase("compiling"),
+    "text": phrase("text"),
+    "vae": phrase("VAE"),
+    "rest": phrase("the rest"),
+}
+"""The stages of a run, in words."""
+
+_KINDS = {
+    "loading": "loading",
+    "compiling": "compiling",
+    "textEncoding": "text",
+    "samplingRun": "steps",
+    "decoding": "vae",
+}
+"""Stages by the page's kinds of nodes, see ``KINDS`` in web/js/timeline.js; all others are the rest."""
+
+
+def by_stage(kinds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each stage, from those of a run's nodes by kind."""
+    seconds: dict[str, float] = {}
+    for kind, each in kinds.items():
+        stage = _KINDS.get(kind, "rest")
+        seconds[stage] = seconds.get(stage, 0.0) + each
+    return seconds
+
+
+def told(text: str) -> Payload:
+    """Return ``Told`` in web/js/payloads.d.ts: a sentence, and the same as data for other languages."""
+    return {"text": str(text), "phrase": data(text)}
+
+
+def before_any_run(ranges: Sequence[Range]) -> Phrase:
+    """Return what is expected of Reuse Steps of all models, from other models."""
+    if not ranges:
+        return phrase("How much faster is known after one run: nothing is measured here yet.")
+    low, high = min(one.low for one in ranges), max(one.high for one in ranges)
+    return phrase(
+        "Expected {low:.1f}x to {high:.1f}x, from other models with so many steps. Nothing is measured here yet.",
+        low=low,
+        high=high,
+    )
+
+
+def where_time_went(seconds: Mapping[str, float]) -> Phrase:
+    """Return e.g. ``This run took 271 s: steps 84 %, VAE 11 %, loading 5 %``, from seconds by part."""
+    whole = sum(seconds.values()) or 1.0
+    parts: Phrase | None = None
+    for name in sorted(seconds, key=lambda name: (name == "rest", -seconds[name])):
+        share = seconds[name] / whole
+        if share < 0.005:
+            continue
+        part = phrase("{part} {share:.0%}", part=STAGES[name], share=share)
+        parts = part if parts is None else phrase("{parts}, {part}", parts=parts, part=part)
+    return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
+
+
+def left_open(
+    found: Sequence[tuple[Sampling, Probed]], offered: Collection[str], limit: float, stopped: bool
+) -> list[Phrase]:
+    """Return what a probe could not tell, and why each candidate that is not among the ``offered`` was dropped.
+
+    ``found`` has each candidate of each sampler: one that another sampler on the same model link tried is not open.
+    ``limit``: how far a picture may move. Where somebody ``stopped`` the run or its probe, that is the reason for all
+    that was not tried.
+    """
+    tried = {(sampling.link, one.name) for sampling, one in found if one.points}
+    left = [one.name for sampling, one in found if one.untried and (sampling.link, one.name) not in tried]
+    untried = ", ".join(dict.fromkeys(left))
+    drowned = [one for _, one in found if one.drowned]
+    unclear = ", ".join(dict.fromkeys(one.name for _, one in found if one.unclear and not offered))
+    lines = []
+    if drowned:
+        lines.append(
+            phrase(
+                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. What {names} "
+                "would gain cannot be told now. Try it again when the machine is idle.",
+                times=max(one.noise for one in drowned),
+                names=", ".join(dict.fromkeys(one.name for one in drowned)),
+            )
+        )
+    if unclear:
+        lines.append(phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear))
+    if stopped:
+        lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
+    elif untried:
+        lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
+    if not offered and not lines:
+        lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
+    dropped = {one.name: _why_dropped(sampling, one, limit) for sampling, one in found if one.name not in offered}
+    return [*lines, *(why for why in dropped.values() if why is not None)]
+
+
+def _why_dropped(sampling: Sampling, one: Probed, limit: float) -> Phrase | None:
+    """Return why a candidate is not offered; None where it is open."""
+    if one.why_not:
+        return phrase("{name}: {why}", name=one.name, why=one.why_not)
+    if one.untried or one.unclear or one.drowned:
+        return None
+    if not one.faster:
+        return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
+    picture = pays_from(one.once, won_by(sampling, one))
+    if picture > MOST_PICTURES:
+        cost = _cost(one.once, won_by(sampling, one), picture)
+        return phrase("{name}: {why}", name=one.name, why=cost)
+    if expect(sampling, [one]).distance.high > limit:
+        return phrase("{name}: the picture could move farther than you chose.", name=one.name)
+    return phrase("{name}: the whole run would gain too little.", name=one.name)
+
+
+def _cost(once: float, won: float, picture: int) -> Phrase:
+    return phrase(
+        "costs {once:.3g} s once, wins {won:.2g} s a picture: pays from picture {picture}",
+        once=once,
+        won=won,
+        picture=picture,
+    )
+
+
+def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
+    """Return how much faster a whole run is expected to get, and when what it costs once is won back."""
+    expected = phrase(
+        "expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", likely=speedup.likely, low=speedup.low, high=speedup.high
+    )
+    picture = pays_from(once, won)
+    if picture == 1:
+        return expected
+    return phrase("{expected}; {cost}", expected=expected, cost=_cost(once, won, picture))
+
+
+def expected_steps(speedup: Range, distance: Range) -> Phrase:
+    """Return what is expected of the steps alone, and of the picture."""
+    if distance.high == 0:
+        return phrase(
+            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",
+            likely=speedup.likely,
+            low=speedup.low,
+            high=speedup.high,
+        )
+    return phrase(
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
+        likely=speedup.likely,
+        low=speedup.low,
+        high=speedup.high,
+        share=of_a_seed_change(distance.likely),
+        least=fraction(distance.low),
+        most=fraction(distance.high),
+    )
+
+
+def proved(found: Comparison, work: float, pictures: int) -> Phrase:
+    """Return what a proof has measured: ``work`` is the share of the network's evaluations that was left."""
+    speed, share = speed_text(found.evidence.speedup), found.verdict.seed_share
+    if share is None:  # another seed draws the same picture
+        return phrase(
+            "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",
+            pictures=pictures,
+            speed=speed,
+            work=work,
+        )
+    measured = phrase(
+        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} in "
+        "the farthest.",
+        pictures=pictures,
+        speed=speed,
+        work=work,
+        share=of_a_seed_change(share),
+    )
+    control = found.evidence.control
+    if control is None:
+        return measured
+    late = late_text(control, found.evidence.seed)
+    if found.evidence.as_good:
+        return phrase(
+            "{measured} Without these nodes {control}: you do not need them.", measured=measured, control=late
+        )
+    return phrase("{measured} Without these nodes {control}.", measured=measured, control=late)

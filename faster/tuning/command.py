@@ -1,0 +1,106 @@
+r"""``tune``: make a workflow faster, as "Make this workflow faster" does in the browser.
+
+    python custom_nodes/ComfyUI-Paceline tune workflow.json --prove
+
+Reads a workflow in the API format (in ComfyUI: File > Export (API)), or a PNG that ComfyUI has saved, which has its
+workflow in it. It runs the workflow once as it is, then tries for at most half a minute or the work of one more picture
+what could make it faster, says what is expected, and writes a faster workflow beside it, in the API format. With
+--prove the same seeds are drawn plain and faster, which measures it. What comes after -- goes to ComfyUI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...core.choices import CHOICES
+from ...core.files import write_atomically
+from ...workbench.comfyui.standalone import command_parser, exit_status, find_comfyui, read_arguments
+from ..node_types import Prompt
+from .reading import read_workflow
+from .server import Server, start_server
+
+_ROUTE = "/paceline/faster"
+
+
+def main(arguments: Sequence[str], pack: Path) -> int:
+    """Make a workflow faster and return the exit status; ``pack`` is the folder of this pack, as it was named."""
+    options, comfyuis = read_arguments(_parser(), arguments)
+    return exit_status(lambda: _run(options, comfyuis, pack), "Stopped. Nothing was written.")
+
+
+def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> None:
+    prompt = read_workflow(options.workflow)
+    address = options.server
+    server = Server(address) if address else start_server(find_comfyui(options.comfyui, pack), comfyuis)
+    found = tune(server, prompt, options.choice, options.prove)
+    if found == prompt:
+        print("Nothing was changed, so nothing was written.")
+        return
+    target = options.output or options.workflow.with_name(f"{options.workflow.stem}_faster.json")
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    print(target)
+
+
+def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
+    """Return a faster prompt, as the server proposes it, and say on the way what is expected, and what was measured."""
+    state = server.ask(_ROUTE, {"do": "look", "prompt": prompt, "choice": choice})
+    _say(state)
+    if state["why_not"]["text"]:
+        return prompt
+    state = server.ask(_ROUTE, {"do": "run", "prompt": prompt, "choice": choice})
+    print("running the workflow once, as it is", flush=True)
+    state = _followed(server, state)
+    _say(state)
+    if not state["offers"]:
+        return prompt
+    for number, offer in enumerate(state["offers"]):
+        print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
+        if number == 0 and not prove:
+            print(
+                f"--prove would draw the same seeds plain and faster, which takes about {offer['proof_seconds']:.0f} s"
+            )
+    if prove:
+        print("drawing the same seeds plain and faster", flush=True)
+        proved = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"], "offer": 0}))
+        measured = proved["offers"][0]["measured"]
+        print(measured["text"] if measured else "Nothing was measured.")
+    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "job": state["job"], "offer": 0})["prompt"]
+    print(f"kept {state['offers'][0]['label']}")
+    return kept
+
+
+def _followed(server: Server, state: Any) -> Any:
+    """Run what the server asks for until there is nothing more to run, and return what it says then."""
+    while state["prompt"] is not None:
+        started = time.monotonic()
+        server.run(state["prompt"])
+        # The server is told how long the run took; of which parts only the page is told.
+        seconds = {"otherNodes": time.monotonic() - started} if state["phase"] == "run" else {}
+        state = server.ask(_ROUTE, {"do": "next", "job": state["job"], "seconds": seconds})
+        if state["phase"] == "probe":
+            print("probing what could make it faster", flush=True)
+    return state
+
+
+def _say(state: Any) -> None:
+    for line in (*state["lines"], state["why_not"]):
+        if line["text"]:
+            print(line["text"])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("tune", __doc__)
+    add = parser.add_argument
+    add("workflow", type=Path, help="a workflow in the API format, or a PNG that ComfyUI has saved")
+    add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
+    choices = " ".join(f"{name}: {choice.label}. {choice.sentence}" for name, choice in CHOICES.items())
+    add("--choice", choices=CHOICES, default="balanced", help=f"{choices} Default: balanced")
+    add("--prove", action="store_true", help="draw the same seeds plain and faster, three pictures each, and measure")
+    add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
+    return parser

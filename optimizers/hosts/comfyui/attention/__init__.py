@@ -1,0 +1,1 @@
+"""Set Attention Processor in ComfyUI."""

@@ -1,0 +1,1 @@
+"""Model Precision and VAE Precision in ComfyUI."""

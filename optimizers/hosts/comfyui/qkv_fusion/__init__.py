@@ -1,0 +1,1 @@
+"""Fuse QKV in ComfyUI."""

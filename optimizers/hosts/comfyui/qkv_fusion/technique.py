@@ -1,0 +1,142 @@
+"""Fuse QKV on a MODEL: what has to be true of ComfyUI's layers, and joining their weights, quantised ones too."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from .....core.activity import Activity
+from .....core.shadow import Shadows
+from ....families import find_layer, names
+from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
+from ....qkv_fusion.projections import FusedProjections
+from ..runtime.technique import ComfyTechnique, ModelCall
+from ..structure.model import describe_model
+from ..structure.protocols import BaseModel, ModelPatcher
+from ..weights.clone import require_plain_weights
+
+OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
+STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
+PARTLY = "the model is only partly loaded, so that its weights are moved, or a LoRA is applied to them, at each use"
+UNEQUAL = "some of its projections are quantised and others are not, or differently"
+
+_SAME = ("comfy_cast_weights", "comfy_force_cast_weights", "_full_precision_mm", "layout_type", "quant_format")
+_OWN = ("pre_quant_scale", "input_scale")
+"""Attributes of a layer that decide how it computes, which must be the same for all that are computed together; and
+tensors that correct its input (AWQ, static activation scales), which belong to one layer alone."""
+
+_SAME_IN_INT8 = ("orig_dtype", "is_weight", "convrot", "convrot_groupsize", "transposed")
+"""Parameters of an ``int8_tensorwise`` weight that must be the same."""
+
+_found: weakref.WeakKeyDictionary[Module, tuple[ModelProjections, ...]] = weakref.WeakKeyDictionary()
+"""The groups of each network. They belong to the network, not to a technique, because compiled code is guarded on their
+functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
+
+
+class ModelQKVFusion(ComfyTechnique[ModelCall]):
+    """Fuse QKV on one MODEL, read for its structure only; `UnsupportedModel` if nothing can be computed together."""
+
+    def __init__(self, patcher: ModelPatcher) -> None:
+        network = patcher.model.diffusion_model
+        groups = _groups_of(network)
+        if not groups:
+            remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
+            raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
+        require_plain_weights("Fuse QKV", network, describe_model(patcher))
+        notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()
+        super().__init__(QKVFusion(groups, notes))
+        self._used: weakref.WeakSet[ModelProjections] = weakref.WeakSet()
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        alike = any(technique.blocks_share_code for technique in call.techniques)
+        shadows = call.cleanup.enter_context(Shadows())
+        for group in _groups_of(call.model.diffusion_model):
+            self._used.add(group)
+            group.activity = activity
+            if alike:  # each block begins with the same counts
+                group.activity = Activity()
+                call.cleanup.callback(activity.add, group.activity)
+            group.inner = group.attention.forward
+            if group.prepare(call.sigmas.device) is not None:
+                shadows.put(group.attention, "forward", group.left_alone)
+                continue
+            group.reset()
+            shadows.on_undo(group.reset)
+            # In the place of the layers: a call of a module takes time.
+            put: dict[str, Any] = dict(zip(group.attributes, group.functions, strict=True))
+            shadows.put_all(group.attention, put if group.foresee is None else {**put, "forward": group.foresee})
+
+    def ended(self) -> None:
+        """Let go of the weights between runs, so that unloading the model frees its memory."""
+        super().ended()
+        for group in self._used:
+            group.forget()
+
+    def unloaded(self, model: BaseModel) -> None:
+        """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
+        for group in _found.get(_unwrapped(model.diffusion_model), ()):
+            group.separate()
+
+
+class ModelProjections(FusedProjections):
+    """Those of ComfyUI's layers, whose weights may be in ``int8_tensorwise``."""
+
+    def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
+        state, weight, reason = layer.__dict__, layer._parameters["weight"], None
+        hooked = state["_forward_pre_hooks"] or state["_forward_hooks"]
+        if name in self.attention.__dict__ or "forward" in state or hooked:
+            reason = OTHER_FORWARD
+        elif "_v" in state:
+            reason = STREAMED
+        elif state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device:
+            reason = PARTLY
+        return reason, state.get("comfy_cast_weights"), state.get("comfy_force_cast_weights")
+
+    def refuse(self, weights: Sequence[Any]) -> str | None:
+        int8 = [weight._params for weight in weights if _is_int8(weight)]
+        alike = {(type(layer), *[getattr(layer, name, None) for name in (*_SAME, *_OWN)]) for layer in self.layers}
+        if len(alike) > 1:
+            return UNEQUAL
+        if not int8:
+            return super().refuse(weights)
+        formats = {tuple(getattr(params, name, None) for name in _SAME_IN_INT8) for params in int8}
+        if len(int8) < len(weights) or len(formats) > 1:
+            return UNEQUAL
+        if any(params.scale.ndim != 2 for params in int8):
+            return "its weights have one scale for the whole matrix instead of one for each row"
+        return None
+
+    def parts(self, weight: Any) -> tuple[Tensor, ...]:
+        return (weight._qdata, weight._params.scale) if _is_int8(weight) else (weight,)
+
+    def rebuilt(self, weight: Any, parts: Sequence[Tensor]) -> Any:
+        if not _is_int8(weight):
+            return parts[0]
+        qdata, scale = parts
+        params = dataclasses.replace(weight._params, scale=scale, orig_shape=tuple(qdata.shape))
+        return type(weight)(qdata, weight._layout_cls, params)
+
+
+def _unwrapped(network: Module) -> Module:
+    """Return the network itself: ComfyUI's own compile node puts a wrapper in its place."""
+    return getattr(network, "_orig_mod", network)
+
+
+def _groups_of(network: Module) -> tuple[ModelProjections, ...]:
+    """Return all projections of a network that can be computed together; the same objects as long as it lives."""
+    network = _unwrapped(network)
+    if network not in _found:
+        known = ((module, layer) for module in network.modules() if (layer := find_layer(module)) is not None)
+        _found[network] = tuple(
+            group for module, layer in known for group in groups_in(module, layer, ModelProjections)
+        )
+    return _found[network]
+
+
+def _is_int8(weight: Any) -> bool:
+    return getattr(weight, "_layout_cls", None) == "TensorWiseINT8Layout"

@@ -1,0 +1,1 @@
+"""Reuse Steps in ComfyUI."""

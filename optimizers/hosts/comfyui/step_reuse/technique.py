@@ -1,0 +1,260 @@
+"""Reuse Steps on one MODEL.
+
+Three wrappers: around the sampler, which knows the noise levels; around each prediction of the guider, where the rule
+decides; and around each call for several passes, the outermost place at which all of a step's work can be left out:
+ControlNets, both halves of the batch, waiting for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .....core.activity import Activity
+from .....core.calls import Function
+from .....core.errors import UnsupportedModel
+from .....core.technique import ATTENTION, COMPILATION, STEP_REUSE
+from ....step_reuse.blocks import LEFT_OUT, Blocks
+from ....step_reuse.history import Passes
+from ....step_reuse.parts import Blend, Split, split_for
+from ....step_reuse.path import RESIZED
+from ....step_reuse.policy import StepReusePolicy
+from ....step_reuse.rule import Action, Rule
+from ....step_reuse.settings import StepReuseSettings
+from ..runtime.run import RUN, taking_part
+from ..runtime.schedule import Scheduled, noise_level
+from ..runtime.stack import stack_of
+from ..runtime.technique import ModelCall
+from ..structure.model import is_compiled_by_others, is_flow, require_model
+from ..structure.protocols import Executor, ModelPatcher, Options
+from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
+
+UNASKED = "it is on the second model of a guider, whose first one decides: put this node on that one"
+
+OTHER_CACHES = {
+    "easycache": "EasyCache or LazyCache",
+    "rel_l1_thresh": "TeaCache",
+    "teacache_rel_l1_thresh": "TeaCache",
+}
+"""Transformer options of nodes that also skip steps, with the names of these nodes."""
+
+
+class ReuseRun:
+    """Forecasts the passes of the network one by one, because guiders and other nodes read them.
+
+    ``shape``: of the sampler's latents. ``blocks``: of the network. ``route``: of its attention. ``blend``: see
+    ``Rule.end``.
+    """
+
+    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks, route: AttentionRoute) -> None:
+        self.rule, self._shape, self._blocks, self.route = rule, shape, blocks, route
+        self._passes = Passes()
+        self._latent = torch.empty(0)
+        self._active: Hashable = None
+        self._calls = self._given = 0
+        self.blend: Blend | None = None
+
+    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
+        """Decide about an evaluation; with other conditionings, ControlNets or ways of attention it starts anew."""
+        self._latent = x.float().clone()
+        self._calls = self._given = 0
+        route: Hashable = None
+        try:
+            route = self.route.at(sigma)
+        except UnknownRoute:
+            self.rule.step_aside(UNKNOWN)
+        active = (*taking_part(conds, sigma), route)
+        if active != self._active:
+            self._forget()
+            self._active = active
+        if x.shape != self._shape:
+            self.rule.step_aside(RESIZED)
+        self.rule.begin(self.rule.place_of(sigma))
+
+    def end(self, guided: Tensor) -> Tensor:
+        """Note the guided prediction; return the prediction for the solver."""
+        if not self._given:
+            self.rule.compute()  # nobody asked for the passes
+            if self._blocks.were_left_out():
+                self.rule.step_aside(LEFT_OUT)
+        return self.rule.end(self._latent, guided, self.blend, self._passes.bytes())
+
+    def _forget(self) -> None:
+        self.rule.forget()
+        self._passes = Passes()
+
+    def next_call(self) -> int:
+        self._calls += 1
+        return self._calls - 1
+
+    def forecast(self, call: int, present: Sequence[bool], x: Tensor) -> list[Tensor] | None:
+        """Return the forecasts of the passes of a call, or None if they are to be computed.
+
+        An evaluation with other passes than those before starts anew.
+        """
+        rule = self.rule
+        if rule.action is not Action.FORECAST:
+            return None
+        if self._passes.can(rule.method, call, present):
+            self._given += 1
+            return self._passes.forecast(rule.method, call, rule.place, x)
+        if call == 0:
+            self._forget()
+        rule.compute(some=self._given > 0)
+        return None
+
+    def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
+        """Keep the outputs of the passes of a call; None for those that are not there."""
+        if self.rule.aside:
+            return
+        same = call == 0 and self._latent.shape == x.shape
+        self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
+        if outputs[0] is not None:
+            self.rule.first_pass(outputs[0])
+
+
+class ComfyStepReuse(Scheduled):
+    """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
+
+    policy: StepReusePolicy
+
+    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings) -> None:
+        require_model(patcher)
+        other = other_cache(patcher.model_options)
+        if other is not None:
+            raise UnsupportedModel(
+                f"{other} is on this MODEL already, and also leaves out steps.",
+                f"Remove {other} or Reuse Steps: each would measure the other's forecasts.",
+            )
+        super().__init__(StepReusePolicy(settings, UNASKED))
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        activity.use("call")
+        run: ReuseRun | None = call.run.get(STEP_REUSE)
+        if run is not None:
+            run.route.watch(call.transformer_options)
+
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        from comfy.patcher_extension import WrappersMP
+
+        return (
+            *super().wrappers(),
+            (WrappersMP.SAMPLER_SAMPLE, self._sampler_sample),
+            (WrappersMP.PREDICT_NOISE, self._predict_noise),
+            (WrappersMP.CALC_COND_BATCH, self._calc_cond_batch),
+        )
+
+    def _sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
+        """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper)."""
+        guider, options = args[0], args[2]["model_options"]
+        # Wrappers of others may name these.
+        noise = args[4] if len(args) > 4 else kwargs["noise"]
+        mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
+        split = split_for(shapes_in(guider.conds) or [noise.shape], mask)
+        rule = self._begin(executor.class_obj, guider, args[1].tolist(), options, split)
+        if rule is None:
+            return executor(*args, **kwargs)
+        kept = options["transformer_options"].setdefault(RUN, {})
+        blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
+        attention: Any = stack_of(guider.model_patcher).find(ATTENTION)
+        route = AttentionRoute(kept, None if attention is None else attention.policy)
+        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks, route)
+        if mask is not None:
+            _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
+        try:
+            return executor(*args, **kwargs)
+        finally:
+            del kept[STEP_REUSE]
+            blocks.leave()
+            route.forget()
+            rule.read()
+
+    def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
+        model, why = guider.model_patcher, refusals(sampler, guider, options)
+        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, split)
+
+    def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
+        """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""
+        options: Options = args[0] if args else kwargs.get("model_options", {})
+        kept = options.get("transformer_options", {}).get(RUN, {})
+        run: ReuseRun | None = kept.get(STEP_REUSE)
+        if run is None:
+            return executor(x, timestep, *args, **kwargs)
+        guider, sigma = executor.class_obj, noise_level(kept, timestep)
+        run.begin(sigma, x, getattr(guider, "conds", {}))
+        return run.end(executor(x, timestep, *args, **kwargs))
+
+    def _calc_cond_batch(
+        self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
+    ) -> object:
+        """Compute the passes, or forecast them (ComfyUI's CALC_COND_BATCH wrapper)."""
+        run: ReuseRun | None = model_options.get("transformer_options", {}).get(RUN, {}).get(STEP_REUSE)
+        if run is None:
+            return executor(model, conds, x, timestep, model_options)
+        call, present = run.next_call(), [cond is not None for cond in conds]
+        forecasts = run.forecast(call, present, x)
+        if forecasts is not None:
+            return forecasts
+        outputs = executor(model, conds, x, timestep, model_options)
+        run.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
+        return outputs
+
+
+def _is_compiled(guider: Any, options: Options) -> bool:
+    """Return whether code of the network is compiled, ours or of other nodes: it would be again for a hook in it."""
+    ours = stack_of(guider.model_patcher).find(COMPILATION)
+    return ours is not None or is_compiled_by_others(options["transformer_options"])
+
+
+def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:
+    """Tell a run what of each prediction reaches the sampler; ``options`` are the run's own.
+
+    Beyond the guider ComfyUI blends the image that is kept into the sampler's latent and into each prediction.
+    """
+    run.blend, changes = Blend(mask, kept), options.get("denoise_mask_function")
+    if changes is None:
+        return
+
+    def noted(*args: Any, **kwargs: Any) -> Tensor:
+        found: Tensor = changes(*args, **kwargs)
+        run.blend = Blend(found, kept)
+        return found
+
+    options["denoise_mask_function"] = noted
+
+
+def refusals(sampler: object, guider: object, options: Options) -> list[str]:
+    """Return why no step of a run may be left out, as clauses; none where that is possible."""
+    name, other = sampler_name(sampler), other_cache(options)
+    found = [f"{other} is on the model too, and this node steps aside"] if other else []
+    if name == "dpm_adaptive":
+        found.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
+    if "context_handler" in options:
+        found.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
+    if [] in getattr(guider, "conds", {}).values() and getattr(guider, "cfg", None) != 1.0:
+        # ComfyUI takes zeros for its pass: the guided picture is the other one times the scale.
+        found.append("a conditioning is empty, so guidance scales the picture itself, which no estimate knows")
+    return found
+
+
+def sampler_name(sampler: object) -> str:
+    """Return ComfyUI's name of a sampler, or its class's; ``ddim`` is ``euler``, the same function in ComfyUI."""
+    function = getattr(sampler, "sampler_function", None)
+    name: str = getattr(function, "__name__", type(sampler).__name__)
+    return name.removeprefix("sample_").removesuffix("_function").replace("unipc", "uni_pc")
+
+
+def other_cache(options: Options) -> str | None:
+    """Return the name of a node that also skips steps, if one has left its mark in the options."""
+    transformer_options = options.get("transformer_options", {})
+    return next((title for key, title in OTHER_CACHES.items() if key in transformer_options), None)
+
+
+def shapes_in(conds: dict[str, list[dict[str, Any]]]) -> Sequence[Sequence[int]] | None:
+    """Return the shapes of the latents that ComfyUI has packed into one; None for a latent that is not packed."""
+    entries = (entry.get("model_conds", {}) for some in conds.values() for entry in some or ())
+    told = next((entry["latent_shapes"] for entry in entries if "latent_shapes" in entry), None)
+    return getattr(told, "cond", None)

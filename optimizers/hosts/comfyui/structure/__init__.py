@@ -1,0 +1,1 @@
+"""What ComfyUI's objects are: read here, and never changed."""

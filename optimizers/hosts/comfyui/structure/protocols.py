@@ -1,0 +1,179 @@
+"""The attributes of ComfyUI's objects that this package uses, as types, because ComfyUI has none for them.
+
+A protocol names what we read, set or call of what goes through many of our files. Networks are plain
+``torch.nn.Module``, values that only pass through us ``object``. All else is ``Any``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from .....core.calls import Function
+
+Options = dict[str, Any]
+"""``model_options``, ``transformer_options`` (patches receive them as ``extra_options``): nested dictionaries."""
+
+Latent = dict[str, Any]
+"""A LATENT: ``samples`` ``[batch, channels, (frames,) height, width]``, and what other nodes add."""
+
+Conditioning = Sequence[object]
+"""A CONDITIONING; we only hand it on."""
+
+Factory = tuple[Function, tuple[Any, ...]] | tuple[Function, tuple[Any, ...], int]
+"""``cached_patcher_init``: a function, its arguments, and which of the results is the patcher."""
+
+SharedBackups = tuple[Any, ...]
+"""The state that clones on one BaseModel share: the second half of ``get_clone_model_override``."""
+
+
+class ModuleTree(Protocol):
+    """The part of ``torch.nn.Module`` that a :class:`BaseModel` needs to have; every module has it."""
+
+    def named_modules(self) -> Iterable[tuple[str, Module]]: ...
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]: ...
+
+    def get_submodule(self, target: str) -> Module: ...
+
+
+class BaseModel(ModuleTree, Protocol):
+    """``patcher.model`` of a MODEL: the network, and what turns its output into an image without noise."""
+
+    diffusion_model: Module
+    model_config: Any
+    model_sampling: Any
+    model_type: Any
+    manual_cast_dtype: torch.dtype | None
+    adm_channels: int
+    current_patcher: ModelPatcher | None
+    current_weight_patches_uuid: UUID | None
+
+    def get_dtype(self) -> torch.dtype: ...
+
+    def get_dtype_inference(self) -> torch.dtype: ...
+
+
+class ComfyUNet(ModuleTree, Protocol):
+    """``diffusion_model`` where it is ComfyUI's ``UNetModel`` (SD 1.x, SD 2.x, SDXL, SVD)."""
+
+    input_blocks: Sequence[Iterable[Module]]
+    middle_block: Iterable[Module] | None
+    output_blocks: Sequence[Iterable[Module]]
+
+
+class ModelPatcher(Protocol):
+    """A MODEL: a BaseModel with the patches, options and callbacks of one branch of the graph."""
+
+    model: BaseModel
+    load_device: torch.device
+    offload_device: torch.device
+    size: int
+    model_options: Options
+    patches: dict[str, Any]
+    patches_uuid: UUID
+    backup: dict[str, Any]
+    backup_buffers: dict[str, Any]
+    object_patches: dict[str, Any]
+    object_patches_backup: dict[str, Any]
+    pinned: set[str]
+    injections: dict[str, list[Any]]
+    is_injected: bool
+    hook_backup: dict[str, Any]
+    cached_hook_patches: dict[Any, Any]
+    parent: ModelPatcher | None
+    clone_base_uuid: UUID
+    cached_patcher_init: Factory | None
+
+    def clone(
+        self, disable_dynamic: bool = ..., model_override: tuple[BaseModel, SharedBackups] | None = ...
+    ) -> ModelPatcher: ...
+
+    def get_clone_model_override(self) -> tuple[BaseModel, SharedBackups]: ...
+
+    def is_dynamic(self) -> bool: ...
+
+    def model_size(self) -> int: ...
+
+    def loaded_size(self) -> int: ...
+
+    def detach(self) -> BaseModel: ...
+
+    def get_model_object(self, name: str) -> Any: ...
+
+    def set_model_compute_dtype(self, dtype: torch.dtype) -> None: ...
+
+    def get_attachment(self, key: str) -> Any: ...
+
+    def set_attachments(self, key: str, attachment: object) -> None: ...
+
+    def remove_attachments(self, key: str) -> None: ...
+
+    wrappers: dict[str, Any]
+
+    def get_wrappers(self, wrapper_type: str, key: str) -> list[Function]: ...
+
+    def add_wrapper_with_key(self, wrapper_type: str, key: str, wrapper: Function) -> None: ...
+
+    def remove_wrappers_with_key(self, wrapper_type: str, key: str) -> None: ...
+
+    def add_callback_with_key(self, call_type: str, key: str, callback: Function) -> None: ...
+
+    def remove_callbacks_with_key(self, call_type: str, key: str) -> None: ...
+
+
+class NetworkPatcher(Protocol):
+    """The patcher of a VAE's or ControlNet's network."""
+
+    model: Module
+    load_device: torch.device
+    offload_device: torch.device
+    size: int
+    parent: NetworkPatcher | None
+    cached_patcher_init: Factory | None
+
+    def clone(
+        self, disable_dynamic: bool = ..., model_override: tuple[Module, SharedBackups] | None = ...
+    ) -> NetworkPatcher: ...
+
+    def get_clone_model_override(self) -> tuple[Module, SharedBackups]: ...
+
+    def is_dynamic(self) -> bool: ...
+
+
+class Executor(Protocol):
+    """What a wrapper is given: calls the next wrapper, or in the end ComfyUI's own function."""
+
+    class_obj: Any
+
+    def __call__(self, *args: object, **kwargs: object) -> Any: ...
+
+
+Patcher = TypeVar("Patcher", ModelPatcher, NetworkPatcher)
+
+
+class VAE(Protocol):
+    """A VAE."""
+
+    first_stage_model: Module
+    patcher: NetworkPatcher
+    device: torch.device
+    vae_dtype: torch.dtype
+    working_dtypes: Sequence[torch.dtype]
+
+    def decode(self, samples: Tensor) -> Tensor: ...
+
+
+class ControlNet(Protocol):
+    """A CONTROL_NET with a network of its own."""
+
+    control_model: Module
+    control_model_wrapped: NetworkPatcher
+    previous_controlnet: ControlNet | None
+
+    def copy(self) -> ControlNet: ...

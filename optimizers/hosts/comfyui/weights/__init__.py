@@ -1,0 +1,1 @@
+"""Other weights for a MODEL, and what moving them costs."""

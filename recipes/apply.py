@@ -1,0 +1,170 @@
+"""Attach the technique of a node, or those of a recipe as if its nodes were wired one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..core.activity import Summary
+from ..core.errors import CannotHelp, InvalidSetting, is_text
+from ..core.phrases import phrase
+from ..core.technique import KINDS
+from ..optimizers.hosts.comfyui.runtime.reporting import announce
+from ..optimizers.hosts.comfyui.runtime.technique import AnyTechnique, attach_for
+from ..workbench.recipe import PREFIX, Recipe, Step
+
+Nodes = Mapping[str, Any]
+"""The classes of our nodes by id: the package ``nodes`` hands them in."""
+
+
+@dataclass
+class Applied:
+    """The result of a recipe.
+
+    ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
+    line for each step that cannot help here, ``errors`` what those have raised.
+    """
+
+    objects: dict[str, Any]
+    steps: list[Step] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    errors: list[CannotHelp] = field(default_factory=list)
+
+
+def full_id(node: str) -> str:
+    """Return a node's id, given with its prefix or without."""
+    return PREFIX + node.removeprefix(PREFIX)
+
+
+def describe_step(step: Step) -> str:
+    """Return e.g. ``ApplyToMe(preset=balanced)``."""
+    values = ", ".join(f"{name}={value}" for name, value in step.inputs.items())
+    return f"{step.node.removeprefix(PREFIX)}({values})"
+
+
+def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    """Return ``Step`` in web/js/payloads.d.ts for each."""
+    return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
+
+
+def check_steps(steps: Iterable[Step], where: str, nodes: Nodes) -> None:
+    """Check nodes, inputs and values before anything is run; `InvalidSetting` names the first that is wrong.
+
+    ``where`` names their source in errors, e.g. ``The recipe 'mine'``.
+    """
+    for step in steps:
+        if step.node not in nodes:
+            known = ", ".join(sorted(name.removeprefix(PREFIX) for name in nodes))
+            raise InvalidSetting(f"There is no node {step.node.removeprefix(PREFIX)}.", f"The nodes are: {known}.")
+        node = nodes[step.node]
+        schema = node.define_schema()
+        title, inputs = schema.display_name, {entry.id: entry for entry in schema.inputs}
+        if not hasattr(node, "technique"):
+            problem = f"{where} has the node {title}, which cannot be a step."
+            raise InvalidSetting(problem, "Steps are nodes that change how a model, a VAE or a ControlNet runs.")
+        for name, value in step.inputs.items():
+            if name not in inputs:
+                settings = [key for key, entry in inputs.items() if isinstance(entry, io.WidgetInput)]
+                raise InvalidSetting(f"{where} sets {name} of {title}.", f"Its settings are: {', '.join(settings)}.")
+            takes = refusal(inputs[name], value)
+            if takes:
+                raise InvalidSetting(f"{where} sets {name} of {title} to {value!r}.", f"It is {takes}.")
+
+
+def refusal(entry: io.Input, value: object) -> str:
+    """Return the allowed values of an input that does not allow ``value``; empty if it does."""
+    if isinstance(entry, io.Combo.Input):
+        options = [getattr(option, "value", option) for option in entry.options or ()]
+        fits, takes = value in options, f"one of: {', '.join(map(str, options))}"
+    elif isinstance(entry, io.Boolean.Input):
+        fits, takes = isinstance(value, bool), "true or false"
+    elif isinstance(entry, (io.Int.Input, io.Float.Input)):
+        whole = isinstance(entry, io.Int.Input)
+        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        fits, takes = number and entry.min <= value <= entry.max, f"a number from {entry.min} to {entry.max}"
+        takes = takes.replace("a number", "a whole number") if whole else takes
+    elif isinstance(entry, io.String.Input):
+        fits, takes = is_text(value), "text"
+    else:
+        fits, takes = False, "connected, not set"
+    return "" if fits else takes
+
+
+def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> Applied:
+    """Attach the techniques of a recipe, as if its nodes were wired one after the other.
+
+    A step that merely does not fit this model or machine is left out, which is said; `InvalidSetting` for a node, input
+    or value that does not exist. ``objects`` are by the names of the nodes' inputs (``model``, ``vae``), None where
+    nothing is connected; ``report_to`` is the id of a node.
+    """
+    check_steps(recipe.steps, f"The recipe {recipe.name!r}", nodes)
+    applied = Applied({name: value for name, value in objects.items() if value is not None})
+    attached: dict[tuple[str, str], AnyTechnique] = {}
+    for step in recipe.steps:
+        node = nodes[step.node]
+        schema = node.define_schema()
+        target = changed_by(node)
+        if target not in applied.objects:
+            applied.left_out.append(f"{schema.display_name}: no {target} is connected")
+            continue
+        inputs = {entry.id: entry for entry in schema.inputs if entry.id != "strict"}
+        values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
+        values |= {name: value for name, value in {**applied.objects, **step.inputs}.items() if name in inputs}
+        try:
+            on, technique, *_ = node.technique(**values)
+            applied.objects[target] = attach_for(report_to, on, technique)
+        except CannotHelp as error:
+            if error.must_be_mended:
+                raise
+            applied.left_out.append(f"{schema.display_name}: {error}")
+            applied.errors.append(error)
+            continue
+        applied.steps.append(step)
+        attached[target, technique.kind] = technique
+    if report_to is not None:
+        in_order = sorted(attached, key=lambda place: (place[0], KINDS.index(place[1])))
+        report_together([attached[place] for place in in_order])
+    return applied
+
+
+def changed_by(node: Any) -> str:
+    """Return what a node changes: it is its first input and its first output."""
+    return str(node.define_schema().inputs[0].id)
+
+
+def ids_by_title(nodes: Nodes) -> dict[str, str]:
+    """Return the ids of our nodes, without their prefix, by their titles in small letters."""
+    return {node.define_schema().display_name.casefold(): id.removeprefix(PREFIX) for id, node in nodes.items()}
+
+
+def report_together(techniques: Sequence[AnyTechnique]) -> None:
+    """Let the techniques of one node share its message after each run."""
+    if len(techniques) < 2:
+        return
+
+    def report() -> None:
+        announce(techniques[0].node_id, _summary_of_all(techniques), ", ".join(item.title for item in techniques))
+
+    for technique in techniques:
+        technique.report = report
+
+
+def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
+    summaries = {technique.title: technique.last_summary() for technique in techniques}
+    active = [title for title, summary in summaries.items() if summary.state in ("active", "partly")]
+    states = {summary.state for summary in summaries.values()}
+    headline = phrase("{count} of {total} active", count=len(active), total=len(techniques))
+    if active:
+        headline = phrase("{active}: {titles}", active=headline, titles=", ".join(active))
+    if "working" in states:
+        return Summary("working", headline if active else phrase("sampling"))
+    details: list[str] = []
+    for title, summary in summaries.items():
+        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]
+    # An object that has not run yet (the VAE, before the first decoding) does not replace the report of one that has.
+    states = states - {"waiting"} or states
+    counts = {"active": len(active), "techniques": len(techniques)}
+    return Summary(states.pop() if len(states) == 1 else "partly", headline, counts, tuple(details))
