@@ -18,7 +18,7 @@ from shared.record import Row, report
 from shared.roof import place
 
 # isort: split
-from paceline.core.guard import Guard
+from paceline.optimizers.guard import Guard
 
 PLAIN, WATCHED, WAITED = "plain", "watched", "watched and waited for, as in diffusers"
 EVALUATIONS = 30

@@ -26,8 +26,8 @@ class Choice:
     Attributes:
         label: its name on every screen.
         sentence: what it costs.
-        limit: how far left out steps and other settings may move 9 of 10 pictures: well inside of what the name says,
-            as the tenth goes farther. In presets the budget of Reuse Steps.
+        limit: for 9 of 10 pictures, how far left out steps and other settings may move them. It is half of what the
+            label allows, because 1 in 10 moves up to three times as far. In presets the budget of Reuse Steps.
         merging: the preset of Apply ToMe; empty: neither that nor Reuse Steps is applied.
     """
 

@@ -48,7 +48,7 @@ def synchronize(device: torch.device) -> None:
         wait() if device.type == "mps" else wait(device)  # MPS is one device and takes no argument
 
 
-class Arriving:
+class AsyncCopy:
     """A few numbers ``[n]`` on their way from a device to the processor; those on a processor are there at once.
 
     Only CUDA (and ROCm) tells without waiting whether a copy is done; from other devices they arrive with ``wait``.

@@ -29,10 +29,13 @@ calls of it out.
 
 @dataclass(frozen=True)
 class WholeSteps:
-    """The ``share`` of steps of which something is kept for all others, which come ``age`` steps later on average."""
+    """Steps that are computed whole, and kept from for the others.
+
+    ``share``: of them among all steps. ``mean_distance``: of the others from the last whole step before, in steps.
+    """
 
     share: float
-    age: float
+    mean_distance: float
 
 
 class Policy(Shared, ABC):

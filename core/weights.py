@@ -49,7 +49,7 @@ def foreign_weight(network: Any, known: tuple[type, ...] = ()) -> tuple[str, str
     return None
 
 
-def require_plain_weights(title: str, network: Any, model: str, remedy: str, known: tuple[type, ...] = ()) -> None:
+def refuse_packed_weights(title: str, network: Any, model: str, remedy: str, known: tuple[type, ...] = ()) -> None:
     """Raise `UnsupportedModel` if ``title`` would read weights of ``network`` that are foreign; ``model``: its name."""
     found = foreign_weight(network, known)
     if found is not None:

@@ -15,7 +15,7 @@ from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import send
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..recipes.presets import BUILT_IN
-from ..server.sweep_run import SWEEP_EVENT, run_sweep, summary_of, sweep_payload, upstream
+from ..server.sweep_run import SWEEP_EVENT, digest_upstream, run_sweep, summary_of, sweep_payload
 from ..server.sweeps import Bench, plain, read_axes
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
@@ -129,7 +129,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         model, vae, removed = plain(model, vae)
         bench = Bench(NODES, model, vae, job, MeasurePlan(job.steps, runs, most_runs, job.prompts))
         connected = (*_CONNECTED, *(f"prompts.{name}" for name in prompts or {}))
-        source = upstream(getattr(cls.hidden, "prompt", None), getattr(cls.hidden, "unique_id", None), connected)
+        source = digest_upstream(getattr(cls.hidden, "prompt", None), getattr(cls.hidden, "unique_id", None), connected)
         done: tuple[int, int] | None = None  # cells, of how many
 
         def watch(results: list[Result], total: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..optimizers.families import names
+from ..optimizers.families import family_names
 from ..optimizers.hosts.comfyui.qkv_fusion.technique import ModelQKVFusion
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
@@ -27,8 +27,9 @@ class PacelineFuseQKV(TechniqueNode):
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip=f"{names(lambda family: family.attention)}, in any precision and with any LoRAs, before or "
-                    f"after this node. {names(lambda family: family.fused_by_design)} and others are fused by design.",
+                    tooltip=f"{family_names(lambda family: family.attention)}, in any precision and with any LoRAs, "
+                    f"before or after this node. {family_names(lambda family: family.fused_by_design)} and others are "
+                    "fused by design.",
                 )
             ],
             outputs=[io.Model.Output()],

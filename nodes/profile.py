@@ -68,7 +68,7 @@ class PacelineProfile(PacelineNode):
         job = SamplingJob(positive, negative, latent_image, **sampler)
         found = profile_job(model, vae, job, lambda text: cls.announce(Summary("working", text)))
         shown = shown_profile(found, environment(model))
-        lines = summary_lines(found)
+        lines = profile_lines(found)
         cls.announce(Summary("active", lines[0], details=tuple(lines[1:])))
         summary = "\n".join(lines)
         numbers = json.dumps({**shown, "step": found.step}, indent=1)
@@ -87,7 +87,7 @@ def shown_profile(found: Profile, around: dict[str, Any]) -> Payload:
     }
 
 
-def summary_lines(found: Profile) -> list[str]:
+def profile_lines(found: Profile) -> list[str]:
     """Return the profile as text, the largest part first."""
     parts = sorted(found.shares.items(), key=lambda part: -part[1])
     shares = [f"{_NAMES.get(name, name)} {share:.0%}" for name, share in parts if share >= 0.005]

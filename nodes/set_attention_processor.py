@@ -6,7 +6,7 @@ from comfy_api.latest import io
 
 from ..core.errors import require_choice
 from ..optimizers.attention.policy import TOOLTIP
-from ..optimizers.attention.registry import names
+from ..optimizers.attention.registry import backend_names
 from ..optimizers.hosts.comfyui.attention.technique import AttentionProcessor
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
@@ -41,7 +41,7 @@ class PacelineSetAttentionProcessor(TechniqueNode):
                 io.Model.Input("model"),
                 io.Combo.Input(
                     "backend",
-                    options=["auto", *names()],
+                    options=["auto", *backend_names()],
                     default="auto",
                     tooltip=TOOLTIP,
                 ),
@@ -51,5 +51,5 @@ class PacelineSetAttentionProcessor(TechniqueNode):
 
     @classmethod
     def technique(cls, model: ModelPatcher, backend: str) -> Made:
-        require_choice("backend", backend, ("auto", *names()))
+        require_choice("backend", backend, ("auto", *backend_names()))
         return ModelTarget(model), AttentionProcessor(model, backend)

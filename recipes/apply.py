@@ -21,7 +21,7 @@ Nodes = Mapping[str, Any]
 
 
 @dataclass
-class Applied:
+class RecipeResult:
     """The result of a recipe.
 
     ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
@@ -69,12 +69,12 @@ def check_steps(steps: Iterable[Step], where: str, nodes: Nodes) -> None:
             if name not in inputs:
                 settings = [key for key, entry in inputs.items() if isinstance(entry, io.WidgetInput)]
                 raise InvalidSetting(f"{where} sets {name} of {title}.", f"Its settings are: {', '.join(settings)}.")
-            takes = refusal(inputs[name], value)
+            takes = allowed_instead(inputs[name], value)
             if takes:
                 raise InvalidSetting(f"{where} sets {name} of {title} to {value!r}.", f"It is {takes}.")
 
 
-def refusal(entry: io.Input, value: object) -> str:
+def allowed_instead(entry: io.Input, value: object) -> str:
     """Return the allowed values of an input that does not allow ``value``; empty if it does."""
     if isinstance(entry, io.Combo.Input):
         options = [getattr(option, "value", option) for option in entry.options or ()]
@@ -93,7 +93,7 @@ def refusal(entry: io.Input, value: object) -> str:
     return "" if fits else takes
 
 
-def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> Applied:
+def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> RecipeResult:
     """Attach the techniques of a recipe, as if its nodes were wired one after the other.
 
     A step that merely does not fit this model or machine is left out, which is said; `InvalidSetting` for a node, input
@@ -101,7 +101,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
     nothing is connected; ``report_to`` is the id of a node.
     """
     check_steps(recipe.steps, f"The recipe {recipe.name!r}", nodes)
-    applied = Applied({name: value for name, value in objects.items() if value is not None})
+    applied = RecipeResult({name: value for name, value in objects.items() if value is not None})
     attached: dict[tuple[str, str], AnyTechnique] = {}
     for step in recipe.steps:
         node = nodes[step.node]

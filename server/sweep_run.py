@@ -39,8 +39,8 @@ def run_sweep(
 ) -> tuple[list[Result], Result | None]:
     """Measure all cells that have no result yet; return all, and the one that was saved as a preset.
 
-    ``source`` tells where everything that is connected comes from (:func:`upstream`); ``watch`` is given all results
-    and the number of cells, at the start and after each cell.
+    ``source`` tells where everything that is connected comes from (:func:`digest_upstream`); ``watch`` is given all
+    results and the number of cells, at the start and after each cell.
 
     Raises:
         InvalidSetting: if the study was begun with other settings.
@@ -127,7 +127,7 @@ def _job_identity(bench: Bench, source: str) -> dict[str, str]:
     }
 
 
-def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str, ...]) -> str:
+def digest_upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str, ...]) -> str:
     """Return a digest of everything that leads to some inputs of a node, whatever the ids of the nodes are.
 
     ``prompt`` is a workflow in ComfyUI's API format, None outside of a workflow; ``inputs`` are names.

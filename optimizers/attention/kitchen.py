@@ -20,7 +20,7 @@ from .scores import match_heads
 
 
 @functools.cache
-def load() -> AttentionFunction:
+def load_kitchen() -> AttentionFunction:
     """Import comfy_kitchen and return its int8 attention."""
     int8_attention = vars(import_module("comfy_kitchen")).get("int8_attention")
     if int8_attention is None:
@@ -43,7 +43,7 @@ def load() -> AttentionFunction:
 BACKENDS = (
     Backend(
         name="kitchen",
-        load=load,
+        load=load_kitchen,
         limits=(
             replace(
                 CUDA,

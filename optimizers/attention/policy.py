@@ -10,11 +10,11 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.devices import is_compiling, is_out_of_memory
 from ...core.errors import error_line
-from ...core.guard import Evaluation, rows_to_compare
 from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
+from ..guard import GuardedEvaluation, rows_to_compare
 from .backend import AttentionCall, AttentionFunction, Inputs
-from .probing import NO_MEMORY, probe
+from .probing import NO_MEMORY, probe_backend
 from .registry import OWN, get, require
 from .scores import slice_mask
 
@@ -50,7 +50,7 @@ class AttentionPolicy(Policy):
 
     Attributes:
         failing: head sizes whose test call failed, and why. They are left to the host.
-        broken: kinds of calls (see ``kind_of``) in which the backend failed, and why. They are left to the host.
+        broken: kinds of calls (see ``call_signature``) in which the backend failed, and why. They are left to the host.
     """
 
     kind = ATTENTION
@@ -74,7 +74,7 @@ class AttentionPolicy(Policy):
         calls = [AttentionCall(device.type, dtype, size, query_tokens=64, key_tokens=64) for size in head_sizes]
         fitting = [call.head_dim for call in calls if self.backend.refusal(call) is None]
         # A kernel is made for one head size: each that the limits allow is tried. If there is none, the first says why.
-        found = {size: probe(self.backend, device, dtype, size) for size in fitting or head_sizes[:1]}
+        found = {size: probe_backend(self.backend, device, dtype, size) for size in fitting or head_sizes[:1]}
         works = next((one.function for one in found.values() if one.function is not None), None)
         function = works or require(name, device, dtype, next(iter(found)))
         self.function = host_sdpa if name == OWN and host_sdpa is not None else function
@@ -92,7 +92,7 @@ class AttentionPolicy(Policy):
         inputs: Inputs,
         refusal: str | None = None,
         full_precision: bool = False,
-        evaluation: Evaluation | None = None,
+        evaluation: GuardedEvaluation | None = None,
     ) -> Tensor | None:
         """Compute one call with the backend; None where it must be left to the host, which is counted with the reason.
 
@@ -108,7 +108,7 @@ class AttentionPolicy(Policy):
             try:
                 output = self.function(inputs)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
-                reason = self.failed(error, kind_of(inputs))
+                reason = self.failed(error, call_signature(inputs))
             else:
                 if watched is not None and watched.compares:
                     self._compare(watched, layer, output, inputs)
@@ -123,7 +123,7 @@ class AttentionPolicy(Policy):
         self._refusals = {}
         return reason
 
-    def _compare(self, evaluation: Evaluation, layer: int, output: Tensor, inputs: Inputs) -> None:
+    def _compare(self, evaluation: GuardedEvaluation, layer: int, output: Tensor, inputs: Inputs) -> None:
         """Compute some queries of a call exactly, for the guard. It may cost nobody a run: where it fails, it ends."""
         rows = rows_to_compare(inputs.q.shape[2])
         some = inputs._replace(q=inputs.q[:, :, rows], mask=slice_mask(inputs.mask, rows))
@@ -153,7 +153,7 @@ class AttentionPolicy(Policy):
         reason = self.backend.refusal(AttentionCall.of(*inputs[:4]))
         if reason is None and full_precision and not self.backend.exact:
             reason = FULL_PRECISION
-        return reason or self.failing.get(inputs.q.shape[-1]) or self.broken.get(kind_of(inputs))
+        return reason or self.failing.get(inputs.q.shape[-1]) or self.broken.get(call_signature(inputs))
 
     def clauses(self) -> tuple[str, ...]:
         return (self.backend.name, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
@@ -176,7 +176,7 @@ class AttentionPolicy(Policy):
         return Summary(state, headline, counts, details)
 
 
-def kind_of(inputs: Inputs) -> tuple[object, ...]:
+def call_signature(inputs: Inputs) -> tuple[object, ...]:
     """Return the properties of a call for which a kernel's failure is remembered."""
     return inputs.q.shape[-1], inputs.q.dtype, inputs.mask is not None
 

@@ -40,7 +40,7 @@ class Probe:
 _found: dict[tuple[Backend, torch.device, torch.dtype, int], Probe] = {}
 
 
-def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> Probe:
+def probe_backend(backend: Backend, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> Probe:
     """Return whether ``backend`` computes the right numbers on this device, dtype and head size; never raises.
 
     Runs ``[1, 2, 64, head_dim]`` once and remembers the answer for the life of the process, but not that memory ran

@@ -1,6 +1,7 @@
 """The list of attention backends.
 
-``BACKENDS``, ``names`` and ``get`` touch no device and import no package: node schemas call them on every page load.
+``BACKENDS``, ``backend_names`` and ``get`` touch no device and import no package: node schemas call them on every page
+load.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from ...core.errors import BackendUnavailable, not_allowed, one_of
 from . import flash, kitchen, plain, sage, sdpa, xformers_backend
 from .backend import AttentionFunction, Backend
-from .probing import probe
+from .probing import probe_backend
 
 # In the order of the node's list: backends to try first stand first.
 _FAMILIES = (sdpa, flash, xformers_backend, kitchen, sage, plain)
@@ -22,7 +23,7 @@ OWN = "sdpa"
 """torch's own choice of kernel, which was the first in each measurement on a GPU: what ``auto`` means."""
 
 
-def names() -> tuple[str, ...]:
+def backend_names() -> tuple[str, ...]:
     """Return the names of all backends, available or not, in the order of a list."""
     return tuple(BACKENDS)
 
@@ -40,7 +41,7 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
     Raises `InvalidSetting` for an unknown name, `BackendUnavailable` with the reason and a remedy if it cannot run.
     """
     backend = get(name)
-    found = probe(backend, device, dtype, head_dim)
+    found = probe_backend(backend, device, dtype, head_dim)
     if found.function is None:
         problem = f"The attention backend '{name}' cannot be used here: {found.reason}."
         raise BackendUnavailable(problem, found.remedy, found.reason)

@@ -29,7 +29,7 @@ def pad_head_dim(head_dim: int) -> int:
 
 
 @functools.cache
-def load() -> AttentionFunction:
+def load_sage() -> AttentionFunction:
     """Import sageattention and return its attention."""
     from sageattention import sageattn
 
@@ -66,7 +66,7 @@ def load() -> AttentionFunction:
 BACKENDS = (
     Backend(
         name="sage",
-        load=load,
+        load=load_sage,
         limits=(replace(CUDA_HALF, accepts_grad=False),),
         module="sageattention",
         package="sageattention",

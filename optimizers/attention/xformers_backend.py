@@ -35,7 +35,7 @@ def tensor_bias(mask: Tensor, q: Tensor, keys: int) -> Tensor:
 
 
 @functools.cache
-def load() -> AttentionFunction:
+def load_xformers() -> AttentionFunction:
     """Import xformers and return its attention."""
     from xformers.ops import memory_efficient_attention
 
@@ -53,7 +53,7 @@ def load() -> AttentionFunction:
 BACKENDS = (
     Backend(
         name="xformers",
-        load=load,
+        load=load_xformers,
         limits=(replace(CUDA, dtypes=(torch.float32, *HALVES), head_dim_multiple_of=8, min_compute_capability=(6, 0)),),
         module="xformers",
         package="xformers",

@@ -13,7 +13,7 @@ import torch
 from ...core.calls import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
-from .progress import GENERATING, Observer, Stop
+from .progress import GENERATING, ProgressListener, Stop
 from .reasons import Owner, explain_recompile
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 from .sizes import Sizes
@@ -60,7 +60,7 @@ class CompiledFunction:
         self.name = name
         self._cache = cache if settings.backend == "inductor" else None
         self.state = CompileState()
-        self.observer: Observer | None = None
+        self.observer: ProgressListener | None = None
         self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
         self._reuses_results = uses_cudagraph_trees(settings)

@@ -14,7 +14,7 @@ import torch
 from ...core.calls import Function, Kwargs
 from .cache_folder import CacheFolder
 from .compiled import CompiledFunction
-from .progress import Observer
+from .progress import ProgressListener
 from .reasons import Owner
 from .settings import CompileSettings
 from .sizes import Sizes
@@ -51,7 +51,7 @@ class Compiler:
     def __init__(
         self,
         cache: Callable[[], CacheFolder | None] = lambda: None,
-        observer: Callable[[str | None], Observer | None] = lambda node_id: None,
+        observer: Callable[[str | None], ProgressListener | None] = lambda node_id: None,
         owner: Owner = lambda thing: "",
     ) -> None:
         self.cache, self.observer, self.owner = cache, observer, owner

@@ -16,7 +16,7 @@ from ...core.technique import COMPILATION, Policy
 from .compiled import CompiledFunction
 from .compiler import CompiledNetwork
 from .failures import NOTHING_KNOWN
-from .progress import Observer
+from .progress import ProgressListener
 from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
 
 _GRAPHS = "graphs compiled"
@@ -68,7 +68,7 @@ class CompilePolicy(Policy):
     def clauses(self) -> tuple[str, ...]:
         return (phrase("{what} with {how}", what=self.what, how=self.how.describe()), *self.notes)
 
-    def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
+    def use(self, compiled: CompiledNetwork, observer: ProgressListener | None = None) -> None:
         """Note what runs for this technique from now on, watched by ``observer``."""
         fresh = compiled not in self.used
         self.used.add(compiled)

@@ -41,7 +41,7 @@ class Progress:
         return phrase("compiling {time} · graph {number}", time=time, number=self.graph)
 
 
-class Observer(Protocol):
+class ProgressListener(Protocol):
     """What a host does while something is compiled. Both are called from a thread of their own."""
 
     def progress(self, progress: Progress) -> None:
@@ -58,7 +58,7 @@ class Stop(BaseException):
 class Watch:
     """Watches while the thread that made it compiles; ``describe`` gives the progress after so many seconds."""
 
-    def __init__(self, observer: Observer, describe: Callable[[float], Progress]) -> None:
+    def __init__(self, observer: ProgressListener, describe: Callable[[float], Progress]) -> None:
         self._observer = observer
         self._describe = describe
         self._compiling_thread = threading.get_ident()

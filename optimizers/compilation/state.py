@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .progress import READY, TRACING, Observer, Progress, Watch
+from .progress import READY, TRACING, Progress, ProgressListener, Watch
 from .reasons import explain_recompile
 
 
@@ -52,7 +52,7 @@ class Compilations:
     """
 
     def __init__(
-        self, state: CompileState, observer: Observer | None, explain: Callable[[str], str] = explain_recompile
+        self, state: CompileState, observer: ProgressListener | None, explain: Callable[[str], str] = explain_recompile
     ) -> None:
         self._state = state
         self._explain = explain

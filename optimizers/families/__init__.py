@@ -1,5 +1,5 @@
 """Families of models: a record of facts for each, and the lookup from a network or an attention layer."""
 
-from .known import families, find_family, find_layer, names
+from .known import families, family_names, find_family, find_layer
 
-__all__ = ["families", "find_family", "find_layer", "names"]
+__all__ = ["families", "find_family", "find_layer", "family_names"]

@@ -25,7 +25,7 @@ def find_layer(module: object) -> AttentionLayer | None:
     return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
 
 
-def names(chosen: Callable[[Family], object]) -> str:
+def family_names(chosen: Callable[[Family], object]) -> str:
     """Return the names of the families for which ``chosen`` is true, as a list in one line."""
     return ", ".join(family.name for family in FAMILIES if chosen(family))
 

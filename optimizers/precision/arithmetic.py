@@ -12,7 +12,7 @@ import torch
 from .settings import PrecisionSettings
 
 
-def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtype) -> tuple[str, str] | None:
+def useless_switch(settings: PrecisionSettings, device: torch.device, dtype: torch.dtype) -> tuple[str, str] | None:
     """Return why a switch would do nothing for a network that computes in ``dtype``, and what to do; else None."""
     for chosen, name, needed, label in (
         (settings.fp16_accumulation, "fp16_accumulation", torch.float16, "fp16"),

@@ -10,7 +10,7 @@ from ...core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from ...core.memory_format import channels_last
 from ...core.phrases import phrase
 from ...core.technique import PRECISION, Policy
-from .arithmetic import missing
+from .arithmetic import useless_switch
 from .settings import PrecisionSettings, dtype_name, processor_dtype
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16)
@@ -39,7 +39,7 @@ def choose_dtype(
                 f"Choose auto or one of: {_names(supported)}.",
             )
         dtype = otherwise
-    found = missing(settings, device, dtype)
+    found = useless_switch(settings, device, dtype)
     if found is not None:
         raise BackendUnavailable(*found)
     return dtype

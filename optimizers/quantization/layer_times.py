@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_out_of_memory
-from ...core.kernel_times import KeptTimes, KernelFailed, interleaved_seconds, where
+from .kernel_times import KeptTimes, KernelFailed, interleaved_seconds, where
 from .kernels import Kernel
 from .rounding import Int8Weight, quantize_weight
 
@@ -25,7 +25,9 @@ OTHERWISE_MOST_TOKENS = 4096
 CLEARLY = 1.15
 """How many times quicker a kernel must be to be preferred to an earlier one of the list."""
 
-Layers = Callable[[Kernel, Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+MakeLayers = Callable[
+    [Kernel, Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
+]
 """Makes the two layers that a host would run, of (kernel, int8 weight, weight, bias): in floating point, in int8."""
 
 
@@ -65,7 +67,7 @@ class Timings:
     """
 
     def __init__(
-        self, device: torch.device, dtype: torch.dtype, file: Path | None = None, layers: Layers | None = None
+        self, device: torch.device, dtype: torch.dtype, file: Path | None = None, layers: MakeLayers | None = None
     ) -> None:
         self.device, self.dtype, self.layers = device, dtype, layers
         self._machine = where(device, dtype) + (" | whole layers" if layers is not None else "")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BackendUnavailable
-from ...core.kernel_times import KernelFailed
 from ..families.family import Family
+from .kernel_times import KernelFailed
 from .kernels import Kernel, Kitchen, available
 from .layer_times import Shape, Timing, Timings
 from .rounding import Int8Weight, quantize_rows, quantize_weight

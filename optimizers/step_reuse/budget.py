@@ -40,9 +40,9 @@ polynomial of that order corrects them afterwards. With one more in a row, the d
 """
 
 LONG = 33
-"""Of more steps than these each changes less: at small budgets up to half as many more may follow each other, and one
-more while that takes no more than a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole
-allowance let them moved three of eight pictures out of 0.05; within a quarter of it, none.
+"""Schedules with more steps than this may forecast up to 1.5 times as many in a row at small budgets, and one more
+where that costs under a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole allowance
+let them moved three of eight pictures farther than 0.05; within a quarter of it, none.
 """
 
 Distances = list[float]

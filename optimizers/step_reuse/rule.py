@@ -37,10 +37,11 @@ WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
 BEGINNING = 0.2
-"""This part of the steps, or their root, is always computed: it decides the motif, and errors tell little there."""
+"""This share of the steps, or their square root, is always computed: they decide the composition."""
 
 MOST_STRANGE = 0.5
-"""Of a latent that is elsewhere than the solver's step led: a mask that other code blends has less, added noise all."""
+"""Share of a latent moved by other code since the solver's step, above which the step counts as unknown. A mask that
+other code blends moves less, added noise all of it."""
 
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""

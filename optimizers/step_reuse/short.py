@@ -2,9 +2,9 @@
 
 A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and
 over a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
-prediction changes from one level to the next is about proportional to how far ``spread`` falls, so the last change that
-was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may leave no room
-for two that cost less.
+prediction changes from one level to the next is about proportional to how far ``softened`` noise falls, so the last
+change that was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may
+leave no room for two that cost less.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .history import Evaluation
 from .rule import WARM_UP, Rule
 
 ALLOWANCE = 1.2
-"""A set of levels may cost so many budgets. There are few sets to choose from: at 0.05 and with 1 here, a third of the
-pictures of the UNet in 8 steps had none."""
+"""A set of levels may cost up to this many budgets, as there are few sets to choose from: at 0.05, and with 1 here, a
+third of the pictures of the UNet in 8 steps had none."""
 
 CLEAN = 0.1
-"""A run that ends at more noise than this hands it over to another: its last levels are not late ones. Some samplers
+"""A run that ends at more noise than this is continued by another run, so its last levels are not late. Some samplers
 end at the least noise that a network knows, about 0.03."""
 
 BEGINNING = 0.55
@@ -46,7 +46,7 @@ OF_SECOND_ORDER = 1.1
 """The same for a second-order solver, which reads each prediction twice."""
 
 OF_FLOW = 1.3
-"""So many times as far with flow matching, whose last predictions change by more than is foretold."""
+"""Factor on these with flow matching, whose last predictions change more than the change before them tells."""
 
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one a second-order solver carries an error too far, the last one excepted."""
@@ -57,7 +57,7 @@ def most_of(steps: int) -> int:
     return 1 if steps < 8 else 2 if steps < 12 else 3
 
 
-def spread(noise: float) -> float:
+def softened(noise: float) -> float:
     """Return the measure of noise, beside a picture of its own size, in which predictions change evenly."""
     return math.hypot(noise, SOFT)
 
@@ -103,14 +103,14 @@ class ShortRule(Rule):
 
     @cached_property
     def _spread(self) -> Sequence[float]:
-        return [spread(self._noise(level)) for level in self._levels]
+        return [softened(self._noise(level)) for level in self._levels]
 
     @cached_property
     def _costs(self) -> Mapping[int, float]:
         return dict(self._prices())
 
     def _prices(self) -> Iterator[tuple[int, float]]:
-        """Yield the levels that may go, and what each costs for a change that ``spread`` tells to be 1."""
+        """Yield the levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
         steps = len(self._levels) - 1
         for level in range(math.ceil(steps * BEGINNING), steps):
             place = Place(float(level), *self._levels[level : level + 2])

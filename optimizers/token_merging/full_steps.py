@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
-"""By choice, the part of what reducing saves that full steps may cost, the first two excepted, which are always full.
-
-The first alone tells little: its picture is noise.
-"""
+"""Share of the saving that full steps may use up, by choice. The first two steps are always full, and not counted: what
+is kept from the first alone is of noise."""
 
 FIRST = 3
-"""So many steps are full one after the other, if so many are; from then on they are evenly apart."""
+"""The first full steps follow each other; those behind them are evenly apart."""
 
 KEPT, ADDED = 8, 3
 """For each number of an attention's output, how many are read and written to keep a difference and to add it."""
@@ -54,11 +52,11 @@ class FullSteps:
         return {kind: int(2 ** math.ceil(math.log2(each * moved / saved))) for kind, each in OPERATIONS.items()}
 
     @property
-    def age(self) -> float:
-        """How many steps after a full one the others are, on average."""
+    def mean_distance(self) -> float:
+        """Of the other steps from the last full step before, in steps."""
         ends = [*self.places[1:], self.steps]
-        ages = [age for place, end in zip(self.places, ends, strict=True) for age in range(1, end - place)]
-        return fmean(ages) if ages else 0.0
+        distances = [one for place, end in zip(self.places, ends, strict=True) for one in range(1, end - place)]
+        return fmean(distances) if distances else 0.0
 
     def segment(self, sigma: float) -> int:
         """Return how many full steps there are down to a noise level: the first evaluation of each segment is full."""

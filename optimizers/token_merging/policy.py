@@ -21,7 +21,7 @@ from .full_steps import PARTS, FullSteps
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .methods import METHODS
-from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, Evaluation, ResidualCall, Residuals, where_kept
+from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, ResidualCall, Residuals, SamplingStep, where_kept
 from .settings import TokenMergingSettings
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
@@ -143,11 +143,11 @@ class TokenMergingPolicy(Policy, Generic[B]):
         steps = FullSteps(levels, ratio * PARTS[self.settings.residual]) if self.keeps else None
         if steps is None or not steps.pay(ratio):
             return None
-        return WholeSteps(len(steps.places) / steps.steps, steps.age)
+        return WholeSteps(len(steps.places) / steps.steps, steps.mean_distance)
 
     def residual_call(
         self,
-        evaluation: Evaluation | None,
+        evaluation: SamplingStep | None,
         passes: Hashable,
         schedule: Schedule,
         refusal: str = "",

@@ -4,7 +4,7 @@ In a full step a block's attention is computed whole and reduced, and ``whole - 
 what was kept is added to reduced attention. From step to step the difference changes far less than the picture. After
 DiTFastAttn (https://arxiv.org/abs/2406.08552), which does this for attention in windows.
 
-A host says for each evaluation of a run where it stands (`Evaluation`), asks for each call of the network what to do
+A host says for each evaluation of a run where it stands (`SamplingStep`), asks for each call of the network what to do
 (`TokenMergingPolicy.residual_call`), and hands `ResidualCall.attend` both ways to compute each attention.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from ...core.devices import is_compiling, is_out_of_memory
 from .full_steps import FullSteps
 from .method import Reduction
-from .stored import Place, ResidualCounts, Store, Stored
+from .stored import AttentionPlace, ResidualCounts, Store, Stored
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
@@ -36,7 +36,7 @@ NEVER_MEASURED = "another node computed attention itself, so nothing could be me
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class SamplingStep:
     """One prediction of a sampling run, for which the network is called once for each batch of conditionings.
 
     Attributes:
@@ -63,8 +63,8 @@ class _Kept:
 
     measured: Hashable
     number: int
-    differences: dict[Place, Stored]
-    reductions: dict[Place, Reduction] = field(default_factory=dict)
+    differences: dict[AttentionPlace, Stored]
+    reductions: dict[AttentionPlace, Reduction] = field(default_factory=dict)
 
 
 class Residuals:
@@ -81,7 +81,7 @@ class Residuals:
 
     def call(
         self,
-        evaluation: Evaluation,
+        evaluation: SamplingStep,
         levels: Sequence[float],
         passes: Hashable,
         ratio: float,
@@ -156,7 +156,7 @@ class Residuals:
         if call.last:
             self.store.drop(call.kept.differences)
 
-    def keep(self, call: ResidualCall, place: Place, compute: Callable[[], Tensor]) -> None:
+    def keep(self, call: ResidualCall, place: AttentionPlace, compute: Callable[[], Tensor]) -> None:
         """Keep the difference that ``compute()`` gives, and note how far it has moved from the one before."""
         if self._given_up:
             return
@@ -230,7 +230,7 @@ class ResidualCall:
     least: Mapping[str, int]
     last: bool = False
     visits: dict[Hashable, int] = field(default_factory=dict)
-    made: dict[Place, Tensor] = field(default_factory=dict)
+    made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
     small: dict[Hashable, None] = field(default_factory=dict)
 

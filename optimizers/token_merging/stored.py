@@ -19,7 +19,7 @@ SMALL = "residual left out in {blocks} blocks: with so few tokens it would cost 
 NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
 
 
-Place = tuple[Hashable, int]
+AttentionPlace = tuple[Hashable, int]
 """An attention: its block, and its number among those of the block."""
 
 
@@ -63,11 +63,11 @@ class Store:
     limit: int = 0
     small: bool = False
     refused: set[Hashable] = field(default_factory=set)
-    _parts: list[dict[Place, Stored]] = field(default_factory=list)
+    _parts: list[dict[AttentionPlace, Stored]] = field(default_factory=list)
     _held: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def part(self) -> dict[Place, Stored]:
+    def part(self) -> dict[AttentionPlace, Stored]:
         """Return the place for the differences of another batch of conditionings."""
         self._parts.append({})
         return self._parts[-1]
@@ -77,18 +77,18 @@ class Store:
             self.drop(part)
         self._parts.clear()
 
-    def drop(self, part: dict[Place, Stored]) -> None:
+    def drop(self, part: dict[AttentionPlace, Stored]) -> None:
         """Free the differences of one batch of conditionings."""
         with self._lock:
             for place in tuple(part):
                 self._remove(part, place)
 
-    def put(self, part: dict[Place, Stored], place: Place, difference: Tensor) -> None:
+    def put(self, part: dict[AttentionPlace, Stored], place: AttentionPlace, difference: Tensor) -> None:
         """Keep a difference, if need be in the place of others."""
         with self._lock:
             self._put(part, place, difference)
 
-    def _put(self, part: dict[Place, Stored], place: Place, difference: Tensor) -> None:
+    def _put(self, part: dict[AttentionPlace, Stored], place: AttentionPlace, difference: Tensor) -> None:
         self._remove(part, place)
         if place[0] in self.refused:
             return
@@ -104,12 +104,12 @@ class Store:
             self._refuse_one()
         self.most = max(self.most, self._held)
 
-    def _keep(self, part: dict[Place, Stored], place: Place, stored: Stored) -> None:
+    def _keep(self, part: dict[AttentionPlace, Stored], place: AttentionPlace, stored: Stored) -> None:
         self._remove(part, place)
         part[place] = stored
         self._held += stored.bytes
 
-    def _remove(self, part: dict[Place, Stored], place: Place) -> None:
+    def _remove(self, part: dict[AttentionPlace, Stored], place: AttentionPlace) -> None:
         before = part.pop(place, None)
         self._held -= 0 if before is None else before.bytes
 

@@ -17,7 +17,7 @@ from ...core.settings import Settings, setting
 from ...core.technique import ATTENTION
 from ...optimizers.attention.policy import AUTO
 from ...optimizers.attention.policy import TOOLTIP as BACKEND_TOOLTIP
-from ...optimizers.hosts.webui import Said, accelerate
+from ...optimizers.hosts.webui import TechniqueReport, accelerate
 from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
 from ...optimizers.hosts.webui.run import SettingsByKind
 from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
@@ -135,7 +135,7 @@ class PacelineScript(scripts.Script):
         if chosen:
             accelerate(p, chosen, lambda said: self._tell(p, said, hires), _refusals(chosen))
 
-    def _tell(self, p: Any, said: Sequence[Said], hires: bool) -> None:
+    def _tell(self, p: Any, said: Sequence[TechniqueReport], hires: bool) -> None:
         self.report.add(p, said, hires)
         before = "the hires pass, " if hires else ""
         for one in said:

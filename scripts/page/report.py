@@ -9,7 +9,7 @@ from typing import Any
 
 from modules import scripts, shared
 
-from ...optimizers.hosts.webui import Said
+from ...optimizers.hosts.webui import TechniqueReport
 
 REPORT = "/paceline/report"
 
@@ -38,7 +38,7 @@ class TabReport:
         if id(p) == self._p:
             self._job = None
 
-    def add(self, p: Any, said: Sequence[Said], hires: bool) -> None:
+    def add(self, p: Any, said: Sequence[TechniqueReport], hires: bool) -> None:
         """Add the reports of one pass."""
         drawn = "the hires pass" if hires else "the first pass" if id(p) == self._p else "a further picture"
         for one in said:

@@ -53,15 +53,14 @@ def known_nodes(comfy: ModuleType) -> None:
 
 def made(page: Page, name: str) -> dict[str, Any]:
     """Put our nodes into an example's template, and return the prompt of what is open then."""
-    from paceline.server.faster.wires import find_wires
-    from paceline.workbench.comfyui.workflow import Workflow
+    from paceline.faster.workflow import Workflow, find_model_links
 
     example = MADE[name]
     (template,) = (one for one in templates.drawing() if one.name == example.template)
     page.load({**template.workflow(), "id": str(uuid.uuid5(uuid.NAMESPACE_URL, name))})
     assert page.script(SWITCH, example.switched) == [*example.switched]
-    wires = [wire.receivers for wire in find_wires(Workflow(page.script(PROMPT)))]
-    inputs = [[{"node": id, "input": put} for id, put in receivers] for receivers in wires]
+    links = find_model_links(Workflow(page.script(PROMPT)))
+    inputs = [[{"node": id, "input": put} for id, put in link.receivers] for link in links]
     page.script(INSERT, page.scripts(), inputs, example.steps)
     source = f"ComfyUI's template *{template.name}*, {PACKAGE} {VERSION}."
     page.script(NOTE, f"## {name}\n\n{example.note}\n\n{source}", NOTE_TITLE)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from allocation_graph import AllocationGraph
 from approximating import EXACT, approximate
-from paceline.core import guard as guards
+from paceline.optimizers import guard as guards
 from reusing import reuse
 
 MERGE = {"method": "merge", "ratio": 0.5, "max_downsample": "2"}

@@ -13,7 +13,7 @@ from cases import often
 from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
-from paceline.core.guard import Guard
+from paceline.optimizers.guard import Guard
 from paceline.optimizers.hosts.comfyui.runtime.run import GUARD, RUN
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda

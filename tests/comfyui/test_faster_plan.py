@@ -198,10 +198,10 @@ def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0
     """Return the offers for a sampler of 10 s in a run of ``seconds``, with one candidate."""
     from paceline.faster.offers import make_offers
     from paceline.workbench.expectation.expect import Probed
-    from paceline.workbench.expectation.sampling import Sampling, Sketch
+    from paceline.workbench.expectation.sampling import Sampling, Subsample
 
     run = Sampling(
-        "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Sketch((1, 4, 8, 8), undivided), sampling_seconds=10.0
+        "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
     )
     planned = SimpleNamespace(tries={}, reuse=False, link=None, nodes=lambda names, budget: names)
     return make_offers([run], [[Probed("Quick", speedup, True, points=2, once=once)]], [planned], "fast", seconds)

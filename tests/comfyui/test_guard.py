@@ -9,8 +9,8 @@ import pytest
 import torch
 from approximating import EXACT, approximate
 from distances import relative
-from paceline.core import guard as guards
-from paceline.core.devices import Arriving
+from paceline.core.devices import AsyncCopy
+from paceline.optimizers import guard as guards
 from reusing import reuse
 
 CALLS = 14
@@ -24,7 +24,7 @@ def late(monkeypatch, request):
         return None
     asked = []
 
-    class Late(Arriving):
+    class Late(AsyncCopy):
         def __init__(self, numbers):
             super().__init__(numbers)
             self.looks = 0
@@ -37,7 +37,7 @@ def late(monkeypatch, request):
             asked.append("waited")
             return super().wait()
 
-    monkeypatch.setattr(guards, "Arriving", Late)
+    monkeypatch.setattr(guards, "AsyncCopy", Late)
     return asked
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Inputs, Limits
-from paceline.optimizers.attention.probing import probe
+from paceline.optimizers.attention.probing import probe_backend
 from paceline.optimizers.attention.registry import BACKENDS
 
 NEEDS_CUDA = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))
@@ -51,9 +51,9 @@ def relative_error(out: torch.Tensor, expected: torch.Tensor) -> float:
 
 def usable(backend: Backend, device: str, dtype: torch.dtype = torch.float16):
     dtypes = (dtype, torch.float32)
-    found = next((p for p in (probe(backend, device, d) for d in dtypes) if p.available), None)
+    found = next((p for p in (probe_backend(backend, device, d) for d in dtypes) if p.available), None)
     if found is None:
-        pytest.skip(f"{backend.name} on {device}: {probe(backend, device, dtype).reason}")
+        pytest.skip(f"{backend.name} on {device}: {probe_backend(backend, device, dtype).reason}")
     return found.function
 
 

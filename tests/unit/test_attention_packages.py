@@ -20,10 +20,10 @@ from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import probe
+from paceline.optimizers.attention.probing import probe_backend
 from paceline.optimizers.attention.registry import BACKENDS
 
-LOADERS = (sage_module.load, xformers_module.load, flash_module.load_flash2, flash_module.load_flash3)
+LOADERS = (sage_module.load_sage, xformers_module.load_xformers, flash_module.load_flash2, flash_module.load_flash3)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 
@@ -72,7 +72,7 @@ def tensors(heads=(2, 2), head_dim=64, tokens=(9, 13), dtype=torch.float32):
     ("name", "package_name"), [("xformers", "xformers"), ("flash", "flash-attn"), ("sage", "sageattention")]
 )
 def test_a_missing_package_gives_the_command_for_this_python(package, name, package_name):
-    found = probe(on_cpu(name), "cpu", torch.float32)
+    found = probe_backend(on_cpu(name), "cpu", torch.float32)
     assert found.reason == f"{package_name} is not installed"
     assert found.remedy.endswith(f" {package_name}") and "--no-deps" in found.remedy
     assert f"{sys.executable}" in found.remedy and "-m pip install" in found.remedy
@@ -80,12 +80,12 @@ def test_a_missing_package_gives_the_command_for_this_python(package, name, pack
 
 def test_a_broken_package_gives_its_own_error_in_one_line_and_breaks_nothing_else(package):
     package("xformers", "raise OSError('libcudart.so.12:\\n  cannot open shared object file')")
-    found = probe(on_cpu("xformers"), "cpu", torch.float32)
+    found = probe_backend(on_cpu("xformers"), "cpu", torch.float32)
     assert found.reason == (
         "xformers is installed but cannot be imported: OSError: libcudart.so.12: cannot open shared object file"
     )
     assert torch.__version__ in found.remedy and "\n" not in found.reason + found.remedy
-    assert probe(BACKENDS["sdpa_flash"], "cpu", torch.float32).available
+    assert probe_backend(BACKENDS["sdpa_flash"], "cpu", torch.float32).available
 
 
 XFORMERS = """
@@ -109,7 +109,7 @@ def test_xformers_layout_bias_scale_and_groups(package, shape, kind):
     package("xformers", "")
     package("xformers.ops", XFORMERS)
     backend = on_cpu("xformers")
-    assert probe(backend, "cpu", torch.float32).available
+    assert probe_backend(backend, "cpu", torch.float32).available
     q, k, v = tensors(heads=(4, 2), dtype=torch.float16 if kind == "float16" else torch.float32)
     mask = None
     if shape is not None:
@@ -139,7 +139,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
 )
 def test_flash_layout_scale_and_groups(package, name, module, result):
     package(module, FLASH.format(result=result))
-    assert probe(on_cpu(name), "cpu", torch.float32).available
+    assert probe_backend(on_cpu(name), "cpu", torch.float32).available
     function, (q, k, v) = BACKENDS[name].load(), tensors(heads=(4, 2))
     out = function(Inputs(q, k, v, scale=0.3, enable_gqa=True))
     torch.testing.assert_close(out, vanilla(Inputs(q, k, v, scale=0.3, enable_gqa=True)))
@@ -190,7 +190,7 @@ def kitchen(monkeypatch):
     package = sys.modules.get(import_name) or types.ModuleType(import_name)
     monkeypatch.setitem(sys.modules, import_name, package)
     monkeypatch.setattr(probing, "_found", {})
-    kitchen_module.load.cache_clear()
+    kitchen_module.load_kitchen.cache_clear()
 
     def put(function):
         monkeypatch.delattr(package, "int8_attention", raising=False)
@@ -198,7 +198,7 @@ def kitchen(monkeypatch):
             monkeypatch.setattr(package, "int8_attention", function, raising=False)
 
     yield put
-    kitchen_module.load.cache_clear()
+    kitchen_module.load_kitchen.cache_clear()
 
 
 def int8_attention(q, k, v, *, scale=None, attn_mask=None):
@@ -216,7 +216,7 @@ def int8_attention(q, k, v, *, scale=None, attn_mask=None):
 
 def test_an_older_kitchen_says_that_comfyui_has_to_be_updated(kitchen):
     kitchen(None)
-    found = probe(on_cpu("kitchen"), "cpu", torch.float32)
+    found = probe_backend(on_cpu("kitchen"), "cpu", torch.float32)
     assert "cannot import name 'int8_attention'" in found.reason
     assert "update ComfyUI to 0.33 or newer" in found.remedy
     assert "pip" not in found.remedy and "torch" not in found.remedy  # another kitchen could break this ComfyUI
@@ -226,7 +226,7 @@ def test_an_older_kitchen_says_that_comfyui_has_to_be_updated(kitchen):
 @pytest.mark.parametrize("head_dim", [40, 64, 256])
 def test_kitchens_layout_masks_scale_and_groups(kitchen, shape, head_dim):
     kitchen(int8_attention)
-    assert probe(on_cpu("kitchen"), "cpu", torch.float32, head_dim).available
+    assert probe_backend(on_cpu("kitchen"), "cpu", torch.float32, head_dim).available
     function, (q, k, v) = BACKENDS["kitchen"].load(), tensors(heads=(4, 2), head_dim=head_dim)
     v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
     mask = None if shape is None else torch.rand(shape) > 0.3

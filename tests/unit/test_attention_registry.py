@@ -13,8 +13,8 @@ from paceline.core.errors import BackendUnavailable
 from paceline.optimizers.attention import probing
 from paceline.optimizers.attention.backend import Backend, Inputs
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import probe
-from paceline.optimizers.attention.registry import BACKENDS, get, names, require
+from paceline.optimizers.attention.probing import probe_backend
+from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, require
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "comfy_kitchen", "triton")
@@ -41,12 +41,12 @@ def test_require_says_that_there_is_no_cpu_kernel(name):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
 def test_a_cuda_device_that_is_not_there_is_a_reason_and_not_a_crash():
     for backend in BACKENDS.values():
-        found = probe(backend, "cuda", torch.float16)
+        found = probe_backend(backend, "cuda", torch.float16)
         assert not found.available and f"torch {torch.__version__} finds no CUDA device" in found.reason
 
 
 def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
-    probes = {name: probe(get(name), "cpu", torch.float32) for name in names()}
+    probes = {name: probe_backend(get(name), "cpu", torch.float32) for name in backend_names()}
     for found in probes.values():
         assert bool(found.reason) == bool(found.remedy) == (not found.available)
         assert "\n" not in found.reason
@@ -64,7 +64,7 @@ def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
     ],
 )
 def test_wrong_numbers_are_unavailable(wrong, phrase):
-    found = probe(made_of(wrong), "cpu", torch.float32)
+    found = probe_backend(made_of(wrong), "cpu", torch.float32)
     assert not found.available and phrase in found.reason and found.function is None
 
 
@@ -72,23 +72,23 @@ def test_approximate_backends_are_given_more_room_but_not_any():
     def noisy(amount):
         return lambda inputs: vanilla(inputs) * (1 + amount)
 
-    assert not probe(made_of(noisy(0.05)), "cpu", torch.float32).available
-    assert probe(made_of(noisy(0.05), exact=False), "cpu", torch.float32).available
-    assert not probe(made_of(noisy(0.5), exact=False), "cpu", torch.float32).available
+    assert not probe_backend(made_of(noisy(0.05)), "cpu", torch.float32).available
+    assert probe_backend(made_of(noisy(0.05), exact=False), "cpu", torch.float32).available
+    assert not probe_backend(made_of(noisy(0.5), exact=False), "cpu", torch.float32).available
 
 
 def test_a_kernel_that_raises_gives_its_message_in_one_line():
     def failing(inputs):
         raise RuntimeError("no kernel image\n  is available\nfor execution")
 
-    found = probe(made_of(failing), "cpu", torch.float32)
+    found = probe_backend(made_of(failing), "cpu", torch.float32)
     assert found.reason == "it failed a test call on cpu: RuntimeError: no kernel image is available for execution"
 
 
 def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
     before = torch.get_rng_state()
     with torch.device("meta"), torch.autograd.set_grad_enabled(True):
-        assert probe(BACKENDS["sdpa"], "cpu", torch.float32).available
+        assert probe_backend(BACKENDS["sdpa"], "cpu", torch.float32).available
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -106,7 +106,7 @@ settings = lambda: (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), 
 before = settings()
 from paceline.optimizers.attention import probing, registry
 assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
-[probing.probe(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
+[probing.probe_backend(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
 assert settings() == before
 print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
 """

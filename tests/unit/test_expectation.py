@@ -11,7 +11,7 @@ from paceline.faster.sentences import expected_speed, left_open
 from paceline.optimizers.step_reuse.parts import undivided
 from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, prior, propose, speedup, won_by
 from paceline.workbench.expectation.replay import replay
-from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, Sampling, Seen, Sketch
+from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample
 
 
 def sampling(steps=20, noise=0.0, solver="euler", sound=False):
@@ -19,13 +19,13 @@ def sampling(steps=20, noise=0.0, solver="euler", sound=False):
     generator = torch.Generator().manual_seed(1)
     start, picture = torch.zeros(1, 4, 16, 16), torch.randn(1, 4, 16, 16, generator=generator)
     levels = [*torch.logspace(1, -1, steps).tolist(), 0.0]
-    sketch = Sketch(picture.shape, undivided)
+    sketch = Subsample(picture.shape, undivided)
     found = Sampling("model", solver, levels, False, tuple(picture.shape), sketch, sampling_seconds=10.0)
     for number, sigma in enumerate(levels[:-1]):
         off = torch.randn(picture.shape, generator=generator) * noise
         guided = sketch.of(start + (picture - start) * (number / (steps - 1)) ** 2 + off)
         latent = guided + sigma * sketch.of(torch.randn(picture.shape, generator=generator))
-        found.seen.append(Seen(sigma, latent, guided, guided))
+        found.seen.append(RecordedEvaluation(sigma, latent, guided, guided))
     found.evaluations = len(found.seen)
     return found
 
@@ -36,13 +36,13 @@ def probed(name="merged", error=0.01, speedup=(1.2, 1.3, 1.4), why_not="", kept=
 
 def test_a_sketch_has_the_root_mean_squares_of_the_parts():
     video = torch.randn(2, 4, 9, 40, 40) * torch.linspace(1, 3, 9)[:, None, None]
-    sketch = Sketch(video.shape, lambda latent: [latent.movedim(2, 1)])
+    sketch = Subsample(video.shape, lambda latent: [latent.movedim(2, 1)])
     (parts,) = sketch.split(sketch.of(video))
     assert parts.shape == (2, 9, max(FEWEST, ENTRIES // 9))
     true = video.movedim(2, 1).flatten(2).square().mean(2).sqrt()
     assert torch.allclose(parts.square().mean(2).sqrt(), true, rtol=0.15)
     before = torch.get_rng_state()
-    again = Sketch(video.shape, lambda latent: [latent.movedim(2, 1)])
+    again = Subsample(video.shape, lambda latent: [latent.movedim(2, 1)])
     assert torch.equal(again.of(video), sketch.of(video)) and torch.equal(torch.get_rng_state(), before)
 
 

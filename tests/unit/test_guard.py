@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core import guard as guards
-from paceline.core.devices import Arriving
-from paceline.core.guard import Guard, Spoiled
+from paceline.core.devices import AsyncCopy
+from paceline.optimizers import guard as guards
+from paceline.optimizers.guard import Guard, Spoiled
 
 
 class Model:
     """Anything that can be remembered by."""
 
 
-class Late(Arriving):
+class Late(AsyncCopy):
     """Numbers that arrive when they are told to."""
 
     arrived = False
@@ -25,7 +25,7 @@ class Late(Arriving):
 @pytest.fixture
 def late(monkeypatch):
     monkeypatch.setattr(Late, "arrived", False)
-    monkeypatch.setattr(guards, "Arriving", Late)
+    monkeypatch.setattr(guards, "AsyncCopy", Late)
     return Late
 
 

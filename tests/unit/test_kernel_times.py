@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from paceline.core.kernel_times import KeptTimes, interleaved_seconds
+from paceline.optimizers.quantization.kernel_times import KeptTimes, interleaved_seconds
 
 NOISE = Path(__file__).parents[1] / "data" / "noise"
 CPU = torch.device("cpu")

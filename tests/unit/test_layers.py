@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import check_layers
+import check_names
 import pytest
 from comfy_host.paths import ROOT
 
@@ -45,7 +46,7 @@ POINTS_UP = (
     ("scripts/page/report.py", "from ...server import routes", "paceline.scripts is not allowed to import"),
 )
 ALONE = (
-    ("core/files.py", "from .kernel_times import where", "a circle of imports: paceline.core."),
+    ("core/errors.py", "from .files import sha256", "a circle of imports: paceline.core."),
     ("optimizers/new_technique.py", "", "paceline.optimizers.new_technique"),
 )
 
@@ -121,3 +122,11 @@ def _names_in(module: list[str]) -> set[str]:
         else:
             found |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     return found
+
+
+def test_a_name_that_another_file_has_is_found_but_for_what_two_hosts_call_alike(checkout):
+    before = check_names.named_twice(checkout)
+    hosts = checkout / "optimizers" / "hosts"
+    for path in (checkout / "core" / "again.py", hosts / "webui" / "again.py", hosts / "diffusers" / "again.py"):
+        path.write_text("def adapted(): ...\n" if "hosts" in path.parts else "class Rule: ...\nclass _Own: ...\n")
+    assert check_names.named_twice(checkout).keys() - before.keys() == {"Rule"}

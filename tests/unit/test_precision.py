@@ -8,7 +8,7 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, NothingGained
-from paceline.optimizers.precision.arithmetic import arithmetic, missing
+from paceline.optimizers.precision.arithmetic import arithmetic, useless_switch
 from paceline.optimizers.precision.policy import PrecisionPolicy, choose_dtype
 from paceline.optimizers.precision.settings import PrecisionSettings, processor_dtype
 
@@ -65,7 +65,7 @@ def test_switches_stay_on_until_the_last_of_two_threads_has_left():
     ],
 )
 def test_a_switch_that_would_do_nothing_is_named(settings, device, dtype, words):
-    found = missing(PrecisionSettings(**settings), torch.device(device), dtype)
+    found = useless_switch(PrecisionSettings(**settings), torch.device(device), dtype)
     assert found is not None
     import re
 
@@ -75,7 +75,7 @@ def test_a_switch_that_would_do_nothing_is_named(settings, device, dtype, words)
 
 def test_an_amd_gpu_has_no_sums_in_fp16(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    found = missing(PrecisionSettings(fp16_accumulation=True), torch.device("cuda"), torch.float16)
+    found = useless_switch(PrecisionSettings(fp16_accumulation=True), torch.device("cuda"), torch.float16)
     assert found is not None and found[0].endswith("this model computes on ROCm.")
 
 

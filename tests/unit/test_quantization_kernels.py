@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from needs import missing, package
-from paceline.core.kernel_times import KernelFailed
 from paceline.optimizers.quantization import chunked
+from paceline.optimizers.quantization.kernel_times import KernelFailed
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
     ChunkedIntMM,

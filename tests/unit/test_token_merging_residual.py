@@ -7,7 +7,7 @@ import torch
 from distances import relative
 from paceline.core import devices
 from paceline.optimizers.token_merging.full_steps import FullSteps
-from paceline.optimizers.token_merging.residual import Evaluation, Residuals, where_kept
+from paceline.optimizers.token_merging.residual import Residuals, SamplingStep, where_kept
 from paceline.optimizers.token_merging.stored import Store
 
 LEVELS = [*range(20, 0, -1), 0.0]
@@ -27,7 +27,8 @@ def test_full_steps_are_the_first_and_then_evenly_apart():
 
 
 def test_the_others_come_so_many_steps_later_on_average():
-    assert FullSteps(LEVELS, 0.45).age == pytest.approx(15 / 11) and FullSteps(LEVELS, 0.0).age == 9.5
+    assert FullSteps(LEVELS, 0.45).mean_distance == pytest.approx(15 / 11)
+    assert FullSteps(LEVELS, 0.0).mean_distance == 9.5
 
 
 def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves():
@@ -35,7 +36,7 @@ def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves()
     most, few = FullSteps(LEVELS, 0.75 * 0.6), FullSteps(LEVELS, 0.0)
     assert most.least_tokens(0.75) == {"cpu": 32, "": 2048} and few.least_tokens(0.9375) == {"cpu": 8, "": 512}
     residuals, said = Residuals(), []
-    call = residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.6)
+    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.6)
     for tokens, device in ((1024, "cpu"), (16, "cpu"), (4096, "meta"), (1024, "meta")):
         said.append(where_kept(call, f"{tokens} on {device}", tokens, torch.device(device)) is call)
     assert said == [True, False, True, False]
@@ -46,7 +47,7 @@ def run(residuals, sigmas, passes="both", active=None, differ=None):
     """Whether each evaluation of a run at these noise levels was full."""
     found = []
     for number, sigma in enumerate(sigmas):
-        call = residuals.call(Evaluation(LEVELS, number, sigma, active and active(sigma)), LEVELS, passes, 0.75, 0.25)
+        call = residuals.call(SamplingStep(LEVELS, number, sigma, active and active(sigma)), LEVELS, passes, 0.75, 0.25)
         found.append(call.full)
         whole, reduced = torch.full((1, 4, 8), 3.0), torch.full((1, 4, 8), 1.0)
         output = call.attend("block", lambda whole=whole: whole, lambda reduced=reduced: reduced)
@@ -66,19 +67,19 @@ def test_each_part_of_the_schedule_begins_with_a_full_evaluation_wherever_the_so
 
 def test_several_calls_for_the_same_conditionings_in_one_evaluation_are_windows():
     residuals = Residuals()
-    evaluation = Evaluation(LEVELS, 0, 20)
+    evaluation = SamplingStep(LEVELS, 0, 20)
     assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is not None
     assert residuals.call(evaluation, LEVELS, "other", 0.75, 0.6) is not None
     assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is None
     assert any("residual left out: several parts" in line for line in residuals.lines())
-    assert residuals.call(Evaluation(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.6) is None
+    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.6) is None
 
 
 def test_in_few_steps_it_is_left_out():
     residuals = Residuals()
-    assert residuals.call(Evaluation([4, 3, 2, 1, 0], 0, 4), [4, 3, 2, 1, 0], "both", 0.5, 0.6) is None
+    assert residuals.call(SamplingStep([4, 3, 2, 1, 0], 0, 4), [4, 3, 2, 1, 0], "both", 0.5, 0.6) is None
     assert "residual left out: in 4 steps, computing 2 of them both ways costs more" in " ".join(residuals.lines())
-    assert residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.5, 0.6) is not None
+    assert residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.5, 0.6) is not None
 
 
 def test_where_memory_runs_out_the_run_goes_on_without(monkeypatch):
@@ -87,9 +88,9 @@ def test_where_memory_runs_out_the_run_goes_on_without(monkeypatch):
 
     monkeypatch.setattr(Store, "put", put)
     residuals, whole = Residuals(), torch.ones(1, 4, 8)
-    call = residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.25)
+    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.25)
     assert torch.equal(call.attend("block", lambda: whole, lambda: whole / 2), whole)
-    assert residuals.call(Evaluation(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.25) is None
+    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.25) is None
     assert "residual left out: memory ran out" in " ".join(residuals.lines())
 
 
@@ -102,10 +103,10 @@ def kept_in(bytes, monkeypatch):
     monkeypatch.setattr("paceline.optimizers.token_merging.stored.total_memory", lambda device: 20 * bytes)
     residuals, generator = Residuals(), torch.Generator().manual_seed(1)
     values = {name: torch.randn(2, 8 if "few" in name else 32, 64, generator=generator) for name in BLOCKS}
-    call = residuals.call(Evaluation(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.0)
+    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.0)
     for name, value in values.items():
         call.attend(name, lambda value=value: value, lambda value=value: torch.zeros_like(value))
-    call = residuals.call(Evaluation(LEVELS, 1, 19.5), LEVELS, "both", 0.75, 0.0)
+    call = residuals.call(SamplingStep(LEVELS, 1, 19.5), LEVELS, "both", 0.75, 0.0)
     found = {}
     for name, value in values.items():
         if where_kept(call, name, 64, value.device) is not None:

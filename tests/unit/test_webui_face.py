@@ -15,7 +15,7 @@ from paceline.core.activity import Summary
 from paceline.core.choices import CHOICES as BY_NAME
 from paceline.core.errors import InvalidSetting
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import Said, choices
+from paceline.optimizers.hosts.webui import TechniqueReport, choices
 from paceline.optimizers.hosts.webui.choices import AS_ABOVE, CHOICES
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
@@ -130,7 +130,7 @@ def test_the_report_is_that_of_the_tab_that_has_drawn_last(page: Page):
     p = SimpleNamespace(comment=lambda text: None, extra_generation_params={})
     for tab, title in ((second, "Reuse Steps"), (first, "Apply ToMe")):
         tab.process(p, True)
-        tab._tell(p, [Said(title, Summary("active", "<b>", details=("line",)))], hires=True)
+        tab._tell(p, [TechniqueReport(title, Summary("active", "<b>", details=("line",)))], hires=True)
     assert [(one["title"], one["pass"]) for one in answer()] == [("Apply ToMe", "the hires pass")]
     assert "&lt;b&gt;" in first.report.as_html() and "<b>Apply" in first.report.as_html()
     first.process(p, False)
@@ -144,8 +144,8 @@ def test_the_report_tells_of_all_passes_of_a_click(page: Page, monkeypatch: pyte
     tab, _ = page.tabs()
     monkeypatch.setattr(sys.modules[type(tab.report).__module__], "_job", lambda: "one click")
     outer, face = (SimpleNamespace(comment=lambda text: None, extra_generation_params={}) for _ in range(2))
-    said = [Said("Reuse Steps", Summary("active", "9 of 20 evaluations computed"))]
-    nothing = [Said("Reuse Steps", Summary("inactive", "nothing was reused"))]
+    said = [TechniqueReport("Reuse Steps", Summary("active", "9 of 20 evaluations computed"))]
+    nothing = [TechniqueReport("Reuse Steps", Summary("inactive", "nothing was reused"))]
     tab.process(outer, True)
     tab._tell(outer, said, hires=False)
     tab._tell(outer, nothing, hires=True)

@@ -24,7 +24,7 @@ from ...optimizers.hosts.comfyui.structure.model import is_flow
 from ...optimizers.hosts.comfyui.structure.protocols import Executor, ModelPatcher, Options
 from ...optimizers.step_reuse.parts import Blend, split_for
 from ...optimizers.step_reuse.path import RESIZED
-from ..expectation.sampling import Sampling, Seen, Sketch
+from ..expectation.sampling import RecordedEvaluation, Sampling, Subsample
 
 _KEY = "paceline_observer"
 
@@ -39,7 +39,7 @@ PLACES = 8
 
 
 @dataclass
-class Again:
+class ReplayInputs:
     """What samples a run once more, or evaluates some of its points: the guider before its run, and its arguments.
 
     ``points`` are pairs of a noise level and the input, on the CPU, with the number of the evaluation.
@@ -121,14 +121,14 @@ class Observer:
 
 
 @dataclass
-class _Run:
+class _ObservedRun:
     """One run of a sampler, while it goes on: tensors are on its device.
 
     ``shape``: of its latents, None once there was another one, of which nothing is kept. ``done`` are its steps;
     ``asked`` says whether passes were asked for in this evaluation, ``positive`` is the first.
     """
 
-    sketch: Sketch
+    sketch: Subsample
     shape: torch.Size | None
     kept_steps: set[int]
     done: int = 0
@@ -147,9 +147,9 @@ class _Watch(Shared):
 
     def __init__(self, observer: Observer, model: ModelPatcher, link: str) -> None:
         self._observer, self._model, self._link = observer, model, link
-        self._again: Again | None = None
+        self._again: ReplayInputs | None = None
         self._found: Sampling | None = None
-        self._run: _Run | None = None
+        self._run: _ObservedRun | None = None
         self._started = 0.0
 
     def outer_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,7 @@ class _Watch(Shared):
         seed = args[7] if len(args) > 7 else kwargs.get("seed")
         guider = copy.copy(executor.class_obj)
         shapes = kwargs.get("latent_shapes") or [noise.shape]
-        self._again = Again(guider, sampler, noise, latent, sigmas, mask, seed, list(shapes))
+        self._again = ReplayInputs(guider, sampler, noise, latent, sigmas, mask, seed, list(shapes))
         self._started, self._found = time.perf_counter(), None
         try:
             result = executor(*args, **kwargs)
@@ -186,10 +186,10 @@ class _Watch(Shared):
         kept = args[5] if len(args) > 5 else kwargs["latent_image"]
         options = extra["model_options"]
         shapes = shapes_in(guider.conds) or [noise.shape]
-        sketch, keep = Sketch(noise.shape, split_for(shapes, mask)), self._observer.keep
+        sketch, keep = Subsample(noise.shape, split_for(shapes, mask)), self._observer.keep
         levels = sigmas.tolist()  # nothing is at work yet
         kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(options) else set()
-        self._run = run = _Run(sketch, noise.shape, kept_steps)
+        self._run = run = _ObservedRun(sketch, noise.shape, kept_steps)
 
         def stepped(step: int, *rest: object) -> None:
             run.done = step + 1
@@ -226,7 +226,9 @@ class _Watch(Shared):
         active = [tuple(taking_part(guider.conds, sigma)) for sigma in read]
         for number, (sigma, (x, guided, positive)) in enumerate(zip(read, run.seen, strict=True)):
             anew = number > 0 and active[number] != active[number - 1]
-            found.seen.append(Seen(sigma, x.cpu(), guided.cpu(), None if positive is None else positive.cpu(), anew))
+            found.seen.append(
+                RecordedEvaluation(sigma, x.cpu(), guided.cpu(), None if positive is None else positive.cpu(), anew)
+            )
         if self._again is not None:
             self._again.points = [(number, read[number], x.cpu()) for number, x in run.points]
         self._found = found
@@ -249,7 +251,7 @@ class _Watch(Shared):
         return {*[*first, *(min(place + 1, steps - 1) for place in first)][:most]}
 
     def predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Sketch one evaluation (PREDICT_NOISE wrapper)."""
+        """Keep a part of one evaluation (PREDICT_NOISE wrapper)."""
         run, keep = self._run, self._observer.keep
         if run is None:
             return executor(x, timestep, *args, **kwargs)
@@ -272,7 +274,7 @@ class _Watch(Shared):
     def calc_cond_batch(
         self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
     ) -> Any:
-        """Sketch the positive pass of an evaluation's first call (CALC_COND_BATCH wrapper)."""
+        """Keep a part of the positive pass of an evaluation's first call (CALC_COND_BATCH wrapper)."""
         outputs, run = executor(model, conds, x, timestep, model_options), self._run
         if run is not None:
             passes = [out for out, cond in zip(outputs, conds, strict=True) if cond is not None]

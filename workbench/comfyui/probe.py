@@ -6,8 +6,8 @@ ranges of conditionings and guiders are what they were.
 A technique that keeps something of whole steps for later ones (``residual`` of Apply ToMe) is evaluated at pairs of
 points, about as many steps apart as its steps are on average: whole at the first, with what is kept at the second.
 
-A few pairs of evaluations settle a candidate, and one or two settle none. So where there is not enough work for all,
-the first ones are tried until they are clear, and the others are not.
+One or two pairs of evaluations are too few to judge a candidate. So where there is not enough work for all, candidates
+are measured one after the other until each is clear, and the last ones are not tried.
 
 The plain model is evaluated once more behind the first round: what differs then is the machine, and no candidate is
 faster that differs less.
@@ -39,7 +39,7 @@ from ...optimizers.hosts.comfyui.token_merging.evaluations import WHOLE
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
-from .observer import Again
+from .observer import ReplayInputs
 
 TIMED = 4
 """Evaluations of a candidate in each round, after one that is not timed."""
@@ -51,7 +51,7 @@ SPARE = 30.0
 """Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
 
 Change = Callable[[ModelPatcher], ModelPatcher]
-Say = Callable[[int, int, str], None]
+SayProgress = Callable[[int, int, str], None]
 Point = tuple[int, float, Tensor]
 """The number of an evaluation, its noise level and its input."""
 
@@ -98,7 +98,7 @@ class _Side:
 def probe(
     sampling: Sampling,
     candidates: Mapping[str, Change],
-    say: Say = lambda done, total, name: None,
+    say: SayProgress = lambda done, total, name: None,
     spare: float = SPARE,
     found: list[Probed] | None = None,
     keeping: Collection[str] = (),
@@ -107,12 +107,12 @@ def probe(
 
     The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
     them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes. What ``say`` raises,
-    and ComfyUI's cancel, end it. Candidates ``keeping`` in a run's first evaluation what all others use begin each
-    round with the first point kept, which is not timed.
+    and ComfyUI's cancel, end it. ``keeping``: candidates that fill a cache in a run's first evaluation; that one is
+    evaluated first in each round, and not timed.
 
     `InvalidSetting` if nothing was kept of the run.
     """
-    again: Again | None = sampling.again
+    again: ReplayInputs | None = sampling.again
     if again is None or not again.points:
         raise InvalidSetting("Nothing was kept of this run to evaluate again.", "Run the workflow once more.")
     results = [] if found is None else found
@@ -184,10 +184,10 @@ def probe(
 
 def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
     """Return ``TIMED`` of the kept points or fewer, spread over the run: pairs where a side has whole steps."""
-    ages = [side.whole.age for side in sides if side.whole is not None]
-    apart = max(1.0, max(ages, default=0.0) * sampling.evaluations / max(1, len(sampling.levels) - 1))
+    distances = [side.whole.mean_distance for side in sides if side.whole is not None]
+    apart = max(1.0, max(distances, default=0.0) * sampling.evaluations / max(1, len(sampling.levels) - 1))
     chosen: list[Point] = []
-    parts, count = TIMED // 2 if ages else 0, min(TIMED, len(kept))
+    parts, count = TIMED // 2 if distances else 0, min(TIMED, len(kept))
     for part in range(parts):
         firsts = kept[part * len(kept) // parts : (part + 1) * len(kept) // parts]
         pairs = [(one, later) for one in firsts for later in kept if later[0] > one[0]]
@@ -196,7 +196,7 @@ def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -
     return chosen or [kept[int((number + 0.5) * len(kept) / count)] for number in range(count)]
 
 
-def _evaluate(again: Again, side: _Side, points: Sequence[Point], number: int) -> None:
+def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number: int) -> None:
     import comfy.model_management
     import comfy.samplers
 

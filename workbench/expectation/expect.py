@@ -44,20 +44,21 @@ FINEST = 0.01
 """Budgets are multiples of it."""
 
 REUSED = Range(0.08, 0.23, 0.62)
-"""How far a picture that Reuse Steps draws on a UNet moves, for each unit of its budget. Its estimate of one picture
-says less of the next one."""
+"""How far Reuse Steps moves a picture of a UNet, for each unit of its budget. Its estimate for one picture says less
+about the next one."""
 
 REUSED_OF_FEW = Range(0.4, 0.9, 1.5)
 """The same of runs with few steps, which leave out one where it takes about all of the budget."""
 
 ELSEWHERE = 2.0
-"""So many times wider with flow matching, where pictures differ more in how far they move."""
+"""Factor by which the range widens with flow matching."""
 
 PROBED, KEPT = Range(0.3, 1.5, 7.5), Range(0.25, 1.0, 3.75)
 """How far a picture moves for each unit of a prediction's error; the second where it is of what is kept from steps."""
 
 WORK = Range(0.83, 1.0, 1.4)
-"""The work that Reuse Steps leaves in another picture, in units of this one's: what suits this one suits it best."""
+"""Work that Reuse Steps leaves in another picture, as a multiple of this picture's: up to 1.4, because the budget was
+chosen for this one."""
 
 OTHERS_OF_FEW = 1.5
 """Of few steps: a level costs one picture at most so many times what it costs another one of the same workflow, in 92

@@ -13,7 +13,7 @@ from ...optimizers.step_reuse.parts import Blend
 from ...optimizers.step_reuse.policy import StepReusePolicy
 from ...optimizers.step_reuse.rule import Action
 from ...optimizers.step_reuse.settings import StepReuseSettings
-from .sampling import Replayed, Sampling, Seen
+from .sampling import RecordedEvaluation, Replayed, Sampling
 
 
 def replay(sampling: Sampling, budget: float) -> Replayed:
@@ -59,7 +59,7 @@ class _Latent:
         self._last: tuple[Place, Tensor] | None = None
         self._off: Tensor | None = None
 
-    def at(self, seen: Seen) -> Tensor:
+    def at(self, seen: RecordedEvaluation) -> Tensor:
         return seen.latent if self._off is None else seen.latent + self._shared(self._off)
 
     def step(self, place: Place, change: Tensor) -> None:

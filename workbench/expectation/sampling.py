@@ -21,7 +21,7 @@ FEWEST = 512
 """For each part that is judged by itself, a frame for example, however many there are."""
 
 
-class Sketch:
+class Subsample:
     """Takes a few thousand entries of latents of one shape, ``[batch, ...]``, always the same ones.
 
     So all of a run can be kept. ``split`` divides the entries into the parts of the rule.
@@ -54,7 +54,7 @@ class Sketch:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedEvaluation:
     """One evaluation, as sketches ``[batch, entries]``: the network's input, and what it predicted without noise.
 
     ``positive``: the positive pass that ``guided`` was made of; None where other code makes it. ``anew``: other prompts
@@ -113,10 +113,10 @@ class Sampling:
     levels: list[float]
     flow: bool
     shape: tuple[int, ...]
-    sketch: Sketch
+    sketch: Subsample
     blend: Blend | None = None
     refusals: list[str] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[RecordedEvaluation] = field(default_factory=list)
     evaluations: int = 0
     computed: int = 0
     loading_seconds: float = 0.0

@@ -49,7 +49,7 @@ def components_of(target: object) -> tuple[Component, ...]:
 def require_plain_weights(title: str, component: Component) -> None:
     """Raise `UnsupportedModel` if ``title`` would read weights that another quantiser or loader has made."""
     remedy = f"Load the model in floating point (from_pretrained without a quantization_config), or leave {title} out."
-    weights.require_plain_weights(title, component.part, component.class_name, remedy)
+    weights.refuse_packed_weights(title, component.part, component.class_name, remedy)
 
 
 def device_of(part: torch.nn.Module) -> torch.device:

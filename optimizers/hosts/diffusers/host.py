@@ -22,8 +22,8 @@ from torch import Tensor
 from ....core import technique as core
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
-from ....core.guard import Evaluation, Guard
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
+from ...guard import Guard, GuardedEvaluation
 from .caller import called_by, pipeline_on, schedule_of
 from .claims import Claim
 from .components import CONTROLNET, DENOISER, VAE, Component
@@ -102,7 +102,7 @@ class Host:
         self.techniques = core.in_order([one.technique(one.settings) for one in claims], ORDER)
         self._entries = Entries(component)
         self.inner = dict(self._entries.below)
-        self.evaluation: Evaluation | None = None
+        self.evaluation: GuardedEvaluation | None = None
         self.again = False
         self.run = PipelineRun()
         self.call: PipelineCall | None = None
@@ -247,7 +247,7 @@ class Host:
                 technique.ended()
 
     def _compute(self, entry: str, *args: object, **kwargs: object) -> object:
-        def evaluate(evaluation: Evaluation | None, again: bool) -> object:
+        def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> object:
             self.evaluation, self.again = evaluation, again
             try:
                 return self._evaluate(entry, args, kwargs)

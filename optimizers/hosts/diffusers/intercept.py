@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ....core.calls import Args, Function, Kwargs
 
-Attend = Callable[..., torch.Tensor]
+SdpaFunction = Callable[..., torch.Tensor]
 """Takes what ``scaled_dot_product_attention`` takes: three tensors by place, everything else by name."""
 
 _TENSORS = ("query", "key", "value")
@@ -26,7 +26,7 @@ _OPTIONS = ("attn_mask", "dropout_p", "is_causal")
 class AttentionIntercept(TorchFunctionMode):
     """Hand calls of ``scaled_dot_product_attention`` to ``attend``, inside of which the mode is off."""
 
-    def __init__(self, attend: Attend) -> None:
+    def __init__(self, attend: SdpaFunction) -> None:
         super().__init__()
         self.attend = attend
         self.reached = False
@@ -44,7 +44,7 @@ class AttentionIntercept(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def intercepted(forward: Function, attend: Attend, missed: Callable[[], None]) -> Function:
+def intercepted(forward: Function, attend: SdpaFunction, missed: Callable[[], None]) -> Function:
     """Return ``forward`` of a layer with its attention computed by ``attend``; ``missed`` is told where it was not."""
     mode = AttentionIntercept(attend)
 

@@ -59,6 +59,7 @@ class PipelineRun:
         number: of the call's timestep.
         calls: how many came before it in its evaluation.
         taking_part: rises where the networks, their texts or sizes are others than in the evaluation before.
+        had_fewer: whether the evaluation before had fewer calls than the one before it.
         elsewhere: whether the step is one of another pipeline, with a scheduler of its own: this one stands still.
         stepped: set by whoever knows that the scheduler has made its step.
         over: called when the text, which only the pipeline's call holds, is gone: whatever ended it.
@@ -68,7 +69,7 @@ class PipelineRun:
         self.position = PipelinePosition()
         self.began = self.first = self.last = self.calls = self.taking_part = 0
         self.number = self._found = -1
-        self.elsewhere = self.stepped = False
+        self.elsewhere = self.stepped = self.had_fewer = False
         self.over: Callable[[], None] = lambda: None
         self._most = 0
         self._given: list[_Given] = []
@@ -85,11 +86,11 @@ class PipelineRun:
         number = self.number + (self.stepped and self._is_there_twice()) if found == self._found else found
         moved, begins = number != self.number, number < self.number or not self.began
         self._found, self.number, self.stepped = found, number, False
+        if moved:
+            self.had_fewer = not begins and self.calls + 1 < len(self._given)
+            del self._given[self.calls + 1 :]
         if begins:
             self._begin(pipeline)
-        elif moved:
-            self.taking_part += self.calls + 1 < len(self._given)  # fewer calls than in the evaluation before
-            del self._given[self.calls + 1 :]
         self._count(moved)
         self._look_at(call)
 

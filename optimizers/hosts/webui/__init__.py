@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .run import accelerate
-from .technique import Said
+from .technique import TechniqueReport
 
-__all__ = ["Said", "accelerate"]
+__all__ = ["TechniqueReport", "accelerate"]

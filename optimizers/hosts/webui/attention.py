@@ -11,7 +11,7 @@ from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
-from .technique import Sampling, WebUITechnique
+from .technique import WebUISampling, WebUITechnique
 from .unet import is_unet, transformer_blocks
 
 _OTHER_INPUTS = "the host or another extension gives this layer more than tokens and a mask"
@@ -26,7 +26,7 @@ class WebUIAttention(WebUITechnique):
 
     policy: AttentionPolicy
 
-    def __init__(self, backend: str, sampling: Sampling) -> None:
+    def __init__(self, backend: str, sampling: WebUISampling) -> None:
         network, name = sampling.model.network, type(sampling.model.network).__name__
         blocks = transformer_blocks(network) if is_unet(network) else ()
         layers = [

@@ -9,7 +9,7 @@ from ....core.choices import CHOICES as BY_NAME
 from ....core.errors import not_allowed, one_of, require_choice
 from ....core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from ...attention.policy import AUTO
-from ...attention.registry import names
+from ...attention.registry import backend_names
 from ...step_reuse.settings import StepReuseSettings
 from ...token_merging import TokenMergingSettings, apply_preset, level_of
 from .run import SettingsByKind
@@ -19,7 +19,7 @@ OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
 PRESETS = {choice.label: choice for choice in BY_NAME.values()}
 
 CHOICES = (OFF, *PRESETS, CUSTOM)
-BACKENDS = (HOSTS_OWN, AUTO, *names())
+BACKENDS = (HOSTS_OWN, AUTO, *backend_names())
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,16 @@ from .models import model_of
 from .protocols import Denoiser, Processing
 from .samplers import Position, WebUISolver
 from .step_reuse import WebUIStepReuse
-from .technique import Compute, Said, Sampling, WebUITechnique
+from .technique import Compute, TechniqueReport, WebUISampling, WebUITechnique
 from .token_merging import WebUITokenMerging
 
 SettingsByKind = Mapping[str, Any]
 """The settings of each technique that is wanted, by kind; of attention, the name of the backend."""
 
-Finished = Callable[[Sequence[Said]], None]
+Finished = Callable[[Sequence[TechniqueReport]], None]
 """Receives the reports of the techniques when a run is over."""
 
-_MAKERS: Mapping[str, tuple[str, Callable[[Any, Sampling], WebUITechnique]]] = {
+_MAKERS: Mapping[str, tuple[str, Callable[[Any, WebUISampling], WebUITechnique]]] = {
     ATTENTION: (AttentionPolicy.title, WebUIAttention),
     TOKEN_MERGING: (TokenMergingPolicy.title, WebUITokenMerging),
     STEP_REUSE: (StepReusePolicy.title, WebUIStepReuse),
@@ -66,7 +66,7 @@ class Accelerated(Shared):
         self.inner, self.p, self.settings, self._finished, self.refusals = inner, p, settings, finished, refusals
 
     def __call__(self, model: Denoiser, x: Tensor, *args: Any, **given: Any) -> Any:
-        run = _Run(self, model, WebUISolver.of(self.inner, given), x)
+        run = _SamplingRun(self, model, WebUISolver.of(self.inner, given), x)
         try:
             with run.shadows:
                 run.begin()
@@ -75,12 +75,12 @@ class Accelerated(Shared):
             self._finished(run.finish())
 
 
-class _Run:
+class _SamplingRun:
     def __init__(self, asked: Accelerated, denoiser: Denoiser, solver: WebUISolver, x: Tensor) -> None:
         self._asked, self._denoiser, self._solver, self._device = asked, denoiser, solver, x.device
         self._position = Position(denoiser, solver.timesteps)
         self._techniques: list[WebUITechnique] = []
-        self._said: list[Said] = []
+        self._said: list[TechniqueReport] = []
         self._on_network = Shadows()
         self.shadows = Shadows()
 
@@ -90,20 +90,20 @@ class _Run:
         self.shadows.on_undo(self._on_network.undo)
         self._attach(self._sampling())
 
-    def finish(self) -> list[Said]:
+    def finish(self) -> list[TechniqueReport]:
         """Return the reports of the run; of a technique that was left out, why."""
         return [*self._said, *(self._ended(technique) for technique in self._techniques)]
 
     @staticmethod
-    def _ended(technique: WebUITechnique) -> Said:
+    def _ended(technique: WebUITechnique) -> TechniqueReport:
         technique.ended()
         return technique.said()
 
-    def _sampling(self) -> Sampling:
+    def _sampling(self) -> WebUISampling:
         model = model_of(self._asked.p.sd_model, self._denoiser, self._solver.timesteps)
-        return Sampling(self._asked.p, model, self._solver, self._position, self._device)
+        return WebUISampling(self._asked.p, model, self._solver, self._position, self._device)
 
-    def _attach(self, sampling: Sampling) -> None:
+    def _attach(self, sampling: WebUISampling) -> None:
         """Put techniques on the network: those that go on with it, and new ones."""
         going_on, self._techniques = self._techniques, []
         for kind in KINDS:
@@ -117,7 +117,7 @@ class _Run:
         self._on_network.put(owner, name, self._passes)
         self._on_network.put(network, "forward", self._prepared(network.forward))
 
-    def _made(self, kind: str, sampling: Sampling) -> WebUITechnique | None:
+    def _made(self, kind: str, sampling: WebUISampling) -> WebUITechnique | None:
         """Return a new technique, whose run has begun; None for one that is left out, and say why."""
         (title, make), refusal = _MAKERS[kind], self._asked.refusals.get(kind)
         try:
@@ -125,7 +125,7 @@ class _Run:
                 raise UnsupportedModel(f"{refusal}.", f"Leave {title} out.", refusal)
             technique = make(self._asked.settings[kind], sampling)
         except CannotHelp as error:
-            self._said.append(Said(title, Summary("inactive", phrase(error.outcome), details=(str(error),))))
+            self._said.append(TechniqueReport(title, Summary("inactive", phrase(error.outcome), details=(str(error),))))
             return None
         technique.began()
         return technique

@@ -23,7 +23,7 @@ from ...step_reuse.settings import StepReuseSettings
 from .models import WebUIModel
 from .protocols import Denoiser
 from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
-from .technique import Compute, Sampling, WebUITechnique
+from .technique import Compute, WebUISampling, WebUITechnique
 
 UNASKED = "the sampler asked for no evaluation"
 OTHER_WORDS = ("cache", "spectrum")
@@ -139,7 +139,7 @@ class WebUIStepReuse(WebUITechnique):
 
     policy: StepReusePolicy
 
-    def __init__(self, settings: StepReuseSettings, sampling: Sampling) -> None:
+    def __init__(self, settings: StepReuseSettings, sampling: WebUISampling) -> None:
         super().__init__(StepReusePolicy(settings, UNASKED))
         self._sampling = sampling
         self._run: WebUIReuseRun | None = None

@@ -21,7 +21,7 @@ Compute = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
-class Sampling:
+class WebUISampling:
     """One run of a sampler with one network; after a refiner has taken over, another one.
 
     Attributes:
@@ -42,7 +42,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Said:
+class TechniqueReport:
     """The report of one technique about a sampling run."""
 
     title: str
@@ -84,5 +84,5 @@ class WebUITechnique(core.Technique):
         """Go on with another network; False where another technique must be made for it."""
         return False
 
-    def said(self) -> Said:
-        return Said(self.title, self.policy.summarize(self.activity))
+    def said(self) -> TechniqueReport:
+        return TechniqueReport(self.title, self.policy.summarize(self.activity))

@@ -12,9 +12,9 @@ from ....core.shadow import Shadows
 from ...token_merging import TokenMergingSettings
 from ...token_merging.blocks import CallState
 from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
-from ...token_merging.residual import UNTOLD, WINDOWS, Evaluation, ResidualCall
+from ...token_merging.residual import UNTOLD, WINDOWS, ResidualCall, SamplingStep
 from .samplers import CHOOSES, OWN_LOOPS
-from .technique import Sampling, WebUITechnique
+from .technique import WebUISampling, WebUITechnique
 from .unet import WebUIBlock, image_attention, is_unet
 
 HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its own"
@@ -25,7 +25,7 @@ class WebUITokenMerging(WebUITechnique):
 
     policy: TokenMergingPolicy[WebUIBlock]
 
-    def __init__(self, settings: TokenMergingSettings, sampling: Sampling) -> None:
+    def __init__(self, settings: TokenMergingSettings, sampling: WebUISampling) -> None:
         network, name = sampling.model.network, type(sampling.model.network).__name__
         if not is_unet(network):
             raise no_unet(name, "Reuse Steps and Set Attention Processor")
@@ -72,7 +72,7 @@ class WebUITokenMerging(WebUITechnique):
         self._calls = self._calls + 1 if position.number == self._number else 0
         self._number = position.number
         taking_part = (position.prompts(), self._sampling.model.taking_part(self._units.sigma(position.now())))
-        evaluation = Evaluation(self._values, position.number, position.now(), taking_part)
+        evaluation = SamplingStep(self._values, position.number, position.now(), taking_part)
         return policy.residual_call(evaluation, (self._calls, x.shape), position, refusal)
 
     def _self_attention(self, block: WebUIBlock, forward: Function) -> Function:

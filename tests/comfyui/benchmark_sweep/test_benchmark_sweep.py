@@ -134,7 +134,7 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
 
 
 def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
-    from paceline.server.sweep_run import upstream
+    from paceline.server.sweep_run import digest_upstream
 
     def prompt(loader: str, text: str, words: str) -> dict[str, Any]:
         return {
@@ -143,10 +143,10 @@ def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
             "sweep": {"inputs": {"model": [loader, 0], "positive": [text, 0], "steps": 3}},
         }
 
-    first = upstream(prompt("1", "2", "an apple"), "sweep", ("model", "positive", "vae"))
-    assert first == upstream(prompt("20", "7", "an apple"), "sweep", ("model", "positive", "vae"))
-    assert first != upstream(prompt("1", "2", "a pear"), "sweep", ("model", "positive", "vae"))
-    assert upstream(None, None, ("model",)) == "not from a workflow"
+    first = digest_upstream(prompt("1", "2", "an apple"), "sweep", ("model", "positive", "vae"))
+    assert first == digest_upstream(prompt("20", "7", "an apple"), "sweep", ("model", "positive", "vae"))
+    assert first != digest_upstream(prompt("1", "2", "a pear"), "sweep", ("model", "positive", "vae"))
+    assert digest_upstream(None, None, ("model",)) == "not from a workflow"
 
 
 def test_the_plain_model_is_what_cells_are_held_against(sweeping, folders):

@@ -33,7 +33,7 @@ _BADGES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""
 
 
-def summary_lines(found: Comparison) -> list[str]:
+def comparison_lines(found: Comparison) -> list[str]:
     """Return what stands below the verdict."""
     before, after = found.seconds.values()
     rounds = "1 round" if len(before) == 1 else f"{len(before)} rounds, each from another seed,"
@@ -88,7 +88,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "seed_share_mean": found.verdict.mean_share,
         "same_bits": evidence.same_bits,
         "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
-        "lines": summary_lines(found),
+        "lines": comparison_lines(found),
         "notes": list(found.notes),
         "runs": {side: [asdict(run) for run in runs] for side, runs in found.runs.items()},
         **found.about,

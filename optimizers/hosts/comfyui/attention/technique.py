@@ -13,10 +13,10 @@ from .....core.devices import is_compiling
 from .....core.errors import UnsupportedModel
 from .....core.phrases import phrase
 from ....attention.backend import Inputs
-from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, kind_of
+from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, call_signature
 from ....attention.registry import OWN
 from ....families import find_family
-from ..runtime.attention_chain import Attend, Layer, add_layer
+from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.technique import KEY, ComfyTechnique, LostInputs, ModelCall
 from ..structure.attention_owner import SLOT, start_option
 from ..structure.model import describe_model, inference_dtype, is_unet
@@ -68,7 +68,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         if nothing:
             activity.skip(HOST_DOES_IT, nothing)
             return
-        add_layer(call.transformer_options, Layer(self._layer, self._boxed_layer, activity))
+        add_layer(call.transformer_options, ChainedAttention(self._layer, self._boxed_layer, activity))
 
     def nothing_to_do(self, options: Options) -> str:
         return self._chosen or ("" if options.get(SLOT) is not None else host_does(self.policy.backend.name))
@@ -86,7 +86,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         call: ModelCall = kwargs["transformer_options"][KEY]
         tensors = [box.peek() for box in args[:3]]
         inputs, _ = _to_heads(*tensors, *args[3:], **kwargs)
-        kind, place = kind_of(inputs), _place(inputs)
+        kind, place = call_signature(inputs), _place(inputs)
         function = _function_of(self.policy.backend.name) if kind in self._worked else None
         empties = getattr(function, "container_function", None)
         watched = call.evaluation is not None and (call.evaluation.compares or call.evaluation.left)

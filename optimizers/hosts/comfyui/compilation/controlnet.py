@@ -7,7 +7,7 @@ from typing import cast
 from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
 from ..structure.protocols import ControlNet, ModelPatcher
-from ..targets.controlnet import moved_to, require_controlnet
+from ..targets.controlnet import moved_control_net, require_controlnet
 from ..weights.clone import require_plain_weights, second_module
 from ..weights.moves import SECOND_COPY
 from ..weights.swap import unload
@@ -32,6 +32,6 @@ def compile_controlnet(
         require_plain_weights("Compile ControlNet", patcher.model, type(control_net).__name__)
         network = second_module(patcher.model, lambda name, tensor: tensor.clone())
         devices = {"load_device": patcher.load_device, "offload_device": patcher.offload_device}
-        control_net = moved_to(control_net, comfy.model_patcher.ModelPatcher(network, **devices))
+        control_net = moved_control_net(control_net, comfy.model_patcher.ModelPatcher(network, **devices))
         notes = (SECOND_COPY,)
     return control_net, CompileMethods("Compile ControlNet", how, ("__call__",), compiler, notes)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.shadow import Shadows
-from ..runtime.attention_chain import Attend, Layer, add_layer
+from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.other_names import names_in, with_names
 from ..structure.protocols import Options
 
@@ -144,7 +144,7 @@ def _names_attention(module: Module) -> bool:
 def in_options(options: Options) -> None:
     """Let the attention of a model call be an operator, innermost of what is done to it."""
     if not traceable():
-        add_layer(options, Layer(_as_operator), innermost=True)
+        add_layer(options, ChainedAttention(_as_operator), innermost=True)
 
 
 def in_layers(network: Module, shadows: Shadows) -> None:

@@ -8,7 +8,7 @@ from .....core.errors import InvalidSetting, UnsupportedModel
 from ....compilation.compiler import Compiler
 from ....compilation.settings import CompileSettings
 from ..structure.protocols import VAE
-from ..targets.vae import describe_vae, moved_to, require_vae
+from ..targets.vae import describe_vae, moved_vae, require_vae
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
 from .methods import CompileMethods
@@ -48,7 +48,7 @@ def compile_vae(
     _require_compilable(vae)
     notes: tuple[str, ...] = ()
     if vae.patcher.is_dynamic():
-        vae, notes = moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
+        vae, notes = moved_vae(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
     methods = ("decode",) * decoder + ("encode",) * encoder
     parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
     if parts:  # after a graph break each layer would be compiled anew for each of the first frames: for minutes

@@ -12,7 +12,7 @@ from ....precision.policy import PrecisionPolicy, choose_dtype
 from ....precision.settings import PrecisionSettings
 from ..structure.protocols import VAE, NetworkPatcher
 from ..targets.method_proxy import NetworkCall, NetworkTechnique
-from ..targets.vae import at_home, describe_vae, moved_to, require_vae
+from ..targets.vae import at_home, describe_vae, moved_vae, require_vae
 from ..weights.clone import require_plain_weights, second_module, stage_in
 from ..weights.dynamic_vram import without_dynamic_vram
 
@@ -46,9 +46,9 @@ def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPreci
     policy = PrecisionPolicy("VAE Precision", settings, before, dtype, before, dtype, streamed=streamed)
     policy.require_change(what, device, supported)
     if policy.changes_weights:
-        home = moved_to(home, _second_patcher(home.patcher, policy), vae_dtype=dtype)
+        home = moved_vae(home, _second_patcher(home.patcher, policy), vae_dtype=dtype)
     if home.patcher.is_dynamic() and not streamed:  # Compile VAE has taken it off dynamic VRAM
-        home = moved_to(home, without_dynamic_vram(home.patcher, what))
+        home = moved_vae(home, without_dynamic_vram(home.patcher, what))
     return home, VAEPrecision(policy)
 
 

@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from .....core.activity import Activity
 from .....core.shadow import Shadows
-from ....families import find_layer, names
+from ....families import family_names, find_layer
 from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ....qkv_fusion.projections import FusedProjections
 from ..runtime.technique import ComfyTechnique, ModelCall
@@ -45,7 +45,7 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         network = patcher.model.diffusion_model
         groups = _groups_of(network)
         if not groups:
-            remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
+            remedy = f"Remove the node for this model. It serves {family_names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         require_plain_weights("Fuse QKV", network, describe_model(patcher))
         notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()

@@ -24,7 +24,7 @@ Attend = Callable[..., Tensor]
 """Takes the arguments of ``optimized_attention``; an override has the inner function as a first argument."""
 
 
-class Layer(NamedTuple):
+class ChainedAttention(NamedTuple):
     """What one technique does to the attention of a model call.
 
     Attributes:
@@ -45,7 +45,7 @@ class AttentionChain(Shared):
 
     def __init__(self, foreign: Attend | None) -> None:
         self.foreign = foreign
-        self.layers: list[Layer] = []
+        self.layers: list[ChainedAttention] = []
         self._taken = 0
 
     def missed(self) -> None:
@@ -62,7 +62,7 @@ class AttentionChain(Shared):
                 layer.activity.fall_back(f"{owner} computed the call itself")
 
 
-def add_layer(transformer_options: Options, layer: Layer, innermost: bool = False) -> None:
+def add_layer(transformer_options: Options, layer: ChainedAttention, innermost: bool = False) -> None:
     """Put ``layer`` around those that are in the chain already; ``innermost``: in the place of ComfyUI's function."""
     chain = transformer_options.get(_CHAIN)
     if chain is None:

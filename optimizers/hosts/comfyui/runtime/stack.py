@@ -16,8 +16,8 @@ from typing import Any, cast
 from .....core import technique as core
 from .....core.activity import Activity
 from .....core.calls import Function
-from .....core.guard import Evaluation, Guard
 from .....core.shared import Shared
+from ....guard import Guard, GuardedEvaluation
 from ..structure.protocols import Executor, ModelPatcher, Options
 from .reporting import running_prompt
 from .run import GUARD, RUN
@@ -44,7 +44,7 @@ class Stack(Shared):
         techniques = options.get(ACTIVE_STACK, self).techniques
         guard: Guard | None = options.get(RUN, {}).get(GUARD)
 
-        def evaluate(evaluation: Evaluation | None, again: bool) -> Any:
+        def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> Any:
             while True:
                 try:
                     return self._evaluate(executor, args, kwargs, techniques, evaluation, again)
@@ -59,7 +59,7 @@ class Stack(Shared):
         args: Sequence[Any],
         kwargs: Options,
         techniques: tuple[AnyTechnique, ...],
-        evaluation: Evaluation | None,
+        evaluation: GuardedEvaluation | None,
         again: bool,
     ) -> Any:
         arguments = list(args)

@@ -12,10 +12,10 @@ from torch import Tensor
 from .....core import technique as core
 from .....core.activity import Activity, Counter, Summary, with_faults
 from .....core.calls import Function
-from .....core.guard import Evaluation
 from .....core.phrases import phrase
 from .....core.shared import Shared
 from .....core.technique import Target, attach, find
+from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
 from .run import RUN
@@ -73,7 +73,7 @@ class ModelCall(Shared):
         self.activities: dict[str, Activity] = {}
         self._counters: list[tuple[str, Counter]] = []
         self.cleanup = ExitStack()
-        self.evaluation: Evaluation | None = None
+        self.evaluation: GuardedEvaluation | None = None
         self.again = False
 
     def part(self) -> ModelCall:

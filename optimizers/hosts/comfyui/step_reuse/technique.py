@@ -32,7 +32,7 @@ from ..structure.model import is_compiled_by_others, is_flow, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
 from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
 
-UNASKED = "it is on the second model of a guider, whose first one decides: put this node on that one"
+UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
 OTHER_CACHES = {
     "easycache": "EasyCache or LazyCache",

@@ -100,7 +100,7 @@ def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
     return copy
 
 
-def moved_to(control_net: ControlNet, patcher: NetworkPatcher) -> ControlNet:
+def moved_control_net(control_net: ControlNet, patcher: NetworkPatcher) -> ControlNet:
     """Return a copy of a CONTROL_NET that runs on the network of ``patcher``, until everything of ours is taken off."""
     moved = _copy_with(control_net, stack_on(control_net))
     setattr(moved, HOME, getattr(control_net, HOME, control_net.control_model_wrapped))

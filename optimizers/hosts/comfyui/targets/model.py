@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .....core.activity import Activity
 from .....core.calls import Function
-from .....core.guard import Guard, Spoiled
+from ....guard import Guard, Spoiled
 from ..runtime.run import GUARD, RUN, RunData, run_data
 from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
 from ..runtime.technique import KEY, AnyTechnique

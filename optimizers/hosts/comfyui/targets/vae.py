@@ -95,7 +95,7 @@ def describe_vae(vae: VAE) -> str:
     return f"VAE ({type(vae.first_stage_model).__name__})"
 
 
-def moved_to(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
+def moved_vae(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
     """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
 
     ``changes``: attributes that the copy has otherwise than ``vae``, undone with the rest.

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....token_merging.residual import Evaluation
+from ....token_merging.residual import SamplingStep
 from ..runtime.run import RUN, taking_part
 from ..runtime.schedule import STEPS, SamplingSteps, noise_level
 from ..structure.protocols import Executor, Options
@@ -35,7 +35,7 @@ class Evaluations:
     """
 
     def __init__(self, steps: SamplingSteps, windows: bool) -> None:
-        self.latest: Evaluation | None = None
+        self.latest: SamplingStep | None = None
         self.batch = 0
         self.steps, self.windows = steps, windows
         self._first = next(_numbers)
@@ -43,7 +43,7 @@ class Evaluations:
     def begin(self, sigma: float, batch: int, active: Hashable, whole: bool | None) -> None:
         self.batch = batch
         # A sampler that begins again, because its steps were spoiled, must find nothing of them.
-        self.latest = Evaluation(self.steps.sigmas, next(_numbers), sigma, (self._first, active), whole=whole)
+        self.latest = SamplingStep(self.steps.sigmas, next(_numbers), sigma, (self._first, active), whole=whole)
 
 
 def predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:

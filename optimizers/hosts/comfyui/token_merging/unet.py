@@ -19,7 +19,7 @@ from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
-from ..runtime.attention_chain import Attend, Layer, add_layer
+from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.schedule import Scheduled, SchedulePosition
 from ..runtime.technique import ModelCall
 from ..structure.model import describe_model, is_compiled_by_others
@@ -127,7 +127,7 @@ class ComfyTokenMerging(Scheduled):
         options[STATE] = state
         state.residual = self._residual_call(call, position)
         if state.residual is not None:
-            add_layer(options, Layer(self._layer, not_reached=state.forget_next))
+            add_layer(options, ChainedAttention(self._layer, not_reached=state.forget_next))
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if policy.settings.merge_crossattn:

@@ -23,7 +23,7 @@ def require_plain_weights(title: str, network: Any, model: str) -> None:
     from comfy.quant_ops import QuantizedTensor
 
     remedy = "Load a safetensors file with one of ComfyUI's own loaders."
-    weights.require_plain_weights(title, network, model, remedy, (QuantizedTensor,))
+    weights.refuse_packed_weights(title, network, model, remedy, (QuantizedTensor,))
 
 
 @dataclass

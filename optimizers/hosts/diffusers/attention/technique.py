@@ -14,7 +14,7 @@ from .....core.errors import UnsupportedModel, require_choice
 from .....core.technique import COMPILATION, TOKEN_MERGING
 from ....attention.backend import Inputs
 from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
-from ....attention.registry import names
+from ....attention.registry import backend_names
 from ..components import CONTROLNET, DENOISER, VAE, device_of
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
@@ -34,7 +34,7 @@ class Attention:
     backend: str = AUTO
 
     def __post_init__(self) -> None:
-        require_choice("backend", self.backend, (AUTO, *names()))
+        require_choice("backend", self.backend, (AUTO, *backend_names()))
 
 
 class ComponentAttention(PipelineTechnique):

@@ -44,7 +44,7 @@ class ReusedRun:
         ``guided``: whether there is a negative pass.
         """
         self.index = self.schedule.number
-        changed = self._taking_part != self.schedule.taking_part
+        changed = self.schedule.had_fewer or self._taking_part != self.schedule.taking_part
         if self.open and (not changed or self.outputs.given):
             return
         self.open, self.at, self._guided = True, self.levels.at(self.index), guided

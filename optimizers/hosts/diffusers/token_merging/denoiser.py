@@ -11,7 +11,7 @@ from .....core.calls import Args, Kwargs
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import TokenMergingPolicy
-from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, Evaluation, ResidualCall
+from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, ResidualCall, SamplingStep
 from ..components import DENOISER
 from ..host import Host, PipelineTechnique
 from .blocks import ModuleBlock
@@ -49,7 +49,7 @@ class PipelineTokenMerging(PipelineTechnique):
         return self.policy.residual_call(evaluation, passes, host.run.position, reason, host.again)
 
 
-def _evaluation(host: Host) -> Evaluation | None:
+def _evaluation(host: Host) -> SamplingStep | None:
     """Return the prediction that the host's call belongs to; timesteps stand for noise levels, as they fall with them.
 
     None if it is not known.
@@ -62,7 +62,7 @@ def _evaluation(host: Host) -> Evaluation | None:
         return None
     levels = [*sorted(set(steps[run.first : run.last + 1]), reverse=True), 0.0]
     sigma = steps[min(run.number, len(steps) - 1)]
-    return Evaluation(levels, run.number, sigma, run.taking_part, last=run.number >= run.last)
+    return SamplingStep(levels, run.number, sigma, run.taking_part, last=run.number >= run.last)
 
 
 def _refusal(host: Host, policy: TokenMergingPolicy[ModuleBlock]) -> str:

@@ -21,9 +21,6 @@ from .denoiser import PipelineTokenMerging
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 
-Forward = Function
-"""The ``forward`` of a layer."""
-
 
 class PipelineUNetTokenMerging(PipelineTokenMerging):
     """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block."""
@@ -65,7 +62,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
             self._state.step = torch.full((), host.run.position.index(), dtype=torch.int64, device=sample.device)
 
-    def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
+    def _self_attention(self, block: ModuleBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
         inside = self._fewer_keys(block, forward)
         only_keys = not self.policy.shrinks_queries
@@ -90,7 +87,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
         return reduced
 
-    def _queries_merged(self, block: ModuleBlock, forward: Forward) -> Forward:
+    def _queries_merged(self, block: ModuleBlock, forward: Function) -> Function:
         """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
 
         @functools.wraps(forward)
@@ -99,7 +96,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
         return merged
 
-    def _fewer_keys(self, block: ModuleBlock, forward: Forward) -> Forward:
+    def _fewer_keys(self, block: ModuleBlock, forward: Function) -> Function:
         """Return ``forward`` of an attention with fewer keys; the image's come behind a text's."""
         sdpa = torch.nn.functional.scaled_dot_product_attention
 

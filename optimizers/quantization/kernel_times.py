@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from .devices import is_out_of_memory, processor_facts, synchronize
-from .errors import error_line
-from .files import read_json, write_atomically
+from ...core.devices import is_out_of_memory, processor_facts, synchronize
+from ...core.errors import error_line
+from ...core.files import read_json, write_atomically
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SHORTEST, _LONGEST = 0.05, 4.0

@@ -34,9 +34,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from .devices import Arriving
-from .phrases import Phrase, phrase
-from .shared import Shared
+from ..core.devices import AsyncCopy
+from ..core.phrases import Phrase, phrase
+from ..core.shared import Shared
 
 QUERIES = 64
 """Queries of each layer for which exact attention is computed, evenly spread."""
@@ -61,7 +61,7 @@ _known: WeakKeyDictionary[object, dict[Hashable, Known]] = WeakKeyDictionary()
 """What went wrong until now, by the model; it goes with the model, or when the program ends."""
 
 
-class Evaluation(Shared):
+class GuardedEvaluation(Shared):
     """The numbers of one evaluation that tell whether it is right; ``number`` counts from 1.
 
     Attributes:
@@ -82,7 +82,7 @@ class Evaluation(Shared):
         self._layers: list[int] = []
         self._norms: list[Tensor] = []
         self._calls = 0
-        self.arriving: Arriving  # from ``close`` on
+        self.arriving: AsyncCopy  # from ``close`` on
 
     def next_layer(self) -> int:
         """Return the place of an attention call among those of this evaluation."""
@@ -96,11 +96,11 @@ class Evaluation(Shared):
             self._norms += [torch.linalg.vector_norm(found.float() - exact), torch.linalg.vector_norm(exact)]
         self._layers.append(layer)
 
-    def close(self, output: Tensor) -> Arriving:
+    def close(self, output: Tensor) -> AsyncCopy:
         """Let the numbers of this evaluation travel to the processor; ``output`` is what the network has answered."""
         # Not finite in any place, not finite in the sum; one kernel, and one number to copy.
         total = output.sum(dtype=torch.float32)
-        self.arriving = Arriving(torch.stack([total, *self._norms]) if self._norms else total.reshape(1))
+        self.arriving = AsyncCopy(torch.stack([total, *self._norms]) if self._norms else total.reshape(1))
         self._norms = []
         return self.arriving
 
@@ -112,7 +112,7 @@ class Evaluation(Shared):
         return math.isfinite(numbers[0]), frozenset(wrong)
 
 
-Evaluate = Callable[[Evaluation | None, bool], Any]
+Evaluate = Callable[[GuardedEvaluation | None, bool], Any]
 """Evaluates the network: given what is watched, and whether the same was evaluated before and was wrong."""
 
 
@@ -130,14 +130,14 @@ class Guard(Shared):
     keeping: Callable[[], AbstractContextManager[object]] = nullcontext
     faults: dict[str, None] = field(default_factory=dict)
     can_begin_again: bool = False
-    _under_way: deque[Evaluation] = field(default_factory=deque)
+    _under_way: deque[GuardedEvaluation] = field(default_factory=deque)
     _evaluations: int = 0
     _compares: bool = True
     _given_up: bool = False
     _spoiled: bool = False
     _lock: Lock = field(default_factory=Lock)
 
-    def evaluation(self, model: object, size: Hashable) -> Evaluation | None:
+    def evaluation(self, model: object, size: Hashable) -> GuardedEvaluation | None:
         """Begin an evaluation; None where nothing is watched any more, because it is wrong without our doing.
 
         Raises `Spoiled` if an earlier one is known to be wrong by now.
@@ -158,7 +158,7 @@ class Guard(Shared):
             )
         self._evaluations += 1
         compares, self._compares = self._compares, False
-        return Evaluation(self._evaluations, known, compares, self.keeping)
+        return GuardedEvaluation(self._evaluations, known, compares, self.keeping)
 
     def watch(self, model: object, size: Hashable, evaluate: Evaluate, waiting: bool = False) -> Any:
         """Return the result of one evaluation; raises `Spoiled` as ``evaluation``. ``waiting`` as in `closed`."""
@@ -170,13 +170,13 @@ class Guard(Shared):
                 return result
             evaluation, again = self._again(evaluation), True
 
-    def _again(self, evaluation: Evaluation) -> Evaluation | None:
+    def _again(self, evaluation: GuardedEvaluation) -> GuardedEvaluation | None:
         if self._given_up:
             return None
         compares, self._compares = self._compares, False
-        return Evaluation(evaluation.number, evaluation.known, compares, self.keeping)
+        return GuardedEvaluation(evaluation.number, evaluation.known, compares, self.keeping)
 
-    def closed(self, evaluation: Evaluation, output: Tensor, waiting: bool = False) -> bool:
+    def closed(self, evaluation: GuardedEvaluation, output: Tensor, waiting: bool = False) -> bool:
         """End an evaluation; return whether it is known to be wrong already, and is to be computed again.
 
         ``waiting``: for its numbers, where nobody can begin again later.
@@ -213,7 +213,7 @@ class Guard(Shared):
         if self._spoiled:  # also if another pack has swallowed it before
             raise Spoiled
 
-    def _judge(self, evaluation: Evaluation, numbers: Sequence[float], begins_again: bool) -> bool:
+    def _judge(self, evaluation: GuardedEvaluation, numbers: Sequence[float], begins_again: bool) -> bool:
         finite, wrong = evaluation.verdict(numbers)
         known = evaluation.known
         if finite and not wrong:
