@@ -26,9 +26,7 @@ PRIOR = 0.15
 
 KEPT = 0.75
 """With a mask two pictures are at most about this times as far apart as one is from the picture that is kept (0.4 to
-1.1, 13 masks on the icon model). Where a mask is soft, predictions come near to it late: in the middle of a run the
-distance there is four times what is left in the end, so it counts by the square of the part of the steps.
-"""
+1.1, 13 masks on the icon model), both as far as they last (``Blend.lasting``)."""
 
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""

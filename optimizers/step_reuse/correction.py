@@ -73,6 +73,10 @@ class Correction:
         """Return whether the last step led to the noise level of ``place``."""
         return not self._steps or abs(self._steps[-1].place.ahead - place.sigma) <= 1e-3 * place.sigma
 
+    def leaps(self, place: Place, before: Place) -> bool:
+        """Return whether more than all of a prediction is taken: DPM-Solver++ in a far longer step than before."""
+        return self._solver(place, before).now > 1.0
+
     def given(
         self,
         place: Place,

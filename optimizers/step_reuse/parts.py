@@ -12,6 +12,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from ..samplers import Place
+
 Split = Callable[[Tensor], Sequence[Tensor]]
 """From a tensor of the latent's shape to its streams, ``[batch, frames, ...]`` each, 1 frame if it is no video."""
 
@@ -25,6 +27,24 @@ class Blend:
 
     share: Tensor
     kept: Tensor
+
+    def lasting(self, place: Place, levels: Sequence[float], noise: Callable[[float], float]) -> Tensor:
+        """Return how much of a difference of the prediction at a place is still in the latent when the run ends.
+
+        A step that leaves the part ``k`` of the noise keeps the part ``k`` of the latent, and takes the rest from a
+        prediction. At low noise that is its input, of which a share ``m`` is the latent, and a share ``m`` of it goes
+        back: ``k + (1 - k) m ** 2`` is left in each step, about ``k ** (1 - m ** 2)``.
+
+        Args:
+            place: of the prediction.
+            levels: of the schedule, the last one included.
+            noise: gives the noise level of a latent in which the picture has its own size.
+        """
+        if place.ahead <= 0:
+            return self.share
+        back, clean = self.share.square(), levels[-1] <= 0
+        left = min(noise(levels[-2 if clean else -1]) / noise(place.ahead), 1.0)
+        return self.share * left ** (1.0 - back) * (back if clean else 1.0)
 
 
 def undivided(latent: Tensor) -> Sequence[Tensor]:

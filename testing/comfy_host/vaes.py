@@ -150,3 +150,25 @@ def ltx(seed: int = 0, config: Mapping[str, Any] | None = None) -> Any:
         network = lightricks.VideoVAE(version=0, config=dict(config))
     metadata = {"config": json.dumps({"vae": config})}
     return comfy.sd.VAE(sd=_random(network, seed), metadata=metadata, dtype=torch.float32)
+
+
+def h3(seed: int = 0, heads: int = 2, layers: int = 3) -> Any:
+    """Return a VAE with MiniMax H3's network for videos, which decodes with a transformer and cuts tiles itself.
+
+    ``heads`` of 64 channels and ``layers``: of the decoder (H3: 32 and 36).
+    """
+    import comfy.ldm.minimax.vae as minimax
+    import comfy.sd
+
+    whole = minimax.MiniMaxH3VideoVAE
+
+    def small() -> Any:
+        with patch.object(minimax, "ViT3DDecoder", lambda **sizes: decoder(**sizes, heads=heads, num_layers=layers)):
+            return whole(ch=32, ch_mult=(1, 1, 1, 1, 1, 1), num_res_blocks=1, tile_size=64, tile_overlap_min=16)
+
+    decoder = minimax.ViT3DDecoder
+    with torch.device("meta"):
+        weights = _random(small(), seed)
+    weights |= {"latents_mean": torch.tensor(minimax.LATENTS_MEAN), "latents_std": torch.tensor(minimax.LATENTS_STD)}
+    with patch.object(minimax, "MiniMaxH3VideoVAE", small):
+        return comfy.sd.VAE(sd=weights, dtype=torch.float32)

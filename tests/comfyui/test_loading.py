@@ -5,14 +5,17 @@ Counted in ComfyUI's own model manager: each time it loads a model's weights, an
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 
 import pytest
 import torch
-from comfy_host import checkpoints
+from comfy_host import checkpoints, in_process, vaes
+from executing import node
 from model_changes import lora_for
 from reusing import reuse
+from vae_calls import decode
 
 RUNS = 4
 NODES = {
@@ -20,6 +23,12 @@ NODES = {
     "precision": lambda studio, model: studio.run("PacelineModelPrecision", model=model, dtype="bf16"),
     "int8": lambda studio, model: studio.run("PacelineQuantizeInt8", model=model, include="attn, ff"),
     "all": lambda studio, model: with_all(studio, model),
+}
+
+
+VAE_NODES = {
+    "PacelineVAEPrecision": {"dtype": "bf16", "channels_last": True},
+    "PacelineCompileVAE": {"backend": "eager", "compile_decoder": True, "compile_encoder": False},
 }
 
 
@@ -62,15 +71,21 @@ def moved(monkeypatch):
     return counts
 
 
-def counts_of(studio, moved, *models):
-    """Return what is moved while these models are sampled with in turn; what was compiled runs what it was made of."""
+def counts_of(studio, moved, *models, runs=RUNS, decoders=(None,)):
+    """Return what is moved while these models are sampled with in turn, and these VAEs decode what they made.
+
+    What was compiled runs what it was made of.
+    """
     import comfy.model_management
 
     comfy.model_management.unload_all_models()
     moved.clear()
     with torch.compiler.set_stance("force_eager"):
-        for run in range(RUNS):
-            studio.sample(models[run % len(models)], steps=1)
+        for run in range(runs):
+            latent = studio.sample(models[run % len(models)], steps=1)
+            vae = decoders[run % len(decoders)]
+            if vae is not None:
+                decode(vae, latent)
     return Counter(moved)
 
 
@@ -81,6 +96,59 @@ def test_runs_load_as_often_as_without_the_node(studio, model, moved, name):
     without, found = counts_of(studio, moved, base), counts_of(studio, moved, changed)
     assert without["loads"] == 1
     assert found <= without, (found, without)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model, moved, name):
+    """One with the node and one without it, from one file; ten runs."""
+    base = lora_for(model)
+    without = counts_of(studio, moved, base, base.clone(), runs=10)
+    changed = NODES[name](studio, base)
+    found = counts_of(studio, moved, base, changed, runs=10)
+    others = int(changed.model is not base.model)  # two networks are each loaded once
+    assert found["loads"] <= without["loads"] + others
+    assert found["weights patched"] <= (1 + others) * without["weights patched"]
+
+
+@pytest.mark.parametrize("name", ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"])
+def test_prompts_with_and_without_the_node_in_turns_load_once(studio, model, comfyui, moved, name):
+    """ComfyUI drops what a prompt does not ask for, so the node runs anew in each of its five prompts.
+
+    Nodes that make other weights make them anew then, and both networks are loaded again.
+    """
+    import comfy.model_management
+
+    puts = studio.nodes[name].define_schema().inputs
+    inputs = {put.id: put.default for put in puts if getattr(put, "default", None) is not None}
+    inputs |= {"backend": {"PacelineCompileUNet": "eager"}.get(name, "sdpa_math")} if "backend" in inputs else {}
+    prompt = {
+        "model": comfyui.give("MODEL", "small", model),
+        "ours": node(name, model=["model", 0], **inputs),
+        "positive": comfyui.give("CONDITIONING", "some", in_process.random_conditioning(model, seed=1)),
+        "latent": comfyui.give("LATENT", "blank", {"samples": torch.zeros(1, 4, 8, 8)}),
+        "save": node("PreviewAny", source=["sampler", 0]),
+    }
+    options = {"steps": 1, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    links = {"positive": ["positive", 0], "negative": ["positive", 0], "latent_image": ["latent", 0]}
+    comfy.model_management.unload_all_models()
+    moved.clear()
+    with torch.compiler.set_stance("force_eager"):
+        for run in range(10):
+            source = "ours" if run % 2 else "model"
+            sampler = node("KSampler", model=[source, 0], seed=run, **links, **options)
+            asked = {id: one for id, one in prompt.items() if source == "ours" or id != "ours"}
+            comfyui.run({**asked, "sampler": sampler})
+    assert moved["loads"] == 1 and not moved["weights put back"]
+
+
+@pytest.mark.parametrize("name", VAE_NODES)
+def test_vaes_in_turns_load_as_often_as_without_the_node(studio, model, moved, name):
+    vae = vaes.kl(levels=1)
+    without = counts_of(studio, moved, model, runs=10, decoders=(vae, copy.copy(vae)))
+    changed = studio.run(name, vae=vae, **VAE_NODES[name])
+    found = counts_of(studio, moved, model, runs=10, decoders=(vae, changed))
+    others = int(changed.first_stage_model is not vae.first_stage_model)
+    assert found["loads"] <= without["loads"] + others
 
 
 def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(studio, model, monkeypatch):

@@ -11,9 +11,9 @@ from comfy_host.paths import ROOT
 
 AT_MOST = {
     "apply_tome": (50, 5600),
-    "compile_controlnet": (48, 5200),
-    "compile_unet": (49, 5200),
-    "compile_vae": (46, 4900),
+    "compile_controlnet": (48, 5300),
+    "compile_unet": (49, 5300),
+    "compile_vae": (46, 5000),
     "fuse_qkv": (33, 3300),
     "model_precision": (35, 3600),
     "quantize_int8": (45, 5100),

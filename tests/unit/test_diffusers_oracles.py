@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
+from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
 from paceline.core.errors import BackendUnavailable
-from random_pipelines import distance, picture, small
+from random_pipelines import NamedPipeline, distance, picture, small
 
 
 @pytest.mark.parametrize("name", ["sdxl", "flux"])
@@ -75,6 +76,35 @@ def test_int8_is_that_of_torchao(fused: bool) -> None:
     assert distance(result, picture(small("sdxl"))) > 1e-3
     quantized_by_torchao(theirs.denoiser, names)
     assert torch.equal(result, picture(theirs))
+
+
+def int8_counts(pipeline: NamedPipeline) -> Mapping[str, float]:
+    picture(pipeline)
+    (line,) = [line for line in report(pipeline.pipe).lines if line.title == "Quantize int8"]
+    return line.summary.counts
+
+
+def test_int8_layers_are_counted_where_they_compute() -> None:
+    pipeline = small("flux")
+    optimize(pipeline.pipe, QuantizeInt8(include="transformer_blocks"), components=["transformer"])
+    every = int8_counts(pipeline)["layers"]
+    block = pipeline.denoiser.transformer_blocks[0]
+    inside = sum(type(weight) is not torch.nn.Parameter for weight in block.parameters())
+    # another pack's cache, for example
+    block.forward = lambda hidden_states, encoder_hidden_states, **_: (encoder_hidden_states, hidden_states)
+    optimize(pipeline.pipe, QuantizeInt8(include="transformer_blocks"), components=["transformer"])  # a report anew
+    assert int8_counts(pipeline)["layers"] == every - inside > 0
+
+
+def test_int8_layers_of_blocks_that_share_compiled_code_are_counted() -> None:
+    pipeline = small("flux")
+    int8 = QuantizeInt8(include="transformer_blocks")
+    optimize(pipeline.pipe, int8, components=["transformer"])
+    plain = int8_counts(pipeline)
+    optimize(pipeline.pipe, int8, Compile(regional=True, backend="eager", strict=True), components=["transformer"])
+    assert int8_counts(pipeline) == plain
+    (line,) = [line for line in report(pipeline.pipe).lines if line.title == "Compile"]
+    assert line.summary.counts["graphs"] < 4
 
 
 def test_the_weights_in_int8_are_a_quarter_and_the_same_parameters_come_back() -> None:

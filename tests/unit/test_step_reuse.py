@@ -13,6 +13,7 @@ from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.blocks import Blocks
 from paceline.optimizers.step_reuse.correction import Correction
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
+from paceline.optimizers.step_reuse.parts import Blend
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
@@ -67,6 +68,31 @@ def sample(solver, predict, skip=(), correct=False, levels=LEVELS, moved=None, m
         places.append(place)
         x = x if moved is None else moved(x, number)
     return x
+
+
+@pytest.mark.parametrize("levels", [LEVELS, LEVELS[:-1]], ids=["clean", "noise is left"])
+def test_a_masks_errors_last_as_long_as_told(levels):
+    """Where the prediction is the network's input, as at low noise, the rest of the run is known."""
+    mask, keep = torch.tensor([[0.0, 0.4, 0.8, 1.0]]), torch.zeros(1, 4)
+
+    def draw(wrong):
+        return sample("euler", lambda x, sigma: x * mask + (sigma == wrong), levels=levels, mask=mask, keep=keep)
+
+    for number in (3, 10, 16, 18):
+        place = Place(float(number), levels[number], (*levels, 0.0)[number + 1])
+        told = Blend(mask, keep).lasting(place, levels, lambda sigma: sigma) * (1 - place.ahead / place.sigma)
+        assert torch.allclose(draw(levels[number]) - draw(None), told, rtol=0.2, atol=1e-6)
+
+
+def test_a_step_before_a_leap_is_computed_with_a_mask():
+    """In the last of these steps but one, DPM-Solver++ takes three times the prediction."""
+    leap = [*LEVELS[:-2], LEVELS[-3] / 8, 0.0]
+    sigma, place = leap[-3], Place.among(leap, leap[-3])
+    assert leap.index(sigma) == len(leap) - 3
+    known = Correction(SAMPLERS["dpmpp_2m"].update)
+    before = Place.among(leap, leap[-4])
+    assert known.leaps(place, before) and not known.leaps(before, Place.among(leap, leap[-5]))
+    assert not Correction(SAMPLERS["euler"].update).leaps(place, before)
 
 
 @pytest.mark.parametrize("solver", UPDATES)

@@ -3,7 +3,7 @@
 import { app, attempt, onMessage } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { ask } from "./server.js";
-import { secondsByKind } from "./timeline.js";
+import { secondsByKind, secondsByNode } from "./timeline.js";
 import { words } from "./words.js";
 
 /** Served by server/outcomes.py. */
@@ -23,8 +23,9 @@ export function keepOutcomes(timeline) {
     const nodes = [...new Set(run.parts.map(({ node }) => node))];
     // What a sampler loads is moved to the device; a loader reads a file.
     const loaded = run.parts.some(({ kind, again }) => kind === "loading" && again === undefined);
+    const again = (run.parts.find((part) => part.again)?.again ?? "").slice(0, 500);
     /** @type {import("./payloads").EndedRun | null} */
-    const answer = await ask(ROUTE, { prompt_id, seconds, nodes, loaded }).catch(() => null); // it can wait for the next
+    const answer = await ask(ROUTE, { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run) }).catch(() => null); // it can wait for the next
     if (!answer?.slower) return;
     run.slower = answer.slower;
     timeline.keep();
@@ -32,8 +33,15 @@ export function keepOutcomes(timeline) {
   });
 }
 
-/** @returns {HTMLElement} the setting's control: how many runs are kept, and what can be done with them */
-export function renderOutcomes() {
+/**
+ * @param {string} name of the setting
+ * @param {(kept: boolean) => void} set
+ * @param {boolean} value whether runs are kept
+ * @returns {HTMLElement} the setting's control: a switch, how many runs are kept, and what can be done with them
+ */
+export function renderOutcomes(name, set, value) {
+  const keeps = createElement("input", { type: "checkbox", checked: value, ariaLabel: name });
+  keeps.addEventListener("change", () => set(keeps.checked));
   const count = createElement("output", { ariaLive: "polite", textContent: "…" });
   /** @type {import("./payloads").KeptRuns} */
   let kept = { runs: [] };
@@ -56,5 +64,5 @@ export function renderOutcomes() {
   ask(ROUTE).then(show, () => {
     count.textContent = words("cacheUnknown");
   });
-  return createBox("paceline-outcomes", count, save, clear);
+  return createBox("paceline-outcomes", keeps, count, save, clear);
 }

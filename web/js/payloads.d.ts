@@ -26,6 +26,12 @@ export interface ActivityPayload {
   phrase: Phrase;
 }
 
+/** Answer of the route `/paceline/before`, from `before_payload` in server/before.py: what is known without a run. */
+export interface BeforeRun {
+  /** By execution id. */
+  nodes: Record<string, Omit<ActivityPayload, "node" | "prompt_id">>;
+}
+
 /** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/hosts/comfyui/weights/moves.py: weights were loaded. */
 export interface LoadingPayload {
   /** Execution id of a node of ours on that model. */
@@ -73,6 +79,15 @@ export interface FasterState {
   lines: Told[];
   /** What could be inserted, the fastest first. */
   offers: Offer[];
+  /** Where the time of the last picture went; null where no run of this workflow is kept. */
+  time: PictureTime | null;
+}
+
+/** The last run of a workflow, from `PictureTime` in faster/picture_time.py. */
+export interface PictureTime {
+  sentence: Told;
+  /** The largest first: of a kind (see `KINDS` in timeline.js), and of a node with this title; empty for no single one. */
+  parts: { kind: string; name: string; seconds: number; remedy: Told }[];
 }
 
 /** A sentence of the server, from `told` in faster/sentences.py. */

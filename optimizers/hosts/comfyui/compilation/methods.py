@@ -1,19 +1,28 @@
-"""What Compile VAE and Compile ControlNet share: run methods of a network through torch.compile."""
+"""Run methods of a VAE's or ControlNet's network through torch.compile, or the blocks that they repeat."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import cast
 
 import torch
+from torch.nn.modules.conv import _ConvNd
 
 from .....core.activity import Activity
 from .....core.calls import Args, Function, Kwargs
 from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
 from ....compilation.compiled import CompiledFunction
-from ....compilation.compiler import CompiledNetwork, Compiler
+from ....compilation.compiler import (
+    BLOCK_CALL,
+    CompiledBlocks,
+    CompiledNetwork,
+    Compiler,
+    describe_blocks,
+    repeated_blocks,
+)
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ....compilation.sizes import Sizes
@@ -99,6 +108,70 @@ class CompileMethods(NetworkTechnique):
         compiled = self._compiler.once(network, (method, how), make)
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         return compiled
+
+
+class CompileBlocks(NetworkTechnique):
+    """torch.compile on the transformer blocks of a VAE, which share their code, while some of its methods run.
+
+    For networks that cut their input up in Python: what is around the blocks stays as it is.
+
+    Args:
+        part: attribute of the network that repeats the blocks, see :func:`transformer_in`.
+        methods: while which they run compiled, as ``NetworkCall`` names them.
+
+    Others as for `CompileMethods`.
+    """
+
+    policy: CompilePolicy
+
+    def __init__(
+        self,
+        title: str,
+        how: CompileSettings,
+        network: torch.nn.Module,
+        part: str,
+        methods: tuple[str, ...],
+        compiler: Compiler,
+        notes: tuple[str, ...],
+    ) -> None:
+        what = describe_blocks(getattr(network, part))
+        super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
+        self._part, self._methods, self._compiler = part, methods, compiler
+
+    def install(self, call: NetworkCall, activity: Activity) -> None:
+        for method in self._methods:
+            call.wrap(method, partial(self._run_method, call, activity))
+
+    def _run_method(
+        self, call: NetworkCall, activity: Activity, inner: Function, *args: object, **kwargs: object
+    ) -> object:
+        network, part, how = call.network, getattr(call.network, self._part), self.policy.how
+        reason = refusal(call.patcher, network, [(block, "forward") for block in repeated_blocks(part)])
+        if reason is not None:
+            activity.fall_back(reason)
+            return inner(*args, **kwargs)
+
+        def make() -> CompiledBlocks:
+            return CompiledBlocks(part, how, self.title, self._compiler)
+
+        compiled = self._compiler.once(part, how, make)
+        self.policy.use(compiled, self._compiler.observer(self.node_id))
+        with Shadows() as shadows:
+            in_modules(network, shadows)
+            for block, function in cast(CompiledBlocks, compiled).places(part):
+                run = partial(self.policy.run, compiled, self.policy.what, activity, function)
+                shadows.put(block, BLOCK_CALL, run)
+            return inner(*args, **kwargs)
+
+
+def transformer_in(network: torch.nn.Module) -> str:
+    """Return the name of the part of a network that repeats transformer blocks: linear layers and no convolution."""
+    for name, part in network.named_children():
+        layers = [layer for block in repeated_blocks(part) for layer in block.modules()]
+        linear, convolutions = (any(isinstance(one, kind) for one in layers) for kind in (torch.nn.Linear, _ConvNd))
+        if linear and not convolutions:
+            return name
+    return ""
 
 
 def _name(method: str) -> str:

@@ -11,7 +11,7 @@ from ..structure.protocols import VAE
 from ..targets.vae import describe_vae, moved_vae, require_vae
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
-from .methods import CompileMethods
+from .methods import CompileBlocks, CompileMethods, transformer_in
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"
@@ -37,7 +37,7 @@ _BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
 
 def compile_vae(
     vae: VAE, how: CompileSettings, compiler: Compiler, encoder: bool, decoder: bool
-) -> tuple[VAE, CompileMethods]:
+) -> tuple[VAE, CompileMethods | CompileBlocks]:
     """Return a VAE that can be compiled, ``vae`` itself if possible, and the technique for it.
 
     Raises `InvalidSetting` if neither encoding nor decoding is to be compiled, `UnsupportedModel` if it cannot be
@@ -50,6 +50,10 @@ def compile_vae(
     if vae.patcher.is_dynamic():
         vae, notes = moved_vae(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
     methods = ("decode",) * decoder + ("encode",) * encoder
+    if getattr(vae, "handles_tiling", False):
+        network, tiled = vae.first_stage_model, tuple(f"{method}_tiled" for method in methods)
+        part = transformer_in(network)
+        return vae, CompileBlocks("Compile VAE", how, network, part, (*methods, *tiled), compiler, notes)
     parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
     if parts:  # after a graph break each layer would be compiled anew for each of the first frames: for minutes
         how = replace(how, fullgraph=True)
@@ -63,7 +67,7 @@ def _require_compilable(vae: VAE) -> None:
     reason = _REFUSED.get(type(network).__name__)
     if reason is None and getattr(network, "comfy_has_chunked_io", False):
         reason = _CHUNKS
-    if reason is None and getattr(vae, "handles_tiling", False):
+    if reason is None and getattr(vae, "handles_tiling", False) and not transformer_in(network):
         reason = _TILES
     if reason is not None:
         raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")

@@ -16,7 +16,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
-from .....core.technique import COMPILATION, STEP_REUSE
+from .....core.technique import ATTENTION, COMPILATION, STEP_REUSE
 from ....step_reuse.blocks import LEFT_OUT, Blocks
 from ....step_reuse.history import Passes
 from ....step_reuse.parts import Blend, Split, split_for
@@ -30,6 +30,7 @@ from ..runtime.stack import stack_of
 from ..runtime.technique import ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
+from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
 
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
@@ -44,11 +45,12 @@ OTHER_CACHES = {
 class ReuseRun:
     """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
-    ``shape``: of the sampler's latents. ``blocks``: of the network. ``blend``: see ``Rule.end``.
+    ``shape``: of the sampler's latents. ``blocks``: of the network. ``route``: of its attention. ``blend``: see
+    ``Rule.end``.
     """
 
-    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks) -> None:
-        self.rule, self._shape, self._blocks = rule, shape, blocks
+    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks, route: AttentionRoute) -> None:
+        self.rule, self._shape, self._blocks, self.route = rule, shape, blocks, route
         self._passes = Passes()
         self._latent = torch.empty(0)
         self._active: Hashable = None
@@ -56,10 +58,15 @@ class ReuseRun:
         self.blend: Blend | None = None
 
     def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
-        """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
+        """Decide about an evaluation; with other conditionings, ControlNets or ways of attention it starts anew."""
         self._latent = x.float().clone()
         self._calls = self._given = 0
-        active = tuple(taking_part(conds, sigma))
+        route: Hashable = None
+        try:
+            route = self.route.at(sigma)
+        except UnknownRoute:
+            self.rule.step_aside(UNKNOWN)
+        active = (*taking_part(conds, sigma), route)
         if active != self._active:
             self._forget()
             self._active = active
@@ -126,6 +133,9 @@ class ComfyStepReuse(Scheduled):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
+        run: ReuseRun | None = call.run.get(STEP_REUSE)
+        if run is not None:
+            run.route.watch(call.transformer_options)
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
         from comfy.patcher_extension import WrappersMP
@@ -149,7 +159,9 @@ class ComfyStepReuse(Scheduled):
             return executor(*args, **kwargs)
         kept = options["transformer_options"].setdefault(RUN, {})
         blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
-        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks)
+        attention: Any = stack_of(guider.model_patcher).find(ATTENTION)
+        route = AttentionRoute(kept, None if attention is None else attention.policy)
+        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks, route)
         if mask is not None:
             _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
         try:
@@ -157,6 +169,7 @@ class ComfyStepReuse(Scheduled):
         finally:
             del kept[STEP_REUSE]
             blocks.leave()
+            route.forget()
             rule.read()
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
-from .....core.technique import TOKEN_MERGING
+from .....core.technique import INT8, TOKEN_MERGING
 from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ....compilation.policy import CompilePolicy
@@ -48,7 +49,9 @@ class ComponentCompilation(PipelineTechnique):
             to_channels_last(component.part, patches)
         if getattr(how, "regional", False) and component.role != VAE:
             self.policy = CompilePolicy(self.title, how, self._blocks(host))
-            blocks = CompiledBlocks(component.part, how, component.name, Compiler())
+            int8 = host.find(INT8)
+            alike = nullcontext if int8 is None else int8.block
+            blocks = CompiledBlocks(component.part, how, component.name, Compiler(), alike)
             self.policy.use(blocks)
             for block, function in blocks.places(component.part):
                 patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, function))

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 
-from .....core.calls import Args, Kwargs
+from .....core.activity import Activity
+from .....core.calls import Args, Function, Kwargs
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from ....families import find_family
 from ....quantization.kernels import kernel_named
 from ....quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
-from ....quantization.policy import QuantizationPolicy
+from ....quantization.policy import LAYERS, QuantizationPolicy
 from ....quantization.settings import QuantizationSettings
 from ..components import DENOISER, device_of, require_plain_weights
 from ..host import Host, PipelineTechnique
@@ -30,6 +31,7 @@ READING = ("state_dict",)
 CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", "unfuse_lora")
 """Methods of a component that read its weights (``save_pretrained`` does through them), and that change them."""
 
+TAKEN = "another weight has taken the place of the int8 one"
 NO_GRADIENTS = "int8 weights get no gradients: only what is beside them, as a LoRA, is trained until restore"
 
 
@@ -67,7 +69,9 @@ class ComponentQuantization(PipelineTechnique):
         self.policy.require_gain(title)
         patches.on_undo(self._take_out)
         for name in self.policy.choices.quantized:
-            self._layers.append(_Int8Layer(layers[name], part, config))
+            layer = _Int8Layer(layers[name], part, config)
+            self._layers.append(layer)
+            patches.wrap(layers[name], "forward", functools.partial(self._counted, layer))
         for name in (*READING, *CHANGING):
             if hasattr(part, name):
                 patches.method(name, functools.partial(self._in_floating_point, changing=name in CHANGING))
@@ -77,13 +81,32 @@ class ComponentQuantization(PipelineTechnique):
             yield from layer.replaced()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Count the layers that are in int8 in this call."""
-        held = sum(layer.is_in for layer in self._layers)
-        self.activity.used["layers"] = held
-        if held < len(self._layers):
-            self.activity.fallbacks["another weight has taken the place of the int8 one"] = len(self._layers) - held
+        for layer in self._layers:
+            layer.is_ours = layer.is_in
         if torch.is_grad_enabled() and host.component.part.training:
             self.activity.fall_back(NO_GRADIENTS)
+
+    def _counted(self, layer: _Int8Layer, forward: Function) -> Function:
+        @functools.wraps(forward)
+        def run(*args: object, **kwargs: object) -> object:
+            result = forward(*args, **kwargs)
+            if layer.is_ours:
+                self.activity.use(LAYERS)
+            else:
+                self.activity.fall_back(TAKEN)
+            return result
+
+        return run
+
+    @contextmanager
+    def block(self, kwargs: Kwargs) -> Iterator[Kwargs]:
+        """Count a block by itself: to code compiled for all blocks of a class each then looks like the first."""
+        call, self.activity = self.activity, Activity()
+        try:
+            yield kwargs
+        finally:
+            call.add(self.activity)
+            self.activity = call
 
     def _take_out(self) -> None:
         for layer in self._layers:
@@ -116,12 +139,15 @@ class ComponentQuantization(PipelineTechnique):
 
 
 class _Int8Layer:
-    """A linear layer of ``part`` whose weight is in int8, and the parameter that it had before, kept in main memory."""
+    """A linear layer of ``part`` whose weight is in int8, and the parameter that it had before, kept in main memory.
+
+    ``is_ours``: whether it was in int8 when the call began, for code that is compiled.
+    """
 
     def __init__(self, layer: Linear, part: Module, config: Any) -> None:
         self._layer, self._part, self._config = layer, part, config
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
-        self._is_out = True
+        self._is_out = self.is_ours = True
         self.put_in(anew=True)
 
     @property
