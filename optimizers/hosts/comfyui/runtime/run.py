@@ -1,32 +1,105 @@
-"""What is kept for one sampling run."""
+"""One sampling run: what is known of it, and what techniques keep for it."""
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from .....core.shared import Shared
+from ....guard import Guard
 from ..structure.protocols import Options
 
 RUN = "paceline_run"
-"""Transformer option with the :class:`RunData` of one sampling run. No network sees it."""
+"""Transformer option with the :class:`SamplingRun`. No network sees it."""
 
-GUARD = "guard"
-"""Name of the run's guard among these data."""
+Now = Callable[[], tuple[float, Hashable]]
+"""Says where an evaluation stands; that can wait for the GPU."""
 
 
-class RunData(Shared, UserDict[str, Any]):
-    """What techniques keep for one sampling run, by their keys.
+@dataclass(frozen=True)
+class SamplerCall:
+    """What a sampler is given; ``options`` are the run's own.
 
-    No ``dict``: ComfyUI copies those wherever it finds them in its options.
+    ``latent`` is kept where ``mask`` is 0; ``cleanup`` is undone when the sampler has ended, or begins again.
     """
 
+    sampler: Any
+    guider: Any
+    options: Options
+    noise: Tensor
+    latent: Tensor | None
+    mask: Tensor | None
+    cleanup: ExitStack = field(default_factory=ExitStack)
 
-def run_data(model_options: Options) -> RunData:
-    """Return the data of the run that a guider's or sampler's ``model_options`` belong to."""
-    data: RunData = model_options.setdefault("transformer_options", {}).setdefault(RUN, RunData())
-    return data
+
+class SamplingRun(Shared):
+    """One sampling run. No ``dict``: ComfyUI copies those wherever it finds them in its options.
+
+    The noise levels are known without asking the GPU in each step, which would wait for it.
+
+    Attributes:
+        guider: of the run; None where ComfyUI has not said that it began.
+        guard: watches its evaluations where techniques approximate.
+        whole: whether the next prediction is made of a full step, where something else than the schedule says so.
+        followed: whether the sampler reports each step when it is done, and calls nothing between two.
+        done: steps the sampler has reported; 0 where it is not followed.
+        limits: noise levels, by model and percentage of the schedule.
+        kept: what techniques keep until the sampler has ended, by their kind.
+    """
+
+    def __init__(self, guider: Any = None) -> None:
+        self.guider = guider
+        self.guard: Guard | None = None
+        self.whole: bool | None = None
+        self.begin(None)
+
+    def begin(self, sigmas: Tensor | None) -> None:
+        """Begin with a sampler, or again because its steps were spoiled: nothing of them is left."""
+        self._sigmas, self._levels = sigmas, list[float]()
+        self.followed, self.done = False, 0
+        self.limits: dict[tuple[int, float], float] = {}
+        self.kept: dict[str, Any] = {}
+
+    @property
+    def levels(self) -> list[float]:
+        """The noise levels of the schedule, read from the device when they are asked for first."""
+        if not self._levels and self._sigmas is not None:
+            self._levels = self._sigmas.tolist()
+        return self._levels
+
+    def counting(self, callback: Callable[..., object] | None) -> Callable[..., None]:
+        """Return the sampler's ``callback`` that also counts its steps."""
+
+        def count(step: int, *rest: object) -> None:
+            self.done = step + 1
+            if callback is not None:
+                callback(step, *rest)
+
+        return count
+
+    def noise_level(self, given: Tensor) -> float:
+        """Return the noise level of a call that was given it as ``[batch]``.
+
+        In the first step it is read, with the schedule: nothing else is at work then, and some samplers move the first
+        noise level.
+        """
+        levels = self.levels
+        return levels[self.done] if 0 < self.done < len(levels) else float(given.flatten()[0])
+
+    def stands_at(self, guider: object, timestep: Tensor) -> tuple[float, Hashable]:
+        """Return the noise level of an evaluation of a guider, and what takes part in it."""
+        sigma = self.noise_level(timestep)
+        return sigma, tuple(taking_part(getattr(guider, "conds", {}), sigma))
+
+
+def run_of(model_options: Options) -> SamplingRun:
+    """Return the run that a guider's or sampler's ``model_options`` belong to."""
+    run: SamplingRun = model_options.setdefault("transformer_options", {}).setdefault(RUN, SamplingRun())
+    return run
 
 
 def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:

@@ -18,7 +18,7 @@ from .....core.technique import Target, attach, find
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
-from .run import RUN
+from .run import RUN, Now, SamplerCall, SamplingRun
 from .runs import Run, RunLog
 
 KEY = "paceline"
@@ -44,7 +44,7 @@ class ModelCall(Shared):
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
         cleanup: undone when the call is over.
-        run: data that techniques keep for the sampling run, by their keys.
+        run: the sampling run; one of its own outside of a sampler.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text. Those of a list are ``name[0]`` and so on, those of a dict ``name.key``.
         techniques: all that take part in the call.
@@ -67,7 +67,7 @@ class ModelCall(Shared):
         self.techniques = techniques
         self.foreign_patches = any(transformer_options.get(name) for name in PATCHES)
         self.transformer_options = dict(transformer_options)
-        self.run: Mapping[str, Any] = self.transformer_options.pop(RUN, {})
+        self.run: SamplingRun = self.transformer_options.pop(RUN, None) or SamplingRun()
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
@@ -158,9 +158,16 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
         return patcher
 
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        """Return ComfyUI's events, other than model calls, that the technique wraps, with its wrappers."""
-        return ()
+    def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:  # noqa: B027 - most keep nothing for a run
+        """Begin a sampling run, also again where steps were spoiled."""
+
+    def evaluates(self, run: SamplingRun, x: Tensor, now: Now, compute: Function) -> Any:
+        """Return the guided prediction for a latent, which ``compute`` makes; ``now`` is `SamplingRun.stands_at`."""
+        return compute()
+
+    def passes(self, run: SamplingRun, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
+        """Return the network's outputs for several conditionings, which ``compute`` makes."""
+        return compute()
 
     def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most change nothing
         """Undo changes of the weights of ``model``: it is unloaded, or another clone takes it over.

@@ -1,8 +1,8 @@
 """Reuse Steps on one MODEL.
 
-Three wrappers: around the sampler, which knows the noise levels; around each prediction of the guider, where the rule
-decides; and around each call for several passes, the outermost place at which all of a step's work can be left out:
-ControlNets, both halves of the batch, waiting for the device.
+The sampler knows the noise levels; at each prediction of the guider the rule decides; and the passes that it asks for
+are the outermost place at which all of a step's work can be left out: ControlNets, both halves of the batch, waiting
+for the device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
-from .....core.technique import COMPILATION, STEP_REUSE
+from .....core.technique import COMPILATION
 from ....step_reuse.blocks import LEFT_OUT, Blocks
 from ....step_reuse.history import Passes
 from ....step_reuse.parts import Blend, Split, split_for
@@ -24,12 +24,12 @@ from ....step_reuse.path import RESIZED
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.rule import Action, Rule
 from ....step_reuse.settings import StepReuseSettings
-from ..runtime.run import RUN, taking_part
-from ..runtime.schedule import Scheduled, noise_level
+from ..runtime.run import Now, SamplerCall, SamplingRun
+from ..runtime.schedule import can_be_followed
 from ..runtime.stack import stack_of
-from ..runtime.technique import ModelCall
+from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
-from ..structure.protocols import Executor, ModelPatcher, Options
+from ..structure.protocols import ModelPatcher, Options
 
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
@@ -55,11 +55,10 @@ class ReuseRun:
         self._calls = self._given = 0
         self.blend: Blend | None = None
 
-    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
+    def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
         """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
         self._latent = x.float().clone()
         self._calls = self._given = 0
-        active = tuple(taking_part(conds, sigma))
         if active != self._active:
             self._forget()
             self._active = active
@@ -109,7 +108,7 @@ class ReuseRun:
             self.rule.first_pass(outputs[0])
 
 
-class ComfyStepReuse(Scheduled):
+class ComfyStepReuse(ComfyTechnique[ModelCall]):
     """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
 
     policy: StepReusePolicy
@@ -127,66 +126,43 @@ class ComfyStepReuse(Scheduled):
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
 
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        from comfy.patcher_extension import WrappersMP
-
-        return (
-            *super().wrappers(),
-            (WrappersMP.SAMPLER_SAMPLE, self._sampler_sample),
-            (WrappersMP.PREDICT_NOISE, self._predict_noise),
-            (WrappersMP.CALC_COND_BATCH, self._calc_cond_batch),
-        )
-
-    def _sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
-        """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper)."""
-        guider, options = args[0], args[2]["model_options"]
-        # Wrappers of others may name these.
-        noise = args[4] if len(args) > 4 else kwargs["noise"]
-        mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
-        split = split_for(shapes_in(guider.conds) or [noise.shape], mask)
-        rule = self._begin(executor.class_obj, guider, args[1].tolist(), options, split)
+    def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
+        split = split_for(shapes_in(call.guider.conds) or [call.noise.shape], call.mask)
+        rule = self._begin(call.sampler, call.guider, run.levels, call.options, split)
         if rule is None:
-            return executor(*args, **kwargs)
-        kept = options["transformer_options"].setdefault(RUN, {})
-        blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
-        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks)
-        if mask is not None:
-            _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
-        try:
-            return executor(*args, **kwargs)
-        finally:
-            del kept[STEP_REUSE]
-            blocks.leave()
-            rule.read()
+            return
+        run.followed = can_be_followed(call)
+        blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
+        run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks)
+        call.cleanup.callback(rule.read)
+        call.cleanup.callback(blocks.leave)
+        if call.mask is not None:
+            _tell_of_mask(reuse, call.options, call.mask, call.latent)
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
         model, why = guider.model_patcher, refusals(sampler, guider, options)
         return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, split)
 
-    def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
-        """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""
-        options: Options = args[0] if args else kwargs.get("model_options", {})
-        kept = options.get("transformer_options", {}).get(RUN, {})
-        run: ReuseRun | None = kept.get(STEP_REUSE)
-        if run is None:
-            return executor(x, timestep, *args, **kwargs)
-        guider, sigma = executor.class_obj, noise_level(kept, timestep)
-        run.begin(sigma, x, getattr(guider, "conds", {}))
-        return run.end(executor(x, timestep, *args, **kwargs))
+    def evaluates(self, run: SamplingRun, x: Tensor, now: Now, compute: Function) -> Any:
+        """Decide about one evaluation."""
+        reuse: ReuseRun | None = run.kept.get(self.kind)
+        if reuse is None:
+            return compute()
+        sigma, active = now()
+        reuse.begin(sigma, x, active)
+        return reuse.end(compute())
 
-    def _calc_cond_batch(
-        self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
-    ) -> object:
-        """Compute the passes, or forecast them (ComfyUI's CALC_COND_BATCH wrapper)."""
-        run: ReuseRun | None = model_options.get("transformer_options", {}).get(RUN, {}).get(STEP_REUSE)
-        if run is None:
-            return executor(model, conds, x, timestep, model_options)
-        call, present = run.next_call(), [cond is not None for cond in conds]
-        forecasts = run.forecast(call, present, x)
+    def passes(self, run: SamplingRun, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
+        """Compute the passes, or forecast them."""
+        reuse: ReuseRun | None = run.kept.get(self.kind)
+        if reuse is None:
+            return compute()
+        call, present = reuse.next_call(), [cond is not None for cond in conds]
+        forecasts = reuse.forecast(call, present, x)
         if forecasts is not None:
             return forecasts
-        outputs = executor(model, conds, x, timestep, model_options)
-        run.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
+        outputs = compute()
+        reuse.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
         return outputs
 
 
