@@ -50,7 +50,7 @@ CHANGES_NOTES = {
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
 }
-PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "late")} | {
+PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "gain_late")} | {
     "work left": "operations of all matrix products and convolutions, as a share of the plain model's",
     "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",

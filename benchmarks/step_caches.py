@@ -8,8 +8,8 @@
 All draw the same pairs of held-out caption and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps,
 ComfyUI's own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum
 (shared/spectrum.py), and the plain model with less work: fewer steps, and late levels left out (shared/controls.py).
-Nothing is timed: work is counted in evaluations of the network. *gain* and *late* hold each against these two, at as
-many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of 4 and 8 steps, without rivals.
+Nothing is timed: work is counted in evaluations of the network. *gain* and *gain late* hold each against these two, at
+as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of 4 and 8 steps, without rivals.
 """
 
 from __future__ import annotations

@@ -101,10 +101,8 @@ class Summary:
 
     @property
     def text(self) -> str:
-        if "fallbacks" not in self.counts:
-            return self.headline
-        count = self.counts["fallbacks"]
-        return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
+        count = self.counts.get("fallbacks", 0)
+        return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}" if count else self.headline
 
     @property
     def line(self) -> str:
@@ -114,7 +112,7 @@ class Summary:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items()]
+        numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items() if number]
         return (", ".join(numbers), *self.details) if numbers else self.details
 
 

@@ -26,7 +26,7 @@ from ..workbench.sweep.results import Result, to_markdown
 from ..workbench.sweep.storage import chosen_storage
 from ..workbench.sweep.study import SweepPlan
 from . import NODES
-from .common import PacelineNode
+from .common import ADVANCED, PacelineNode
 from .measuring import most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _GRID = """# setting = value, value, ...
@@ -43,6 +43,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         return cls.schema(
             node_id="PacelineBenchmarkSweep",
             display_name="Benchmark Sweep",
+            category=ADVANCED,
             description=(
                 "Measures settings of the Paceline nodes against the plain model and saves the best as a preset of "
                 "Optimize (Preset). You can stop it at any time: the next run continues."
@@ -71,6 +72,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                     default=0,
                     min=0,
                     max=10000,
+                    advanced=True,
                     tooltip="0: every combination once. Otherwise Optuna chooses so many, and learns which are worth "
                     "trying.",
                 ),

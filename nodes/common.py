@@ -15,6 +15,9 @@ from ..core.settings import Settings, setting
 from ..optimizers.hosts.comfyui.runtime.reporting import announce
 from ..optimizers.hosts.comfyui.runtime.technique import attach_for
 
+ADVANCED = "Paceline/Advanced"
+"""Category of the nodes that few workflows need."""
+
 Made = tuple[Any, ...]
 """What an object of ComfyUI is wrapped in to carry techniques, the technique, and further outputs of the node."""
 
@@ -76,11 +79,17 @@ class OptimizingNode(PacelineNode):
     def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
         """Return what the node makes of its inputs."""
 
+    @staticmethod
+    def refused(error: CannotHelp) -> Summary:
+        """Return what is said of a node that can do nothing."""
+        headline = phrase("{outcome}: {brief}", outcome=error.outcome, brief=error.brief)
+        return Summary("inactive", headline, details=(error.problem, *filter(None, [error.remedy])))
+
     @classmethod
     def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:
-        headline = phrase("{outcome}: {brief}", outcome=error.outcome, brief=error.brief)
-        cls.announce(Summary("inactive", headline, details=(error.problem, *filter(None, [error.remedy]))))
-        schema, text = cls.define_schema(), f"{headline}. {error}"
+        said = cls.refused(error)
+        cls.announce(said)
+        schema, text = cls.define_schema(), f"{said.headline}. {error}"
         given = {put.get_io_type(): inputs.get(put.id) for put in reversed(schema.inputs)}  # the first of a type counts
         texts = {io.String.io_type: text}
         return io.NodeOutput(*((given | texts).get(put.get_io_type()) for put in schema.outputs), ui={"text": (text,)})

@@ -10,7 +10,7 @@ from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.controlnet import compile_controlnet
 from ..optimizers.hosts.comfyui.structure.protocols import ControlNet
 from ..optimizers.hosts.comfyui.targets.controlnet import ControlNetTarget
-from .common import Made
+from .common import ADVANCED, Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 
@@ -22,6 +22,7 @@ class PacelineCompileControlNet(CompileNode):
         return cls.schema(
             node_id="PacelineCompileControlNet",
             display_name="Compile ControlNet",
+            category=ADVANCED,
             description=(
                 "Compiles the ControlNet with torch.compile: its first step takes longer, also for a new image size, "
                 "and later steps take less. Disconnect the node to get the original ControlNet back."

@@ -40,6 +40,7 @@ def compile_inputs(*further: io.Input) -> list[io.Input]:
             "backend",
             options=list(BACKENDS),
             default=NetworkSettings.backend,
+            advanced=True,
             tooltip="inductor: generates code for this device. aot_eager, eager: trace only, without a gain in "
             "speed, to find the cause of a problem.",
         ),

@@ -20,6 +20,7 @@ _SCOPE = setting_input(
     "auto: whole_model, or repeated_blocks where torch cannot trace the whole network in one piece (MiniMax H3, LTX, "
     "...). repeated_blocks compiles one block of each kind: the first step comes much sooner, later ones are a little "
     "slower.",
+    advanced=True,
 )
 
 

@@ -8,7 +8,7 @@ from ..optimizers.families import family_names
 from ..optimizers.hosts.comfyui.qkv_fusion.technique import ModelQKVFusion
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from .common import Made, TechniqueNode
+from .common import ADVANCED, Made, TechniqueNode
 
 
 class PacelineFuseQKV(TechniqueNode):
@@ -19,6 +19,7 @@ class PacelineFuseQKV(TechniqueNode):
         return cls.schema(
             node_id="PacelineFuseQKV",
             display_name="Fuse QKV",
+            category=ADVANCED,
             description=(
                 "Computes query, key and value of each attention layer in one matrix product instead of three, "
                 "without a second copy of the weights. The gain is small, and the image changes by rounding only."

@@ -44,7 +44,8 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
 
 def prompts_input() -> io.Input:
     """Return the input for more prompts, which grows with each that is connected."""
-    template = io.Autogrow.TemplatePrefix(io.Conditioning.Input("prompt"), "prompt", min=0, max=MOST_ROUNDS - 1)
+    one = io.Conditioning.Input("prompt", tooltip="Another positive prompt. Without one, all seeds draw positive.")
+    template = io.Autogrow.TemplatePrefix(one, "prompt", min=0, max=MOST_ROUNDS - 1)
     return io.Autogrow.Input(
         "prompts",
         template,

@@ -10,7 +10,7 @@ from ..optimizers.hosts.comfyui.structure.protocols import VAE, ControlNet, Mode
 from ..optimizers.hosts.comfyui.targets.vae import require_vae
 from ..workbench.comfyui.links import require_control_net
 from ..workbench.comfyui.report_text import report_text
-from .common import PacelineNode
+from .common import ADVANCED, PacelineNode
 
 
 class PacelineOptimizationReport(PacelineNode):
@@ -21,6 +21,7 @@ class PacelineOptimizationReport(PacelineNode):
         return cls.schema(
             node_id="PacelineOptimizationReport",
             display_name="Optimization Report",
+            category=ADVANCED,
             description=(
                 "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in each run of "
                 "the last prompt: where it was active, what it saved, and each fallback with its reason."

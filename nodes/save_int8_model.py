@@ -12,7 +12,7 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..workbench.comfyui.int8_file import save_int8_model
 from ..workbench.comfyui.output_files import OutputFiles
-from .common import OptimizingNode
+from .common import ADVANCED, OptimizingNode
 
 
 class PacelineSaveInt8Model(OptimizingNode):
@@ -23,6 +23,7 @@ class PacelineSaveInt8Model(OptimizingNode):
         return cls.schema(
             node_id="PacelineSaveInt8Model",
             display_name="Save int8 Model",
+            category=ADVANCED,
             description=(
                 "Saves a model that Quantize int8 made as safetensors in ComfyUI's own int8 format, LoRAs included. "
                 "Load Diffusion Model reads it, with or without Paceline, and gives the same image."

@@ -113,7 +113,7 @@ def outcome_of(ended: Ended, workflow: Workflow) -> KeptRun:
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
         ended.loaded,
-        {"ComfyUI": host_version(), "torch": torch.__version__, "device": _device()},
+        {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()},
         _about(workflow),
     )
 
@@ -150,7 +150,8 @@ def _about(workflow: Workflow) -> dict[str, str]:
     return {name: value[:200] for name, value in about.items() if value}
 
 
-def _device() -> str:
+def device_here() -> str:
+    """Return the name of the device that ComfyUI computes on."""
     device = host_device()
     return processor_name() if device.type == "cpu" else device_name(device)
 

@@ -15,6 +15,7 @@ from ..optimizers.hosts.comfyui.runtime.reporting import Payload, running_server
 from ..recipes.apply import Nodes, check_steps
 from ..recipes.presets import BUILT_IN
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
+from .before import BEFORE, before_payload
 from .outcomes import OUTCOMES, Outcomes
 from .run_routes import RUN, run_payload
 
@@ -57,6 +58,7 @@ def register_routes(nodes: Nodes) -> None:
     answers("GET", OUTCOMES, lambda _: outcomes.payload())
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
     answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))
+    answers("POST", BEFORE, partial(before_payload, nodes=nodes))
     answers("POST", FASTER, partial(faster_payload, nodes=nodes))
     answers("GET", RUN, lambda query: run_payload(server, query.get("prompt_id", "")))
     answers("GET", PATH, lambda _: cache_payload())

@@ -64,6 +64,11 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.utils": "ProgressBar",
         "comfy_execution.utils": "get_executing_context",
     },
+    "words before a run": {
+        "comfy.model_detection": "model_config_from_unet unet_prefix_from_state_dict",
+        "comfy.model_patcher": "ModelPatcher",
+        "folder_paths": "get_full_path",
+    },
     "folders": {
         "folder_paths": (
             "get_output_directory get_save_image_path "

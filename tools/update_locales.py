@@ -4,7 +4,7 @@ English stands in the code: in the schemas of the nodes, and in ``web/js/`` for 
 of our widgets. A language has the same keys in ``locales/<language>/``, where ComfyUI's frontend looks for them:
 
     nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
-    settings.json    <id, dots as _>: name, tooltip, options
+    settings.json    <id, dots as _>: name, tooltip
     commands.json    <id, dots as _>: label
     main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js;
                      pacelineReports: sentences of the server by their English template, read by web/js/said.js
@@ -89,14 +89,13 @@ def _node(schema: Any) -> Tree:
 
 def _settings(source: str) -> Tree:
     tree: Tree = {}
-    sources = _read("badges") + _read("outcomes") + _read("preset")
+    sources = _read("badges") + _read("outcomes")
     ids = dict(re.findall(r'export const (\w+_SETTING) = "(.+)"', sources))
     for block in re.split(r"\n    \{\n", source)[1:]:
         (raw,) = re.findall(r"^      id: (.+),$", block, re.MULTILINE)
         found = dict(re.findall(r'^      (name|tooltip): "(.+)",$', block, re.MULTILINE))
-        options = re.findall(r'text: "(.+?)"', block)
         key = ids.get(raw, raw.strip('"')).replace(".", "_")
-        tree[key] = found | ({"options": {option: option for option in options}} if options else {})
+        tree[key] = found
     return tree
 
 

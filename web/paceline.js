@@ -5,8 +5,8 @@
 
 import { app, hidePictures } from "./js/comfy.js";
 import { foldAdvanced } from "./js/advanced.js";
-import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
+import { foretell } from "./js/before.js";
 import { startChips } from "./js/chips.js";
 import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
@@ -30,6 +30,7 @@ const shown = [badges, ...createResults(store)];
 
 // Does nothing before the page is set up.
 let showChips = () => {};
+let askBefore = () => {};
 
 for (const name of ["paceline.css", "results.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
@@ -57,6 +58,7 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
+    askBefore = foretell(store);
     languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
@@ -64,7 +66,6 @@ app.registerExtension({
   },
   getSelectionToolboxCommands: expandToolbox,
   nodeCreated(node) {
-    applyDefaultPreset(node);
     switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
     foldAdvanced(node);
@@ -73,5 +74,6 @@ app.registerExtension({
     for (const kind of shown) kind.refresh();
     showChips();
     compareSettings(store);
+    askBefore();
   },
 });

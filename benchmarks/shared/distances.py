@@ -23,7 +23,7 @@ NOTES = {
     "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
     "fewer_nearer": "share of the pairs to which fewer steps are nearer at as many evaluations",
-    "late": "as *gain*, over the curve of late levels left out; *late worst*, *late nearer* likewise",
+    "gain_late": "as *gain*, over the curve of late levels left out; *gain late worst*, *late nearer* likewise",
     "kept": "share of the pairs that stayed inside of the budget",
     "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
     "ratio": "median of truth / estimate",
@@ -86,8 +86,8 @@ class Curve:
         """
         return _gain(found, self.means)
 
-    def nearer(self, pairs: Pairs) -> dict[str, float]:
-        """Return the share of the pairs to which the pair's own curve is nearer, as ``nearer``."""
+    def nearer(self, pairs: Pairs) -> float | None:
+        """Return the share of the pairs to which the pair's own curve is nearer; None where it reaches none."""
         lost = []
         for index, (evaluations, psnr) in enumerate(zip(pairs["evaluations"], pairs["psnr"], strict=True)):
             curve = [
@@ -96,15 +96,15 @@ class Curve:
             ]
             gain = _gain({"evaluations": evaluations, "psnr": psnr, "psnr_worst": psnr}, curve)
             lost += [gain["gain"] < 0] if gain else []
-        return {"nearer": statistics.fmean(lost)} if lost else {}
+        return statistics.fmean(lost) if lost else None
 
 
 def over(found: Mapping[str, float], pairs: Pairs, fewer: Curve, late: Curve) -> dict[str, float]:
     """Return what something is held against both curves of the plain model, by the names in ``NOTES``."""
-    steps, levels = fewer.gain(found) | fewer.nearer(pairs), late.gain(found) | late.nearer(pairs)
-    return {name if "gain" in name else f"fewer_{name}": value for name, value in steps.items()} | {
-        name.replace("gain", "late") if "gain" in name else f"late_{name}": value for name, value in levels.items()
-    }
+    found_late = {name.replace("gain", "gain_late"): value for name, value in late.gain(found).items()}
+    nearer = {"fewer_nearer": fewer.nearer(pairs), "late_nearer": late.nearer(pairs)}
+    shares = {name: share for name, share in nearer.items() if share is not None}
+    return fewer.gain(found) | found_late | shares
 
 
 def _gain(found: Mapping[str, float], curve: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -100,7 +100,7 @@ class StepReusePolicy(Policy):
             details.append(self.unasked)
         if not found.forecast:
             if found.evaluations:
-                details.append("no skip fits into the budget: a larger budget or more steps would help")
+                details.append("no skip fits into the budget: a larger budget would help")
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = _headline(counts)

@@ -126,15 +126,3 @@ def open_help(page: Page, node: int, title: str, name: str) -> None:
     heading = "return document.querySelector('.node-help-content h1')?.textContent.trim()"
     page.wait(lambda: page.script(heading) == title, f"help of {title}")
     page.screenshot(f"help_{name}")
-
-
-def test_new_nodes_begin_with_the_preset_of_the_settings(page: Page, tome_workflow: dict[str, Any]):
-    preset = "return LiteGraph.createNode('PacelineApplyToMe').widgets.find((w) => w.name === 'preset').value"
-    assert page.script(preset) == "custom"
-    page.setting("Paceline.DefaultPreset", "fast")
-    try:
-        assert page.script(preset) == "fast"
-        page.load(tome_workflow)  # a saved node keeps its own
-        assert page.script("return app.graph.getNodeById(4).widgets[0].value") == "custom"
-    finally:
-        page.setting("Paceline.DefaultPreset", "node")

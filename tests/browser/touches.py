@@ -26,6 +26,8 @@ class Touch(NamedTuple):
 PAGE = (
     Touch("app.registerExtension", "nothing of ours but the nodes"),
     Touch("app.extensionManager.setting.get", "nothing of ours but the nodes"),
+    Touch("app.extensionManager.command.execute", "the tab Speed does not open Make this workflow faster"),
+    Touch("app.extensionManager.workflow", "runs in the tab Speed have no names"),
     Touch("app.extensionManager.toast.add", "errors of ours are on the console only"),
     Touch("app.ui.settings.addEventListener", "another language of the page is ours after a reload only"),
     Touch("app.graphToPrompt", "Make this workflow faster does not open"),

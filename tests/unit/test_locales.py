@@ -29,12 +29,11 @@ def test_english_has_every_node_setting_and_command(source):
     tome = source["nodeDefs"]["PacelineApplyToMe"]
     assert tome["display_name"] == "Apply ToMe"
     assert tome["inputs"]["ratio"] == {"name": "ratio"}
-    assert source["settings"]["Paceline_DefaultPreset"]["options"]["fast"] == "fast"
     assert all(setting["name"] and setting["tooltip"] for setting in source["settings"].values())
     assert source["commands"]["Paceline_Report"] == {"label": "Paceline: report"}
     assert source["commands"]["Paceline_MakeFaster"] == {"label": "Paceline: make this workflow faster"}
     assert source["main"]["paceline"]["active"] == "active"
-    assert len(source["settings"]) == 5
+    assert len(source["settings"]) == 3
 
 
 def test_english_has_the_heading_of_the_templates_and_the_names_of_commands_too(source):

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
 import { createBadges } from "../../web/js/badges.js";
+import { foretell } from "../../web/js/before.js";
 import { listen } from "../../web/js/events.js";
 import { settingsOf } from "../../web/js/saved.js";
 import { ActivityStore } from "../../web/js/store.js";
@@ -77,6 +78,25 @@ test("what a node had done stays on its badge when the run is cancelled", async 
   tell("execution_interrupted");
   await shows(4, "cancelled: ×cancelled · active in 3 of 7");
   await shows(5, "cancelled: ×cancelled · sdpa already");
+});
+
+test("what is known before a run stands on a badge until the node has run, and is asked for again when the workflow changes", async (context) => {
+  const known = (node, headline) => ({ [node]: { ...says(node, headline, "inactive"), phrase: headline } });
+  const asked = [];
+  context.mock.method(globalThis, "setTimeout", (action) => setImmediate(action)); // without the pause
+  app.graphToPrompt = async () => ({ output: { 4: { class_type: "PacelineApplyToMe", inputs: { ratio: asked.length } } } });
+  api.answers["/paceline/before"] = ({ body }) => (asked.push(JSON.parse(body).prompt), { nodes: known("4", "UNets only") });
+  foretell(store);
+  await until(() => shown(4) === "inactive: ○UNets only", () => shown(4));
+  assert.equal(store.idle(`workflow ${number}`), false); // no run has said so
+  await begun();
+  await shows(4, "active: ●active in 3 of 7");
+  open(`workflow ${number}`, ...NODES, [9, "PacelineFuseQKV", {}]);
+  api.answers["/paceline/before"] = ({ body }) => (asked.push(JSON.parse(body).prompt), { nodes: { ...known("4", "UNets only"), ...known("9", "fused") } });
+  api.tell("graphChanged", app.rootGraph.serialize());
+  await until(() => shown(9) === "inactive: ○fused", () => shown(9));
+  assert.equal(shown(4), "active: ●active in 3 of 7"); // what a run has told is better
+  assert.equal(asked.length, 2);
 });
 
 test("a prompt that no page has made changes no badge, nor does another workflow with the same numbers", async () => {

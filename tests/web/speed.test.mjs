@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
-import { api, app, open, until } from "./comfyui.mjs";
+import { api, app, happens, open, until } from "./comfyui.mjs";
 import { measureBaseline, STEPS } from "../../web/js/baseline.js";
 import { startChips, timeText } from "../../web/js/chips.js";
 import { renderOutcomes } from "../../web/js/outcomes.js";
@@ -37,7 +37,7 @@ beforeEach(() => {
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
-    "/paceline/run": (_, route) => ({ outcome: "running", workflow: route.endsWith("=baseline") ? {} : { id: `speed ${number}` } }),
+    "/paceline/run": (_, route) => ({ outcome: "running", workflow: route.endsWith("=baseline") ? {} : { ...app.rootGraph.serialize(), id: `speed ${number}` } }),
     "/queue": () => ({ queue_running: [[0, timeline.current.promptId, prompt]] }),
   };
 });
@@ -150,8 +150,9 @@ test("the next run with what was kept is the test of what was expected", async (
   assert.equal(timeline.current.expected, undefined); // it is no test of itself
   await draw("kept", 2);
   await until(() => timeline.current.parts[1].expected);
-  assert.equal(timeline.current.expected, "steps: expected 1.6x (1.4 to 1.8), was 1.50x");
-  await says(/ · steps: expected 1.6x .* was 1.50x$/);
+  assert.equal(timeline.current.expected, "expected 1.6x (1.4–1.8x), was 1.50x");
+  await says(/^2.00 s\/it · expected 1.6x, was 1.50x$/);
+  assert.equal(chip().querySelector("button"), null);
   for (const other of [picture(128, 1, true), picture(64, 1, false)]) { // another size, and the node bypassed
     prompt = other;
     await draw(`other ${JSON.stringify(other).length}`, 8);
@@ -178,7 +179,35 @@ test("a run in which no node did anything is compared with nothing", async () =>
   await until(() => timeline.current.expected !== undefined);
   assert.equal(timeline.current.expected, "");
   await draw("active", 2, () => nothing("active"));
-  await says(/^2.00 s\/it · about 1.5x against off · steps: expected /);
+  await says(/^2.00 s\/it · expected 1.6x, was 1.50x$/);
+});
+
+test("a computed step that got slower tells of a busy machine, and of no speed-up", async () => {
+  testPromises(timeline, store);
+  prompt = picture(64, 1, false);
+  await draw("plain", 3);
+  prompt = picture(64, 1, true);
+  await expectOf(`speed ${number}`, [1.8, 2, 2.2], timeline.current, ["2"]);
+  const counts = { evaluations: 20, computed: 10 };
+  const half = () => store.update(`speed ${number}`, "2", { activity: { state: "active", title: "Reuse Steps", headline: "", counts, details: [] } });
+  await draw("busy", 4, half);
+  await says(/^4.00 s\/it · expected 2.0x; the machine was busy$/);
+  await draw("calm", 1.5, half);
+  await says(/^1.50 s\/it · expected 2.0x, was 2.00x$/);
+});
+
+test("a workflow without our nodes has no chip, and is what later runs with them are compared with", async () => {
+  open(`speed ${number}`, ...NODES.filter(([id]) => id !== 2));
+  const watched = { ...picture(64, 1, false), w: { class_type: "_PacelineObserved", inputs: { model: ["1", 0], run: "r" } } };
+  watched[4].inputs.model = ["w", 0]; // as Make this workflow faster runs it
+  prompt = watched;
+  await draw("plain", 3);
+  await until(() => true);
+  assert.equal(chip(), undefined);
+  open(`speed ${number}`, ...NODES);
+  prompt = picture(64, 2, true);
+  await draw("ours", 2);
+  await says(/^2.00 s\/it · about 1.5x against off$/);
 });
 
 test("a missing baseline is measured at a click, without our nodes", async () => {
@@ -232,11 +261,17 @@ test("a run leaves no chip in another workflow that is open by now", async () =>
 
 test("how many runs are kept is said when it is known, or that the server does not say", async () => {
   api.answers["/paceline/outcomes"] = { runs: [{}, {}] };
-  const count = () => renderOutcomes().firstChild;
+  const set = [];
+  const render = () => renderOutcomes("Keep what runs took", (value) => set.push(value), true);
+  const count = () => render().querySelector("output");
   const [known, unknown] = [count(), (delete api.answers["/paceline/outcomes"], count())];
   assert.equal(known.textContent, "…");
   await until(() => known.textContent === "2");
   assert.equal(unknown.textContent, "The server does not say.");
+  const keeps = render().querySelector("input");
+  keeps.checked = false;
+  happens(keeps, "change");
+  assert.deepEqual([set, keeps.ariaLabel], [[false], "Keep what runs took"]);
 });
 
 test("another size is another baseline, our nodes and seeds are not", () => {

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 from comfy_host.paths import ROOT
-from update_locales import english
 
 SCRIPTS = ROOT / "web" / "js"
 
@@ -17,10 +16,11 @@ def test_events_and_routes_have_the_same_names():
     from paceline.faster import jobs
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.optimizers.hosts.comfyui.runtime import reporting
-    from paceline.server import routes, run_routes
+    from paceline.server import before, routes, run_routes
     from paceline.server.sweep_run import SWEEP_EVENT
 
     assert ours("faster.js") == {jobs.FASTER}
+    assert ours("before.js") == {before.BEFORE}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
@@ -31,17 +31,6 @@ def ours(script: str) -> set[str]:
     """Return the names of our events and routes in a script."""
     source = (SCRIPTS / script).read_text(encoding="utf-8")
     return set(re.findall(r'"((?:paceline\.|/paceline/)\w+)"', source))
-
-
-@pytest.mark.usefixtures("comfy")
-def test_the_default_preset_in_the_settings_is_a_preset_of_a_node():
-    from paceline.nodes.apply_tome import PacelineApplyToMe
-    from paceline.nodes.optimize_preset import PacelineOptimizePreset
-
-    inputs = [entry for node in (PacelineApplyToMe, PacelineOptimizePreset) for entry in node.define_schema().inputs]
-    presets = {option for entry in inputs if entry.id == "preset" for option in entry.options}
-    offered = set(english()["settings"]["Paceline_DefaultPreset"]["options"])
-    assert offered - presets == {"node default"}
 
 
 @pytest.mark.usefixtures("comfy")

@@ -6,7 +6,6 @@ import { app, Node, open } from "./comfyui.mjs";
 import { makeNode } from "../../web/js/insert.js";
 import { layInRow } from "../../web/js/place.js";
 import { switchIgnored } from "../../web/js/ignored.js";
-import { applyDefaultPreset } from "../../web/js/preset.js";
 
 test("new nodes are laid in a row where they lie on nothing", () => {
   const [loader, ...made] = open("a row", [1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [3, "PacelineCompileUNet", {}]);
@@ -35,29 +34,8 @@ test("a preset switches off the inputs that it takes the place of, also where it
   assert.deepEqual(off(), ["method", "ratio"]);
 });
 
-test("new nodes begin with the preset of the settings, where they offer it", () => {
-  const [node] = open("a preset", [4, "PacelineApplyToMe", { preset: "custom" }]);
-  node.constructor = { comfyClass: "PacelineApplyToMe" };
-  node.widgets[0].options.values = ["custom", "fast"];
-  const begins = (setting) => {
-    app.settings["Paceline.DefaultPreset"] = setting;
-    applyDefaultPreset(node);
-    return node.widgets[0].value;
-  };
-  assert.deepEqual([begins("node"), begins("quality"), begins("fast")], ["custom", "custom", "fast"]);
-});
-
-test("a node that is made for a step means what the step says, whatever new nodes begin with", () => {
-  window.LiteGraph = {
-    createNode(type) {
-      const node = new Node(9, type, { preset: "custom", ratio: 0.75 });
-      node.constructor = { comfyClass: type };
-      node.widgets[0].options.values = ["custom", "balanced", "fast"];
-      applyDefaultPreset(node);
-      return node;
-    },
-  };
-  app.settings["Paceline.DefaultPreset"] = "fast";
+test("a node that is made for a step means what the step says", () => {
+  window.LiteGraph = { createNode: (type) => new Node(9, type, { preset: "custom", ratio: 0.75 }) };
   const made = (inputs) => makeNode({ node: "PacelineApplyToMe", inputs }).widgets.map(({ value }) => value);
   assert.deepEqual([made({ ratio: 0.5 }), made({ preset: "balanced" })], [["custom", 0.5], ["balanced", 0.75]]);
 });

@@ -103,7 +103,7 @@ export function badgeText(activity) {
  */
 export function activityLines(activity) {
   const { counts, details } = activity;
-  const numbers = Object.entries(counts).map(([name, value]) => `${name.replaceAll("_", " ")}: ${numberText(value)}`);
+  const numbers = Object.entries(counts).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll("_", " ")}: ${numberText(value)}`);
   return [headlineOf(activity), ...(numbers.length ? [numbers.join(", ")] : []), ...details];
 }
 

@@ -6,7 +6,7 @@ import { measureBaseline, STEPS } from "./baseline.js";
 import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "./comfy.js";
 import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { createButton, createElement } from "./elements.js";
-import { draw, SMALL } from "./overlay.js";
+import { draw, isFar } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
 import { secondsPerStep, secondsPerStepOfHalves } from "./timeline.js";
@@ -29,13 +29,13 @@ function drawChips(texts) {
   drawOnTop((context) => {
     const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
     if (prefix === undefined || !showsBadges()) return;
-    const { scale } = canvas.ds;
+    const far = isFar();
     for (const [id, { workflow, text }] of texts) {
       if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
       const [first, ...rest] = id.slice(prefix.length).split(":");
       const node = canvas.graph?.nodes.find((candidate) => String(candidate.id) === first);
       // Above the badge of a subgraph node, which stands in the row below.
-      if (node && (rest.length || scale < SMALL)) draw(context, node, { state: "", text }, scale, rest.length ? 1 : 0);
+      if (node && (rest.length || far)) draw(context, node, { state: "", text }, canvas.ds.scale, rest.length ? 1 : 0);
     }
   });
 }
@@ -72,7 +72,7 @@ export function startChips(timeline, store) {
         await history.keep(job.key, name, secondsPerStepOfHalves(part));
         await renewCompared(job.key, run.promptId);
       }
-      part.chip = text;
+      part.chip = run.ours ? text : "";
       if (run.over && job?.techniques && !store.idle(run.workflow)) {
         const off = await history.times(job.key);
         noteWonBack(run, part, seconds, off);
@@ -113,16 +113,18 @@ export function startChips(timeline, store) {
    * @param {Part} part
    */
   const show = (workflow, part) => {
-    const { node: id, expected } = part;
-    const chip = [part.chip, expected].filter(Boolean).join(" · ");
-    texts.set(id, { workflow, text: chip });
+    const { node: id, chip, expected } = part;
+    if (!chip) return; // a workflow without our nodes
+    // What was expected stands in the place of the comparison: both have no room in a node.
+    const text = expected ? `${chip.split(" · ")[0]} · ${expected}` : chip;
+    texts.set(id, { workflow, text });
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || !showsBadges()) return;
-    const missing = uncompared.get(part);
+    const missing = expected ? undefined : uncompared.get(part);
     const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
-    const text = createElement("span", { textContent: chip, title });
-    chipOf(node, chips).replaceChildren(text, ...(missing ? [measureButton(id, missing)] : []));
+    const said = createElement("span", { textContent: text, title });
+    chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(id, missing)] : []));
   };
 
   return () => {

@@ -26,6 +26,16 @@ export function openWorkflow() {
   return String(app.rootGraph?.id ?? "");
 }
 
+/**
+ * @param {string} id of a workflow
+ * @returns {string} what its tab is called; "" where it is in no tab
+ */
+export function workflowName(id) {
+  /** @type {{filename: string, activeState: {id?: string} | null}[]} */
+  const open = app.extensionManager.workflow?.openWorkflows ?? [];
+  return open.find(({ activeState }) => activeState?.id === id)?.filename ?? "";
+}
+
 /** @returns {SavedWorkflow} the open workflow, as it would be saved */
 export function savedWorkflow() {
   return /** @type {any} */ (app.rootGraph?.serialize() ?? { nodes: [] }); // litegraph's type allows nodes without a type

@@ -31,5 +31,5 @@ export function switchIgnored(node) {
     onConfigure?.call(this, saved);
     show();
   };
-  queueMicrotask(show); // after the default preset of the settings
+  show();
 }

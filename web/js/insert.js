@@ -2,7 +2,6 @@
 
 import { createNode } from "./comfy.js";
 import { layInRow } from "./place.js";
-import { withoutDefaultPreset } from "./preset.js";
 import { connectSource, inputOf } from "./wires.js";
 
 /**
@@ -11,7 +10,6 @@ import { connectSource, inputOf } from "./wires.js";
  */
 export function makeNode(step) {
   const made = createNode(step.node);
-  if (made) withoutDefaultPreset(made);
   for (const widget of made?.widgets ?? []) {
     if (widget.name in step.inputs) widget.value = /** @type {string} */ (step.inputs[widget.name]);
   }

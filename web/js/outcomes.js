@@ -32,8 +32,15 @@ export function keepOutcomes(timeline) {
   });
 }
 
-/** @returns {HTMLElement} the setting's control: how many runs are kept, and what can be done with them */
-export function renderOutcomes() {
+/**
+ * @param {string} name of the setting
+ * @param {(kept: boolean) => void} set
+ * @param {boolean} value whether runs are kept
+ * @returns {HTMLElement} the setting's control: a switch, how many runs are kept, and what can be done with them
+ */
+export function renderOutcomes(name, set, value) {
+  const keeps = createElement("input", { type: "checkbox", checked: value, ariaLabel: name });
+  keeps.addEventListener("change", () => set(keeps.checked));
   const count = createElement("output", { ariaLive: "polite", textContent: "…" });
   /** @type {import("./payloads").KeptRuns} */
   let kept = { runs: [] };
@@ -56,5 +63,5 @@ export function renderOutcomes() {
   ask(ROUTE).then(show, () => {
     count.textContent = words("cacheUnknown");
   });
-  return createBox("paceline-outcomes", count, save, clear);
+  return createBox("paceline-outcomes", keeps, count, save, clear);
 }

@@ -7,8 +7,8 @@ import { showsBadges } from "./badges.js";
 import { app, drawOnTop } from "./comfy.js";
 import { executionIdsIn, inside, isOurType, openWorkflow, prefixOf } from "./graph.js";
 
-/** Below this zoom the frontend draws no elements inside of nodes. */
-export const SMALL = 0.6;
+/** Below this zoom the canvas renderer shows no elements inside of nodes; Nodes 2.0 always does. */
+const SMALL = 0.6;
 
 const TITLE = 30;
 const FONT = 11;
@@ -16,6 +16,11 @@ const HEIGHT = 18;
 
 /** From what a user should see first to what is as it should be. */
 const ORDER = ["failed", "working", "partly", "cancelled", "stale", "waiting", "inactive", "active"];
+
+/** @returns {boolean} whether the canvas is zoomed out so far that nodes do not show their elements */
+export function isFar() {
+  return app.canvas.ds.scale < SMALL && !app.extensionManager.setting.get("Comfy.VueNodes.Enabled");
+}
 
 /**
  * Draw with the canvas, after all nodes.
@@ -39,9 +44,9 @@ function pills(store) {
   const { graph } = canvas;
   const prefix = graph ? prefixOf(graph) : undefined;
   if (!graph || prefix === undefined) return [];
-  const small = canvas.ds.scale < SMALL;
+  const far = isFar();
   return graph.nodes.flatMap((node) => {
-    const ids = inside(node) ? executionIdsIn(node, prefix) : small && isOurType(node.type) ? [prefix + node.id] : [];
+    const ids = inside(node) ? executionIdsIn(node, prefix) : far && isOurType(node.type) ? [prefix + node.id] : [];
     const shown = ids.flatMap((id) => shownActivity(store.entry(openWorkflow(), id), node) ?? []);
     if (!shown.length) return [];
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;

@@ -26,6 +26,12 @@ export interface ActivityPayload {
   phrase: Phrase;
 }
 
+/** Answer of the route `/paceline/before`, from `before_payload` in server/before.py: what is known without a run. */
+export interface BeforeRun {
+  /** By execution id. */
+  nodes: Record<string, Omit<ActivityPayload, "node" | "prompt_id">>;
+}
+
 /** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/hosts/comfyui/weights/moves.py: weights were loaded. */
 export interface LoadingPayload {
   /** Execution id of a node of ours on that model. */

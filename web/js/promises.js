@@ -15,6 +15,9 @@ import { words } from "./words.js";
 /** Seconds of all steps: of less their messages tell nothing, as some reach the page together. */
 const SHORTEST = 0.1;
 
+/** A computed step that takes so many times as long as before tells of another load. */
+const BUSY = 1.2;
+
 /** @type {Kept<Promised>} by workflow */
 const kept = new Kept("Paceline.Expected", 50);
 
@@ -68,9 +71,10 @@ export function testPromises(timeline, store) {
     const now = samplersOf(run);
     for (const [id, one] of Object.entries(now)) one.job = nameOf(await jobOf(run.promptId, id));
     if (run.expected !== undefined) return; // another change has tested it meanwhile
-    run.expected = store.idle(run.workflow) ? "" : tested(run, now, promised);
-    if (!run.expected) return;
-    for (const part of run.parts) if (part.node in promised.samplers) part.expected = run.expected;
+    const [long, short] = store.idle(run.workflow) ? ["", ""] : tested(run, now, promised, computedShare(store, run.workflow, promised.nodes));
+    run.expected = long;
+    if (!long) return;
+    for (const part of run.parts) if (part.node in promised.samplers) part.expected = short;
     timeline.keep();
     timeline.changed();
   });
@@ -80,15 +84,32 @@ export function testPromises(timeline, store) {
  * @param {TimedRun} run
  * @param {Promised["samplers"]} now what it has sampled
  * @param {Promised} promised
- * @returns {string} "" where it did something else (another size, other steps, without the nodes, or stopped), or was too
- *   short to tell
+ * @param {number | null} share of the evaluations that was computed; null where none of the nodes leaves any out
+ * @returns {[string, string]} all of it, and what has room in a node; "" where it did something else (another size, other
+ *   steps, without the nodes, or stopped), or was too short to tell
  */
-function tested(run, now, { steps, samplers, nodes }) {
+function tested(run, now, { steps, samplers, nodes }, share) {
   const ids = Object.keys(samplers);
   const alike = ids.length > 0 && ids.every((id) => now[id]?.total === samplers[id].total && now[id].job === samplers[id].job);
   const sum = (/** @type {Promised["samplers"]} */ of) => ids.reduce((seconds, id) => seconds + of[id].seconds, 0);
-  if (!alike || sum(now) < SHORTEST || run.workflow !== openWorkflow() || !nodes.every((id) => nodeAt(id))) return "";
+  if (!alike || sum(now) < SHORTEST || run.workflow !== openWorkflow() || !nodes.every((id) => nodeAt(id))) return ["", ""];
   const [low, likely, high] = steps.map((times) => number(times, "#.2g"));
-  const was = number(sum(samplers) / sum(now), ".2f");
-  return words("expectedWas").replace("%e", likely).replace("%l", low).replace("%h", high).replace("%w", was);
+  const times = sum(samplers) / sum(now);
+  // What is left out makes no computed step slower: another load does.
+  const busy = share !== null && 1 / times > BUSY * share;
+  const was = `${number(times, ".2f")}x`;
+  const say = (/** @type {string} */ expected) => words(busy ? "expectedBusy" : "expectedWas").replace("%e", expected).replace("%w", was);
+  return [say(`${likely}x (${low}–${high}x)`), say(`${likely}x`)];
+}
+
+/**
+ * @param {ActivityStore} store
+ * @param {string} workflow
+ * @param {string[]} nodes execution ids
+ * @returns {number | null} share of the evaluations that was computed, where nodes count them
+ */
+function computedShare(store, workflow, nodes) {
+  const counts = nodes.map((id) => store.entry(workflow, id)?.activity?.counts ?? {});
+  const sum = (/** @type {string} */ name) => counts.reduce((all, count) => all + (count[name] ?? 0), 0);
+  return sum("evaluations") ? sum("computed") / sum("evaluations") : null;
 }

@@ -55,7 +55,7 @@ export function openReport(store, timeline) {
       state.dataset.state = row.state;
       list.append(state);
     }
-    list.append(...row.lines.map((line) => createElement("dd", { dir: "auto" }, line)));
+    list.append(...row.lines.map((line) => createElement("dd", {}, createElement("bdi", {}, line))));
   }
   const text = rows.map(({ title, said, lines }) => [said ? `${title}: ${said}` : title, ...lines].join("\n  ")).join("\n");
   const copy = createButton(words("copy"), async () => {

@@ -3,7 +3,6 @@
 import { BADGES_SETTING } from "./badges.js";
 import { renderCache } from "./cache.js";
 import { KEEP_SETTING, renderOutcomes } from "./outcomes.js";
-import { NODE_DEFAULT, PRESET_SETTING } from "./preset.js";
 
 /** @typedef {NonNullable<Extension["settings"]>} Settings */
 
@@ -21,35 +20,12 @@ export function createSettings(onBadgesChange) {
       onChange: () => queueMicrotask(onBadgesChange),
     },
     {
-      id: PRESET_SETTING,
-      category: ["Paceline", "Nodes", "Default preset"],
-      name: "Preset of new nodes",
-      tooltip: "What the preset of a newly added node is set to, where it offers that. Saved workflows do not change.",
-      type: "combo",
-      options: [
-        { text: "node default", value: NODE_DEFAULT },
-        { text: "lossless", value: "lossless" },
-        { text: "quality", value: "quality" },
-        { text: "balanced", value: "balanced" },
-        { text: "fast", value: "fast" },
-      ],
-      defaultValue: NODE_DEFAULT,
-    },
-    {
       id: KEEP_SETTING,
       category: ["Paceline", "Speed", "Keep outcomes"],
       name: "Keep what runs took",
-      tooltip: "On this machine only: seconds, versions, kind of model, size, steps. The tab Speed says when a workflow got slower.",
-      type: "boolean",
-      defaultValue: true,
-    },
-    {
-      id: "Paceline.Outcomes",
-      category: ["Paceline", "Speed", "Outcomes"],
-      name: "Runs that are kept",
-      tooltip: "No texts, no names of files, no pictures. At most 1 MB.",
+      tooltip: "On this machine only, at most 1 MB: seconds, versions, kind of model, size, steps; no texts, names of files or pictures. The tab Speed says when a workflow got slower.",
       type: renderOutcomes,
-      defaultValue: null,
+      defaultValue: true,
     },
     {
       id: "Paceline.Cache",

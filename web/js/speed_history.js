@@ -12,6 +12,9 @@ const FREE = /seed|^text|prompt|^steps$|filename|control_after|start_at|end_at|d
 /** Inputs that a step's time does not depend on: what was drawn before, and how pictures are encoded. */
 const PICTURES = /^(latent|samples|image|pixels|mask|vae)/;
 
+/** Our nodes, and those that watch a run: none of them is part of what is sampled. */
+const OURS = /^_?Paceline/;
+
 /** What gives back the model without any of our nodes. */
 const PLAIN = "PacelineRemoveOptimizations";
 
@@ -53,7 +56,7 @@ export function describe(prompt, node) {
     const comesFrom = (/** @type {unknown} */ value) => (isLink(value) ? shape(value[0], value[1]) : value);
     const names = Object.keys(inputs).sort().filter((name) => isLink(inputs[name]) || !FREE.test(name));
     const through = Object.values(inputs).find(isLink);
-    const found = isOurType(class_type)
+    const found = OURS.test(class_type)
       ? through && shape(...through)
       : digest(JSON.stringify([class_type, output, ...names.map((name) => [name, comesFrom(inputs[name])])]));
     seen.set(place, found ?? null);

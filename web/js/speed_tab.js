@@ -1,6 +1,7 @@
 // The tab "Speed" of the bottom panel: a bar for each run, and the last profile.
 
-import { createBox, createElement } from "./elements.js";
+import { app } from "./comfy.js";
+import { createBox, createButton, createElement } from "./elements.js";
 import { openWorkflow, findNode } from "./graph.js";
 import { profileParts } from "./profiles.js";
 import { said } from "./said.js";
@@ -21,12 +22,13 @@ export function createSpeedTab(timeline, store) {
     titleKey: "paceline.speedTab", // the frontend says it in the language of the page
     type: "custom",
     render(container) {
-      const panel = createBox("paceline-speed");
-      container.replaceChildren(panel);
+      const bars = createBox("paceline-bars");
+      const faster = createButton(words("faster_title"), () => void app.extensionManager.command.execute("Paceline.MakeFaster"));
+      container.replaceChildren(createBox("paceline-speed", faster, bars));
       let waiting = false;
       const draw = () => {
         waiting = false;
-        if (panel.isConnected) panel.replaceChildren(...content(timeline, store));
+        if (bars.isConnected) bars.replaceChildren(...content(timeline, store));
       };
       const later = () => {
         if (waiting) return;
@@ -50,8 +52,13 @@ function content(timeline, store) {
   const profiled = store.entries(openWorkflow()).filter((entry) => entry.profile).at(-1);
   const node = profiled && findNode(profiled.node);
   if (!runs.length && !node) return [createElement("p", { textContent: words("speedEmpty") })];
-  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run), notesOf(run)));
+  const bars = runs.map((run) => createBar(titleOf(run), piecesOf(run), notesOf(run)));
   return [...(profiled?.profile && node ? profileParts(profiled.profile) : []), ...bars];
+}
+
+/** @param {TimedRun} run */
+function titleOf({ workflow, name, when }) {
+  return [workflow ? name : words("measuring"), new Date(when).toLocaleTimeString(language())].filter(Boolean).join(" · ");
 }
 
 /** @param {TimedRun} run */

@@ -40,11 +40,25 @@ export class ActivityStore extends EventTarget {
    */
   update(workflow, node, news) {
     const { entries, settings } = this.#run(workflow);
-    const entry = { ...entries.get(node), stale: false, ...news, node, then: settings.get(node) };
+    const entry = { ...entries.get(node), stale: false, foretold: false, ...news, node, then: settings.get(node) };
     // Deleted first, so that the order of the map is the order of the last reports.
     entries.delete(node);
     entries.set(node, entry);
     this.#changed([node]);
+  }
+
+  /**
+   * Remember what is known of nodes that have not run, and forget what was known before.
+   * @param {string} workflow
+   * @param {Record<string, Activity>} known by execution id
+   */
+  foretell(workflow, known) {
+    const { entries } = this.#run(workflow);
+    for (const [node, { foretold }] of entries) if (foretold) entries.delete(node);
+    for (const [node, activity] of Object.entries(known)) {
+      if (!entries.has(node)) entries.set(node, { node, activity, foretold: true });
+    }
+    this.#changed(null);
   }
 
   /**
@@ -125,7 +139,7 @@ export class ActivityStore extends EventTarget {
    * @returns {boolean} whether nodes have said of its last run what they did, and all of them that they did nothing
    */
   idle(workflow) {
-    const states = this.entries(workflow).flatMap(({ activity }) => activity?.state ?? []);
+    const states = this.entries(workflow).flatMap(({ activity, foretold }) => (!foretold && activity?.state) || []);
     return states.length > 0 && states.every((state) => state === "inactive");
   }
 

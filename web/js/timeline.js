@@ -1,9 +1,10 @@
 // Where the time of each run goes, from ComfyUI's own messages: nothing is measured that would cost time.
 
 import { api, onMessage as on } from "./comfy.js";
-import { openWorkflow, typeOf } from "./graph.js";
+import { openWorkflow, ourNodes, typeOf, workflowName } from "./graph.js";
 import { askForRun } from "./server.js";
 import { NO_RUN } from "./run_prompt.js";
+import { settingsOf } from "./saved.js";
 
 /** Runs that are kept. */
 const MOST = 8;
@@ -38,11 +39,13 @@ export class Timeline extends EventTarget {
     on("execution_start", ({ prompt_id }) => {
       this.#began = performance.now();
       const open = openWorkflow();
-      const run = { promptId: prompt_id, workflow: "", when: Date.now(), parts: [], over: false };
+      const run = { promptId: prompt_id, workflow: "", name: "", ours: false, when: Date.now(), parts: [], over: false };
       this.runs = [...this.runs, run].slice(-MOST);
       // Another workflow can be open by now than the one that was queued.
       void askForRun(prompt_id).then((found) => {
         run.workflow = found ? (found.workflow.id ?? "") : open; // "" for what a chip measures
+        run.ours = found?.workflow.nodes ? settingsOf(found.workflow).size > 0 : ourNodes().length > 0;
+        run.name = workflowName(run.workflow);
         if (run.over) this.keep();
         this.changed();
       });

@@ -2,6 +2,7 @@
 
 import { activityLines, stateText } from "./activity.js";
 import { createElement } from "./elements.js";
+import { direction } from "./words.js";
 
 const ID = "paceline-tooltip";
 
@@ -12,8 +13,8 @@ const ID = "paceline-tooltip";
 export function showTooltip(owner, activity) {
   hideTooltip();
   const lines = [`${activity.title}: ${stateText(activity)}`, ...activityLines(activity)];
-  const rows = lines.map((line) => createElement("div", { dir: "auto" }, line)); // the headline can be of another language
-  const tooltip = createElement("div", { id: ID, role: "tooltip", className: "paceline-tooltip" }, ...rows);
+  const rows = lines.map((line) => createElement("div", {}, createElement("bdi", {}, line))); // the headline can be of another language
+  const tooltip = createElement("div", { id: ID, role: "tooltip", className: "paceline-tooltip", dir: direction() }, ...rows);
   document.body.append(tooltip);
   owner.setAttribute("aria-describedby", ID);
 

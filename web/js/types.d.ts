@@ -61,6 +61,8 @@ declare global {
     node: string;
     /** The last one. */
     activity?: Activity;
+    /** Whether that is what the server knows without a run. */
+    foretold?: boolean;
     /** What it was set to in that run. */
     then?: string;
     /** Whether the node's settings, wires or mode are others than in that run. */
@@ -131,6 +133,10 @@ declare global {
   interface TimedRun {
     promptId: string;
     workflow: string;
+    /** As its tab was called. */
+    name: string;
+    /** Whether one of our nodes was in it, also one that was bypassed. */
+    ours: boolean;
     when: number;
     parts: Part[];
     over: boolean;

@@ -20,7 +20,7 @@ def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_bas
     assert torch.equal(small.sample(model), small_baseline)
     report = small.report(model)
     assert "compiled whole model: 1 graph, 0 recompiles" in report
-    assert "compiled calls: 2, fallbacks: 0" in report
+    assert "compiled calls: 2\n" in report
     again = compiled(small.model)  # the node run again finds what was compiled
     small.sample(again)
     assert state(again).graphs == 1

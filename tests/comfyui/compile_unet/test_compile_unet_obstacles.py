@@ -25,7 +25,7 @@ def test_cores_compile_node_before_ours_is_taken_off_and_after_ours_goes_first(s
     before = compiled(core(small.model))
     assert torch.equal(small.sample(before), small_baseline)
     assert "took ComfyUI's TorchCompileModel (or another pack's) off" in small.report(before)
-    assert "compiled calls: 2, fallbacks: 0" in small.report(before)
+    assert "compiled calls: 2\n" in small.report(before)
     after = core(compiled(small.model))
     assert torch.equal(small.sample(after), small_baseline)
     assert "compiles this model too and comes after this one" in small.report(after)
@@ -55,7 +55,7 @@ def test_a_patched_forward_is_left_alone_and_what_remains_of_the_patch_is_none(s
     assert "another node has replaced this method of the network itself" in small.report(model)
     model = compiled(small.model, scope="repeated_blocks")
     assert torch.equal(small.sample(model), small_baseline)
-    assert "fallbacks: 0" in small.report(model)
+    assert "fallback" not in small.report(model)
     assert vars(block).pop("forward").__func__ is type(block).forward
 
 
@@ -155,6 +155,6 @@ def test_patches_find_the_negative_prompt_in_the_batch_whatever_numbers_were_bef
         expected = small.sample(patched(small.model), cfg=cfg)
         model = patched(compiled(small.model, dynamic=dynamic))
         assert relative(small.sample(model, cfg=cfg), expected) < 1e-5
-        assert "fallbacks: 0" in small.report(model)
+        assert "fallback" not in small.report(model)
         seen.append(expected)
     assert not torch.equal(seen[0], small.sample(small.model, cfg=4.0))

@@ -13,14 +13,14 @@ def test_decoding_and_encoding_run_compiled_and_give_the_same(vae, compiled, rep
     assert "not used yet" in report(ours)
     assert torch.equal(decode(ours, latent()), decode(vae, latent()))
     assert "compiled decode: 1 graph, 0 recompiles" in report(ours)
-    assert "compiled calls: 1, fallbacks: 0" in report(ours)
+    assert "compiled calls: 1\n" in report(ours)
     assert torch.equal(encode(ours, image(16, 24)), encode(vae, image(16, 24)))
     assert "compiled encode: 2 graphs" in report(ours)
     assert "VAE (AutoencoderKL) on cpu" in report(ours)
     again = compiled(vae)  # the node run again finds what was compiled
     decode(again, latent())
     assert "compiled decode: 1 graph, 0 recompiles" in report(again)
-    assert "compiled calls: 1, fallbacks: 0" in report(again)
+    assert "compiled calls: 1\n" in report(again)
 
 
 def test_leaving_the_node_out_leaves_no_trace(vae, compiled, report, studio):
@@ -57,7 +57,7 @@ def test_nodes_of_comfyui_decode_and_encode_through_it(vae, compiled, report, co
             if isinstance(found, dict):
                 found, expected = found["samples"], expected["samples"]
             torch.testing.assert_close(found, expected)
-            assert "fallbacks: 0" in report(ours)
+            assert "fallback" not in report(ours)
 
 
 def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, report):
@@ -68,7 +68,7 @@ def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, 
     text = report(ours)
     # One for the first tile, one for any; on a CPU torch treats images as small as these differently: one more.
     assert int(text.split("compiled decode: ")[1].split()[0]) <= 3
-    assert "fallbacks: 0" in text
+    assert "fallback" not in text
     calls = int(text.rsplit("s for ", 1)[1].split()[0])
     assert calls > 10
 

@@ -17,7 +17,7 @@ def test_small_vaes_compile(studio, compiled, report):
     ours = compiled(taesd)
     torch.testing.assert_close(decode(ours, latent()), decode(taesd, latent()))
     torch.testing.assert_close(encode(ours, image()), encode(taesd, image()))
-    assert "fallbacks: 0" in report(ours)
+    assert "fallback" not in report(ours)
 
 
 @pytest.mark.thorough
@@ -31,7 +31,7 @@ def test_video_vaes_compile_a_few_frames_and_not_the_length_of_the_video(studio,
         torch.testing.assert_close(found, expected)
     graphs = int(report(ours).split("compiled decode: ")[1].split()[0])
     assert graphs <= 5
-    assert "fallbacks: 0" in report(ours)
+    assert "fallback" not in report(ours)
 
 
 def test_a_vae_that_cuts_tiles_itself_and_decodes_with_a_transformer_compiles_its_blocks(studio, compiled, report):
@@ -47,7 +47,7 @@ def test_a_vae_that_cuts_tiles_itself_and_decodes_with_a_transformer_compiles_it
         assert torch.equal(decode(ours, samples), plain)
         assert torch.equal(decode(ours, samples, tile_x=64, tile_y=64, overlap=16), plain)
     found = report(ours)
-    assert "compiled 3 x TransformerBlock: " in found and "fallbacks: 0" in found
+    assert "compiled 3 x TransformerBlock: " in found and "fallback" not in found
     assert int(found.split("compiled 3 x TransformerBlock: ")[1].split()[0]) <= 3, "blocks and tiles share their code"
     assert torch.equal(encode(ours, pixels), encoded)
     assert {name: sorted(vars(module)) for name, module in vae.first_stage_model.named_modules()} == attributes

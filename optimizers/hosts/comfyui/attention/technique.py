@@ -38,14 +38,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
     def __init__(self, patcher: ModelPatcher, name: str) -> None:
         from comfy.model_management import InterruptProcessingException
 
-        family = find_family(patcher.model.diffusion_model)
-        if family is not None and not family.override_hook:
-            raise UnsupportedModel(
-                f"{describe_model(patcher)} does not pass its attention through ComfyUI's override hook, so no node "
-                "can choose its attention backend.",
-                "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
-                "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
-            )
+        _require_hook(patcher)
         blocks = attention_blocks(patcher) if is_unet(patcher) else ()
         policy = AttentionPolicy(
             name,
@@ -156,6 +149,28 @@ def _chosen_already(network: torch.nn.Module) -> str:
             count=layers,
         )
     return ""
+
+
+def nothing_before(patcher: ModelPatcher, name: str) -> str:
+    """Return why a backend will change nothing in a MODEL, known without its weights; "" where it may.
+
+    `UnsupportedModel` if nothing in this family can be reached.
+    """
+    _require_hook(patcher)
+    chosen = _chosen_already(patcher.model.diffusion_model) if name == AUTO else ""
+    return chosen or host_does(name)
+
+
+def _require_hook(patcher: ModelPatcher) -> None:
+    family = find_family(patcher.model.diffusion_model)
+    if family is None or family.override_hook:
+        return
+    raise UnsupportedModel(
+        f"{describe_model(patcher)} does not pass its attention through ComfyUI's override hook, so no node "
+        "can choose its attention backend.",
+        "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
+        "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
+    )
 
 
 def _in_place_of(network: torch.nn.Module) -> tuple[str, ...]:

@@ -31,7 +31,12 @@ def running_prompt() -> str | None:
 
 def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> None:
     """Show ``summary`` at a node. ``title``: whose summary it is. Does nothing without a server."""
-    payload = {
+    send(ACTIVITY_EVENT, node_id, summary_payload(summary, title))
+
+
+def summary_payload(summary: Summary, title: str) -> Payload:
+    """Return a summary as data: ``ActivityPayload`` in web/js/payloads.d.ts, without its node and prompt."""
+    return {
         "state": summary.state,
         "title": title,
         "headline": summary.headline,
@@ -39,7 +44,6 @@ def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> 
         "details": list(summary.details),
         "phrase": data(summary.headline),
     }
-    send(ACTIVITY_EVENT, node_id, payload)
 
 
 def send(event: str, node_id: str | None, payload: Payload) -> None:

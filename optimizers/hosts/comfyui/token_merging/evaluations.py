@@ -1,4 +1,4 @@
-"""Where a model call stands in its sampling run, and the predictions from one to the next of which something is kept."""
+"""Where a model call stands in its sampling run, and the predictions between which something is kept."""
 
 from __future__ import annotations
 

@@ -1,0 +1,119 @@
+"""What our nodes can say before a run: from the file that a model comes from, the device and the workflow.
+
+Nothing is computed on the device, and where it is not known what a node gets, nothing is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.activity import Summary
+from ..core.errors import CannotHelp, InvalidSetting
+from ..core.phrases import phrase
+from ..faster.node_types import class_of
+from ..faster.workflow import ModelLink, Workflow, find_model_links
+from ..optimizers.hosts.comfyui.attention.technique import nothing_before
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
+from ..optimizers.step_reuse.settings import FEWEST_STEPS
+from ..recipes.apply import Nodes
+from ..workbench.comfyui.machine import host_device
+from ..workbench.comfyui.unloaded import model_file, network_in
+from ..workbench.recipe import PREFIX
+from .outcomes import Outcomes, device_here
+
+BEFORE = "/paceline/before"
+
+_FILES = {"ckpt_name": "checkpoints", "unet_name": "diffusion_models"}
+"""Folders of ComfyUI's models, by the inputs of its own loaders that name a file."""
+
+_OWN = ("nodes", "comfy_extras.")
+"""Modules of ComfyUI's own nodes: what those of other packs do to a model is not known."""
+
+_SHORTEST = 1.0
+"""Seconds of compiling below which nobody waits for it."""
+
+
+def before_payload(sent: Any, nodes: Nodes) -> Payload:
+    """Return ``BeforeRun`` in web/js/payloads.d.ts for ``{"prompt": ...}``; `InvalidSetting` if that is no workflow."""
+    workflow = Workflow.read(sent.get("prompt") if isinstance(sent, dict) else None)
+    links = find_model_links(workflow)
+    found = {id: _known(workflow, id, links, nodes) for id in workflow if workflow.type(id) in _ASKED}
+    titles = {id: nodes[workflow.type(id)].define_schema().display_name for id in found}
+    return {"nodes": {id: summary_payload(one, titles[id]) for id, one in found.items() if one is not None}}
+
+
+def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes) -> Summary | None:
+    behind = [link for link in links if id in link.upstream]
+    way = behind[0].upstream if behind else ()
+    file = _file(workflow, way[way.index(id) + 1 :] if behind else ())
+    model = None if file is None else network_in(file)
+    inputs = {name: workflow.known(value) for name, value in workflow.inputs(id).items() if name != "strict"}
+    if model is None or None in [value for name, value in inputs.items() if name != "model"]:
+        return None
+    try:
+        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, behind)
+    except CannotHelp as error:
+        refused: Summary = nodes[workflow.type(id)].refused(error)
+        return refused
+    except (InvalidSetting, TypeError):  # the run says it
+        return None
+
+
+def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
+    """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
+    for id in way:
+        kind = workflow.type(id)
+        if not kind.startswith(PREFIX) and not _is_own(class_of(kind)):
+            return None
+    inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
+    for name, folder in _FILES.items():
+        file = workflow.known(inputs.get(name))
+        path = model_file(folder, file) if isinstance(file, str) else None
+        if path is not None:
+            return path
+    return None
+
+
+def _is_own(kind: Any) -> bool:
+    return kind is not None and getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)
+
+
+def _by_structure(node: Any, inputs: Mapping[str, Any], *_: Any) -> None:
+    node.technique(**inputs)  # which reads the network, and raises what is known
+
+
+def _attention(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None:
+    said = nothing_before(inputs["model"], str(inputs.get("backend")))
+    return Summary("inactive", said) if said else None
+
+
+def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None:
+    if host_device().type == "cpu":
+        return Summary("waiting", phrase("gains little on a processor, and compiles for minutes first"))
+    family, device = type(inputs["model"].model).__name__, device_here()
+    runs = [one for one in Outcomes().read() if one.about.get("family") == family and one.facts.get("device") == device]
+    seconds = [one.seconds.get("compiling", 0.0) for one in runs]
+    longest = max(seconds, default=0.0)
+    took = phrase("compiling took up to {seconds:.0f} s here, once", seconds=longest)
+    return Summary("waiting", took) if longest > _SHORTEST else None
+
+
+def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink]) -> Summary | None:
+    counts = [link.steps for link in behind]
+    steps = max((count for count in counts if count is not None), default=FEWEST_STEPS)
+    if steps >= FEWEST_STEPS or None in counts:
+        return None
+    few = phrase("{count} {count|step is|steps are} too few to leave one out", count=steps)
+    return Summary("inactive", few)
+
+
+_ASKED: Mapping[str, Callable[..., Summary | None]] = {
+    "PacelineApplyToMe": _by_structure,
+    "PacelineFuseQKV": _by_structure,
+    "PacelineSetAttentionProcessor": _attention,
+    "PacelineCompileUNet": _compiling,
+    "PacelineReuseSteps": _steps,
+}
+"""How each node that can know something is asked: it says so, raises what the run would raise, or says nothing."""

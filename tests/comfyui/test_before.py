@@ -1,0 +1,107 @@
+"""What nodes say before a run: read from real headers of files, and nothing where it is not known what a node gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executing import node
+
+Z_IMAGE = {
+    "patch_size": 2, "in_channels": 16, "dim": 3840, "n_layers": 30, "cap_feat_dim": 2560, "n_heads": 30,
+    "n_kv_heads": 30, "qk_norm": True, "axes_dims": [32, 48, 48], "axes_lens": [1536, 512, 512], "rope_theta": 256.0,
+    "ffn_dim_multiplier": 8 / 3, "z_image_modulation": True, "time_scale": 1000.0,
+}  # fmt: skip
+"""Z-Image's network, in its own size: only the header of its file is written."""
+
+OURS = {
+    "tome": ("PacelineApplyToMe", {"preset": "quality", "max_downsample": "auto"}),
+    "fuse": ("PacelineFuseQKV", {}),
+    "attention": ("PacelineSetAttentionProcessor", {"backend": "auto"}),
+    "compile": ("PacelineCompileUNet", {"backend": "inductor"}),
+    "reuse": ("PacelineReuseSteps", {"budget": 0.05}),
+}
+
+
+def write_header(path: Path, network: torch.nn.Module) -> None:
+    """Write a safetensors file that ends where its weights would begin."""
+    about = {
+        f"model.diffusion_model.{name}": {"dtype": "BF16", "shape": [*weight.shape], "data_offsets": [0, 0]}
+        for name, weight in network.state_dict().items()
+    }
+    text = json.dumps(about).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+@pytest.fixture
+def said(comfyui: Any, tmp_path: Path, sd15_checkpoint: Path, monkeypatch: Any, user_folder: Path):
+    """Returns what each of our nodes in a row behind a loader says, before it runs."""
+    import comfy.ldm.lumina.model
+    import comfy.ops
+    import folder_paths
+    from comfy_host.pack import load_nodes
+    from paceline.server.before import before_payload
+
+    write_header(
+        tmp_path / "z_image.safetensors",
+        comfy.ldm.lumina.model.NextDiT(**Z_IMAGE, device="meta", operations=comfy.ops.disable_weight_init),
+    )
+    (tmp_path / "broken.safetensors").write_text("no weights")
+    folders = ([str(tmp_path), str(sd15_checkpoint.parent)], {".safetensors"})
+    monkeypatch.setitem(folder_paths.folder_names_and_paths, "checkpoints", folders)
+
+    def answer(file: str, between: str = "LoraLoaderModelOnly", steps: int = 8) -> dict[str, str]:
+        prompt = {
+            "loader": node("CheckpointLoaderSimple", ckpt_name=file),
+            "between": node(between, model=["loader", 0], lora_name="a", strength_model=1.0),
+        }
+        before = "between"
+        for id, (kind, inputs) in OURS.items():
+            prompt[id] = node(kind, model=[before, 0], strict=False, **inputs)
+            before = id
+        latent = {"latent_image": ["empty", 0], "positive": ["text", 0], "negative": ["text", 0]}
+        prompt["sampler"] = node("KSampler", model=[before, 0], steps=steps, **latent)
+        found = before_payload({"prompt": prompt}, load_nodes())["nodes"]
+        return {id: one["headline"] for id, one in found.items()}
+
+    return answer
+
+
+ON_A_PROCESSOR = {
+    "attention": "ComfyUI's own attention is sdpa already, so it changes nothing",
+    "compile": "gains little on a processor, and compiles for minutes first",
+}
+
+
+def test_nodes_say_from_the_header_of_the_models_file_what_they_cannot_do(said, sd15_checkpoint):
+    assert said("z_image.safetensors") == ON_A_PROCESSOR | {
+        "tome": "not possible here: it is for UNets only",
+        "fuse": "not possible here: it computes them together already (noise_refiner.0.attention.qkv)",
+    }
+    assert said(sd15_checkpoint.name, steps=3) == ON_A_PROCESSOR | {"reuse": "3 steps are too few to leave one out"}
+
+
+def test_what_is_not_known_is_not_said(said):
+    assert said("broken.safetensors") == {}
+    assert said("not there.safetensors") == {}
+    assert said("z_image.safetensors", between="A loader of another pack") == {}
+
+
+def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_checkpoint, monkeypatch):
+    from paceline.server import before
+    from paceline.server.outcomes import Outcomes, device_here
+    from paceline.workbench.measurement.slower import KeptRun
+
+    kept = [
+        KeptRun(
+            "work", "2026-01-01T00:00:00", {"compiling": seconds}, False, {"device": device_here()}, {"family": family}
+        )
+        for seconds, family in ((41.0, "BaseModel"), (1000.0, "SDXL"), (12.0, "BaseModel"))
+    ]
+    monkeypatch.setattr(Outcomes, "read", lambda _: kept)
+    monkeypatch.setattr(before, "host_device", lambda: torch.device("cuda"))
+    assert said(sd15_checkpoint.name)["compile"] == "compiling took up to 41 s here, once"
+    assert "compile" not in said("z_image.safetensors")
