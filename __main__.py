@@ -1,11 +1,14 @@
-"""The command of the pack: ``python custom_nodes/ComfyUI-Paceline tune`` makes a workflow faster."""
+"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline tune`` makes a workflow faster.
+
+``records`` writes what Compare Models has measured as ComfyUI's own benchmark capture does.
+"""
 
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {"tune": "faster.tuning.command"}
+_COMMANDS = {"tune": "faster.tuning.command", "records": "workbench.measurement.core_records"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 

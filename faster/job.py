@@ -33,6 +33,8 @@ from .workflow import Workflow
 class Job:
     """One workflow that is made faster: what was asked, and what is known by now.
 
+    ``pictures``: how many are to be drawn, which have to win back what costs time once.
+
     ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
     ``proof`` is None before one has begun.
     """
@@ -41,6 +43,7 @@ class Job:
     choice: str
     plans: list[Plan]
     nodes: Nodes
+    pictures: int = 20
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
@@ -91,11 +94,13 @@ class Job:
         with self.lock:
             samplings = self.observer.samplings
             if self.offers is None and samplings:
-                offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
+                offers = make_offers(
+                    samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()), self.pictures
+                )
                 pairs = zip(samplings, self.probed, strict=True)
                 found = [(sampling, one) for sampling, probed in pairs for one in probed]
                 offered = {name for offer in offers for name in offer.names}
-                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped)
+                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped, self.pictures)
                 self.offers = offers
                 self.observer.forget()
 
@@ -205,4 +210,5 @@ def job_state(
         "why_not": told(why_not),
         "lines": said,
         "offers": offers or [],
+        "time": None,
     }

@@ -10,10 +10,13 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..recipes.apply import Nodes
 from .job import Job, job_state
+from .kept import KeptRuns
+from .levers import levers
+from .picture_time import picture_time
 from .plan import make_plans
 from .request import Request
 from .runs import observed
-from .sentences import before_any_run
+from .sentences import before_any_run, told
 from .workflow import Workflow, find_model_links
 
 FASTER = "/paceline/faster"
@@ -73,7 +76,8 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     request = Request.read(sent)
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
-        job = Job(workflow, request.choice, make_plans(workflow, request.choice, nodes), nodes)
+        plans = make_plans(workflow, request.choice, nodes)
+        job = Job(workflow, request.choice, plans, nodes, request.pictures)
         return _look(job) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
@@ -86,19 +90,25 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 
 
 def _look(job: Job) -> Payload:
-    titles = list(dict.fromkeys(title for plan in job.plans for title in plan.tries))
-    titles += ["Reuse Steps"] if any(plan.reuse for plan in job.plans) else []
+    """Return what is known before any run: from the runs that are kept, and of what could be tried."""
+    titles = list(dict.fromkeys(title for plan in job.plans for title in plan.titles))
     notes = list(dict.fromkeys(note for plan in job.plans for note in plan.notes))
+    state = job_state("look")
+    time = picture_time(job.workflow, KeptRuns().read(), job.plans)
+    state["time"] = None if time is None else time.payload()
+    found = levers(job.workflow)
     if not titles:
         why = phrase(
             "Nothing is left to try: what could make it faster is there already, or would change nothing here."
         )
         if not find_model_links(job.workflow):
             why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
-        return job_state("look", why_not=why, lines=notes)
+        return state | {"why_not": told(why), "lines": [told(line) for line in [*found, *notes]]}
+    if time is not None:
+        return state | {"lines": [told(line) for line in [*found, *notes]]}
     ranges = [plan.before for plan in job.plans if plan.before is not None]
     looked = phrase("Looks at: {names}", names=", ".join(titles))
-    return job_state("look", lines=[before_any_run(ranges), looked, *notes])
+    return state | {"lines": [told(line) for line in [*found, before_any_run(ranges), looked, *notes]]}
 
 
 def _begin(job: Job) -> Payload:

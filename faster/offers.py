@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ..core.choices import CHOICES
 from ..workbench.expectation.expect import (
     GAIN,
-    MOST_PICTURES,
     Probed,
     Range,
     expect,
@@ -55,10 +54,14 @@ def make_offers(
     plans: Sequence[Plan],
     choice: str,
     run_seconds: float,
+    pictures: int,
 ) -> list[Offer]:
-    """Return the fastest of what a choice allows; nothing where it is not certainly faster, or pays too late."""
-    offer = _offer(samplings, probed, plans, CHOICES[choice].limit, run_seconds)
-    return [] if offer is None or offer.run_speedup.low < GAIN or offer.pays_from > MOST_PICTURES else [offer]
+    """Return the fastest of what a choice allows; nothing where it is not certainly faster, or pays too late.
+
+    ``pictures``: in so many it has to win back what it costs once.
+    """
+    offer = _offer(samplings, probed, plans, CHOICES[choice].limit, run_seconds, pictures)
+    return [] if offer is None or offer.run_speedup.low < GAIN or offer.pays_from > pictures else [offer]
 
 
 def _offer(
@@ -67,12 +70,13 @@ def _offer(
     plans: Sequence[Plan],
     limit: float,
     run_seconds: float,
+    pictures: int,
 ) -> Offer | None:
     chosen, expected, labels, all_names, once = [], [], [], set[str](), 0.0
     for number, plan in enumerate(plans):
         pairs = zip(samplings, probed, strict=True)
         own = [
-            (one, [each for each in found if pays_from(each.once, won_by(one, each)) <= MOST_PICTURES])
+            (one, [each for each in found if pays_from(each.once, won_by(one, each)) <= pictures])
             for one, found in pairs
             if one.link == str(number)
         ]

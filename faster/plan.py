@@ -47,6 +47,11 @@ class Plan:
     notes: tuple[Phrase, ...]
     before: Range | None
 
+    @property
+    def titles(self) -> list[str]:
+        """What can be tried."""
+        return [*self.tries, *(["Reuse Steps"] if self.reuse else [])]
+
     def nodes(self, names: Sequence[str], budget: float | None) -> list[Step]:
         """Return the nodes to insert, in order."""
         reused = [] if budget is None else [Step(REUSE_STEPS, {"budget": budget})]

@@ -38,6 +38,7 @@ class Request(Sent):
             gives the workflow with an offer's nodes, ``prove`` measures an offer, ``drop`` forgets all.
         prompt: the workflow in the API format; all but ``look`` and ``run`` go on with a ``job`` that knows it.
         choice: how much the picture may change, a name of ``core/choices.py``.
+        pictures: how many are to be drawn: they have to win back what costs time once.
         job: id of a job that has begun.
         offer: number of an offer of the answer.
         stopped: whether the last prompt was stopped.
@@ -47,6 +48,7 @@ class Request(Sent):
     do: Literal["look", "run", "next", "keep", "prove", "drop"]
     prompt: dict[str, Any] = Field(default_factory=dict)
     choice: Literal["lossless", "balanced", "fast"] = "balanced"
+    pictures: Literal[1, 20, 1000] = 20
     job: str = ""
     offer: int = Field(default=0, ge=0)
     stopped: bool = False

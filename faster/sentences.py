@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..core.phrases import Phrase, data, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
-from ..workbench.expectation.expect import MOST_PICTURES, Probed, Range, expect, pays_from, won_by
+from ..workbench.expectation.expect import Probed, Range, expect, pays_from, won_by
 from ..workbench.expectation.sampling import Sampling
 from ..workbench.measurement.measure import Comparison
 from ..workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
@@ -71,12 +71,13 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
 
 
 def left_open(
-    found: Sequence[tuple[Sampling, Probed]], offered: Collection[str], limit: float, stopped: bool
+    found: Sequence[tuple[Sampling, Probed]], offered: Collection[str], limit: float, stopped: bool, pictures: int
 ) -> list[Phrase]:
     """Return what a probe could not tell, and why each candidate that is not among the ``offered`` was dropped.
 
     ``found`` has each candidate of each sampler: one that another sampler on the same model link tried is not open.
-    ``limit``: how far a picture may move. Where somebody ``stopped`` the run or its probe, that is the reason for all
+    ``limit``: how far a picture may move; ``pictures``: how many are drawn.
+    Where somebody ``stopped`` the run or its probe, that is the reason for all
     that was not tried.
     """
     tried = {(sampling.link, one.name) for sampling, one in found if one.points}
@@ -102,11 +103,13 @@ def left_open(
         lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
     if not offered and not lines:
         lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
-    dropped = {one.name: _why_dropped(sampling, one, limit) for sampling, one in found if one.name not in offered}
+    dropped = {
+        one.name: _why_dropped(sampling, one, limit, pictures) for sampling, one in found if one.name not in offered
+    }
     return [*lines, *(why for why in dropped.values() if why is not None)]
 
 
-def _why_dropped(sampling: Sampling, one: Probed, limit: float) -> Phrase | None:
+def _why_dropped(sampling: Sampling, one: Probed, limit: float, pictures: int) -> Phrase | None:
     """Return why a candidate is not offered; None where it is open."""
     if one.why_not:
         return phrase("{name}: {why}", name=one.name, why=one.why_not)
@@ -115,7 +118,7 @@ def _why_dropped(sampling: Sampling, one: Probed, limit: float) -> Phrase | None
     if not one.faster:
         return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
     picture = pays_from(one.once, won_by(sampling, one))
-    if picture > MOST_PICTURES:
+    if picture > pictures:
         cost = _cost(one.once, won_by(sampling, one), picture)
         return phrase("{name}: {why}", name=one.name, why=cost)
     if expect(sampling, [one]).distance.high > limit:

@@ -201,6 +201,7 @@ class ModelLink:
 
     Attributes:
         upstream: nodes from the output back to the loader; of a switch, those of the side that is chosen.
+        samplers: the nodes that sample what it gives.
         steps: the most of a sampler behind it; None where that is not known before a run.
         solver: that its samplers name; None where they name none, or several.
     """
@@ -208,6 +209,7 @@ class ModelLink:
     origin: Link
     receivers: tuple[tuple[str, str], ...]
     upstream: tuple[str, ...] = ()
+    samplers: tuple[str, ...] = ()
     steps: int | None = None
     solver: str | None = None
 
@@ -226,6 +228,11 @@ def find_model_links(workflow: Workflow) -> list[ModelLink]:
     return [_model_link(workflow, origin, receivers) for origin, receivers in found.items()]
 
 
+def is_switch(workflow: Workflow, id: str) -> bool:
+    """Return whether a node hands on one of two inputs."""
+    return workflow.type(id) in _SWITCHES
+
+
 def _model_link(workflow: Workflow, origin: Link, receivers: Sequence[tuple[str, str]]) -> ModelLink:
     given = {id for id, _ in receivers}
     samplers = [id for id in workflow if id in given or workflow.before(id, "guider") in given]
@@ -233,12 +240,12 @@ def _model_link(workflow: Workflow, origin: Link, receivers: Sequence[tuple[str,
     names = {_solver(workflow, id) for id in samplers if "GUIDER" not in workflow.gives(id)}
     (solver,) = names if len(names) == 1 else (None,)
     upstream = way_back(origin[0], lambda id: _model_before(workflow, id))
-    return ModelLink(origin, tuple(receivers), tuple(upstream), steps, solver)
+    return ModelLink(origin, tuple(receivers), tuple(upstream), tuple(samplers), steps, solver)
 
 
 def _model_before(workflow: Workflow, id: str) -> str | None:
     """Return the node that gives a node its MODEL; None where a switch chooses it while the workflow runs."""
-    if workflow.type(id) not in _SWITCHES:
+    if not is_switch(workflow, id):
         return next((origin for origin, _ in workflow.takes(id, "MODEL")), None)
     side = workflow.known(workflow.inputs(id).get("switch"))
     links = workflow.links(id)

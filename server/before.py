@@ -12,6 +12,7 @@ from typing import Any
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
+from ..faster.kept import KeptRuns, device_here
 from ..faster.node_types import class_of
 from ..faster.workflow import ModelLink, Workflow, find_model_links
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
@@ -21,7 +22,6 @@ from ..recipes.apply import Nodes
 from ..workbench.comfyui.machine import host_device
 from ..workbench.comfyui.unloaded import model_file, network_in
 from ..workbench.recipe import PREFIX
-from .outcomes import Outcomes, device_here
 
 BEFORE = "/paceline/before"
 
@@ -93,7 +93,7 @@ def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
     if host_device().type == "cpu":
         return Summary("waiting", phrase("gains little on a processor, and compiles for minutes first"))
     family, device = type(inputs["model"].model).__name__, device_here()
-    runs = [one for one in Outcomes().read() if one.about.get("family") == family and one.facts.get("device") == device]
+    runs = [one for one in KeptRuns().read() if one.about.get("family") == family and one.facts.get("device") == device]
     seconds = [one.seconds.get("compiling", 0.0) for one in runs]
     longest = max(seconds, default=0.0)
     took = phrase("compiling took up to {seconds:.0f} s here, once", seconds=longest)

@@ -11,7 +11,7 @@ from typing import Any
 from . import templates
 from .client import ComfyClient, Prompt, Result
 from .server import ComfyServer
-from .workflow import WorkflowError, to_api, with_defaults
+from .workflow import Json, WorkflowError, to_api, with_defaults
 
 _WATCH = "watch "
 
@@ -37,7 +37,10 @@ class Host:
 
     def prompt_of(self, template: templates.Template) -> Prompt:
         """Return a small prompt for a template, and write the files that it names."""
-        workflow = template.workflow()
+        return self.small_prompt(template.workflow())
+
+    def small_prompt(self, workflow: Json) -> Prompt:
+        """Return a small prompt for a saved workflow, and write the files that it names."""
         for folder, name in templates.files_of(workflow):
             templates.write_file(self.server.base_directory / "models" / folder / name)
         return templates.small(to_api(workflow, self.object_info), self.object_info)

@@ -103,11 +103,10 @@ def tome_workflow(sd15_checkpoint: Path) -> dict[str, Any]:
 @pytest.fixture
 def baseline(page: Page, sd15_checkpoint: Path) -> dict[str, Any]:
     """A workflow without our nodes, open in the canvas renderer."""
-    from browser.graphs import example
+    from browser.graphs import plain
     from browser.page import CANVAS
 
-    workflow = example("Text to image - without Paceline", sd15_checkpoint)
-    workflow["nodes"] = [node for node in workflow["nodes"] if not node["type"].startswith("Paceline")]
+    workflow = plain(sd15_checkpoint)
     page.use(CANVAS)
     page.load(workflow)
     return workflow

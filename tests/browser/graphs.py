@@ -61,13 +61,22 @@ return compare.id;
 
 def example(name: str, checkpoint: Path) -> dict[str, Any]:
     """Return a shipped workflow, set to the generated checkpoint and a size that a CPU draws in seconds."""
-    workflow = json.loads((ROOT / "example_workflows" / f"{name}.json").read_text(encoding="utf-8"))
+    return _small(ROOT / "example_workflows" / f"{name}.json", checkpoint)
+
+
+def plain(checkpoint: Path) -> dict[str, Any]:
+    """Return text to image without our nodes, as `example`."""
+    return _small(ROOT / "tests" / "data" / "text_to_image.json", checkpoint)
+
+
+def _small(path: Path, checkpoint: Path) -> dict[str, Any]:
+    workflow = json.loads(path.read_text(encoding="utf-8"))
     values = {
         "CheckpointLoaderSimple": {0: checkpoint.name},
         "EmptyLatentImage": {0: 128, 1: 192},
         "KSampler": {2: 1},
     }
-    workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, path.stem))
     for node in workflow["nodes"]:
         for index, value in values.get(node["type"], {}).items():
             node["widgets_values"][index] = value

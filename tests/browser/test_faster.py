@@ -67,6 +67,28 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     assert graph(page) == before
 
 
+def test_the_last_run_is_the_answer_before_any_other(page: Page):
+    page.use(CANVAS)
+    page.build(SAMPLED, 20, 48)
+    assert page.run() == "success"
+    kept = "return (await (await fetch('/paceline/outcomes')).json()).runs.length"
+    page.wait(lambda: page.script(kept), "kept run")
+    open_dialog(page)
+    time = page.wait(lambda: page.text(".paceline-picture-time"), "time of the last picture")
+    assert time.startswith("The last picture took ") and "sampling: KSampler" in time and "Can be tried: " in time
+    bar = "return document.querySelectorAll('.paceline-picture-time .paceline-bar-pieces > span').length"
+    rows = "return document.querySelectorAll('.paceline-picture-time tr').length"
+    assert page.script(bar) == page.script(rows) > 1
+    assert page.text("dialog .paceline-primary") == "Look for more"
+    page.screenshot("faster_answer_at_once")
+    press(page, "Cancel")
+    page.use(CANVAS, "light")
+    open_dialog(page)
+    page.wait(lambda: page.text(".paceline-picture-time"), "time of the last picture")
+    page.screenshot("faster_answer_at_once_light")
+    press(page, "Cancel")
+
+
 def test_it_can_be_stopped_in_each_phase(page: Page):
     page.use(CANVAS)
     page.build(SAMPLED, 100)

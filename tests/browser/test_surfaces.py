@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.graphs import COMPARISON, example
+from browser.graphs import COMPARISON, plain
 from browser.page import ATTENTION, CANVAS, ESCAPE, TOME, VUE, Page
 from browser.sweeps import build
 from browser.tab import ARTIFACTS
@@ -69,7 +69,7 @@ def test_badge_report_and_dialogs(page: Page, ran: dict[str, Any], sd15_checkpoi
         page.wait(lambda: page.element(".paceline-speed"), "tab")
         take(page, f"speed_tab_{theme}")
         page.script(toggle)
-    page.load(example("Text to image - without Paceline", sd15_checkpoint))
+    page.load(plain(sd15_checkpoint))
     for theme in THEMES:
         page.use(VUE, theme)
         dialog(page, "Paceline.MakeFaster", "faster", theme)

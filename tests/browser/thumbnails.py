@@ -7,6 +7,7 @@ import textwrap
 from typing import Any
 
 from browser.page import Page
+from made_examples import NOTE_TITLE
 from PIL import Image, ImageDraw, ImageFont
 
 SIDE, MARGIN, GAP = 640, 36, 20
@@ -16,25 +17,36 @@ LINE, LETTERS = 52, 26
 MOST_NODES = 2
 ROOM = 640
 """Pixels that the page has for a node between its own buttons."""
+OPEN = "const node = app.graph.getNodeById(args[0]); app.canvas.openSubgraph(node.subgraph, node)"
+"""Script that shows what is inside of a subgraph node."""
 BACKGROUND, INK = "#17181b", "#f4f4f5"
 
 
 def thumbnail(page: Page, workflow: dict[str, Any]) -> Image.Image:
     """Return the card of the open workflow, which is shown in Nodes 2.0."""
-    (note, *_) = (node for node in workflow["nodes"] if node["type"] == "MarkdownNote")
+    notes = [node for node in workflow["nodes"] if node["type"] == "MarkdownNote"]
+    note = next((node for node in notes if node.get("title") == NOTE_TITLE), notes[0])
     title = note["widgets_values"][0].splitlines()[0].removeprefix("## ")
-    ours = [node for node in workflow["nodes"] if node["type"].startswith("Paceline")]
+    subgraphs = {graph["id"]: graph for graph in workflow.get("definitions", {}).get("subgraphs", ())}
+    outer = next((node for node in workflow["nodes"] if node["type"] in subgraphs), None)
+    nodes = workflow["nodes"] if outer is None else subgraphs[outer["type"]]["nodes"]
+    if outer is not None:
+        page.script(OPEN, outer["id"])
+    ours = [node for node in nodes if node["type"].startswith("Paceline")]
     telling = [node for node in ours if node["type"] != "PacelineOptimizationReport"]
     measuring = [node for node in telling if node["type"] in ("PacelineCompareModels", "PacelineBenchmarkSweep")]
     chosen = measuring or telling or [node for node in workflow["nodes"] if node["type"] == "KSampler"]
-    return card(title, [node_picture(page, node["id"]) for node in chosen[-MOST_NODES:]])
+    different = list({node["type"]: node for node in chosen}.values())
+    made = card(title, [node_picture(page, node["id"]) for node in different[-MOST_NODES:]])
+    page.script("app.canvas.setGraph(app.rootGraph)")
+    return made
 
 
 def node_picture(page: Page, node_id: int) -> Image.Image:
     """Return a node as it is seen, no larger than what stands in it."""
     page.script(
         """
-        const node = app.graph.getNodeById(args[0]);
+        const node = app.canvas.graph.getNodeById(args[0]);
         node.setSize([Math.min(node.size[0], 340), 1]);
         """,
         node_id,

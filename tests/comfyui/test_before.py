@@ -91,8 +91,8 @@ def test_what_is_not_known_is_not_said(said):
 
 
 def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_checkpoint, monkeypatch):
+    from paceline.faster.kept import KeptRuns, device_here
     from paceline.server import before
-    from paceline.server.outcomes import Outcomes, device_here
     from paceline.workbench.measurement.slower import KeptRun
 
     kept = [
@@ -101,7 +101,7 @@ def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_c
         )
         for seconds, family in ((41.0, "BaseModel"), (1000.0, "SDXL"), (12.0, "BaseModel"))
     ]
-    monkeypatch.setattr(Outcomes, "read", lambda _: kept)
+    monkeypatch.setattr(KeptRuns, "read", lambda _: kept)
     monkeypatch.setattr(before, "host_device", lambda: torch.device("cuda"))
     assert said(sd15_checkpoint.name)["compile"] == "compiling took up to 41 s here, once"
     assert "compile" not in said("z_image.safetensors")

@@ -204,7 +204,7 @@ def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0
         "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
     )
     planned = SimpleNamespace(tries={}, reuse=False, link=None, nodes=lambda names, budget: names)
-    return make_offers([run], [[Probed("Quick", speedup, True, points=2, once=once)]], [planned], "fast", seconds)
+    return make_offers([run], [[Probed("Quick", speedup, True, points=2, once=once)]], [planned], "fast", seconds, 100)
 
 
 def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():

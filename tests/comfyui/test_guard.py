@@ -5,17 +5,14 @@ On a processor the guard's numbers are there at once; ``late`` lets them arrive 
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
+from approximating import EXACT, approximate
 from distances import relative
 from paceline.core.devices import AsyncCopy
 from paceline.optimizers import guard as guards
-from paceline.optimizers.attention.registry import get
 from reusing import reuse
 
-EXACT = get("sdpa_math").load()
 CALLS = 14
 """Attention calls in one evaluation of the studio's network: 7 blocks, self- and cross-attention."""
 
@@ -45,17 +42,6 @@ def late(monkeypatch, request):
 
 
 AT_ONCE_AND_LATE = pytest.mark.parametrize("late", [False, True], ids=["at once", "late"], indirect=True)
-
-
-def approximate(studio, function, model=None):
-    """Return a MODEL with an approximate backend that computes by ``function``."""
-    made = studio.attention(model or studio.model, "sdpa_math")
-    policy = made.get_attachment("paceline").find("attention").policy
-    policy.backend = dataclasses.replace(policy.backend, name="planted", exact=False)
-    policy.function = function
-    from paceline.optimizers.hosts.comfyui.targets.model import ModelTarget
-
-    return ModelTarget(made).with_techniques(ModelTarget(made).techniques)
 
 
 def counting(fault):

@@ -27,14 +27,15 @@ class Runs:
 
     def __init__(self, keeping: Any) -> None:
         self.queue = SimpleNamespace(mutex=Lock(), currently_running={}, history={})
-        self.kept = keeping.Outcomes()
+        self.outcomes = keeping.Outcomes()
+        self.kept = self.outcomes.kept
 
     def ended(self, steps: float, nodes=("3", "5"), loaded=False, prompt=PROMPT):
         id = f"prompt {len(self.queue.history)}"
         self.queue.history[id] = {"prompt": (0, id, prompt, {}, [])}
         seconds = {"samplingRun": steps, "textEncoding": 0.5, "saving": 0.25, "otherNodes": 0.25}
         sent = {"prompt_id": id, "seconds": seconds, "nodes": [*nodes], "loaded": loaded}
-        return self.kept.ended(sent, SimpleNamespace(prompt_queue=self.queue))["slower"]
+        return self.outcomes.ended(sent, SimpleNamespace(prompt_queue=self.queue))["slower"]
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, ke
     assert [runs.ended(10.0, prompt=of_seed(seed)) for seed in range(3)] == [None] * 3
     assert runs.ended(99.0, prompt=of_seed(9, steps=200)) is None  # another workflow
     assert runs.ended(99.0, nodes=("1", "3", "5"), loaded=True) is None  # the first after a start
-    monkeypatch.setattr(keeping, "host_version", lambda: "9.9")
+    monkeypatch.setattr("paceline.faster.kept.host_version", lambda: "9.9")
     assert runs.ended(20.0, prompt=of_seed(5)) is None
     text = runs.ended(21.0, prompt=of_seed(6))["text"]
     assert "steps 20.5 of 21.5 s, before 10 of 11 s. Changed since: ComfyUI" in text and "9.9" in text
@@ -62,12 +63,12 @@ def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, ke
 def test_what_is_kept_tells_nothing_of_what_was_drawn(runs):
     runs.ended(10.0)
     text = runs.kept.path.read_text()
-    (kept,) = runs.kept.payload()["runs"]
+    (kept,) = runs.outcomes.payload()["runs"]
     assert "secret" not in text and "77" not in json.dumps(kept["about"])
     assert kept["about"].items() >= {"solver": "euler", "steps": "20", "size": "64 x 64"}.items()
     assert kept["seconds"] == {"steps": 10.0, "text": 0.5, "rest": 0.5} and {"ComfyUI", "torch"} < kept["facts"].keys()
     runs.kept.clear()
-    assert runs.kept.payload() == {"runs": []} and not runs.kept.path.read_bytes()
+    assert runs.outcomes.payload() == {"runs": []} and not runs.kept.path.read_bytes()
 
 
 def test_what_cannot_be_forgotten_is_said(runs, monkeypatch):
@@ -81,15 +82,15 @@ def test_what_cannot_be_forgotten_is_said(runs, monkeypatch):
 def test_measurements_and_unknown_prompts_are_no_runs(runs):
     assert runs.ended(10.0, prompt=PROMPT | {"9": node("_PacelineProbe")}) is None
     sent = {"prompt_id": "unknown", "seconds": {}, "nodes": [], "loaded": False}
-    assert runs.kept.ended(sent, SimpleNamespace(prompt_queue=runs.queue)) == {"slower": None}
+    assert runs.outcomes.ended(sent, SimpleNamespace(prompt_queue=runs.queue)) == {"slower": None}
     assert runs.kept.read() == []
     for wrong in (None, {}, sent | {"seconds": {"samplingRun": -1.0}}, sent | {"more": 1}):
         with pytest.raises(InvalidSetting, match="This request cannot be read"):
-            runs.kept.ended(wrong, SimpleNamespace(prompt_queue=runs.queue))
+            runs.outcomes.ended(wrong, SimpleNamespace(prompt_queue=runs.queue))
 
 
 def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, monkeypatch):
-    monkeypatch.setattr(keeping, "MOST_BYTES", 4000)
+    monkeypatch.setattr("paceline.faster.kept.MOST_BYTES", 4000)
     for number in range(30):
         runs.ended(float(number), prompt=of_seed(number))
     assert runs.kept.path.stat().st_size <= 4000

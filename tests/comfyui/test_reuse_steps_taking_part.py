@@ -41,3 +41,59 @@ def test_what_changes_within_a_run_has_a_warm_up_of_its_own(studio, change):
     assert not set(range(behind)) <= computed  # there was something to forget
     assert {behind, behind + 1, behind + 2} <= computed, (behind, computed)
     assert done.forecast >= 3
+
+
+class Sparse:
+    """A node whose attention takes another way below a noise level, and says so as ComfyUI's sparse attention does."""
+
+    def __init__(self, below: float, knows: bool = True) -> None:
+        self.below, self.knows, self.asked = below, knows, []
+
+    def __call__(self, *, layout, options, model):
+        assert layout is None and model.input_blocks and options["uuids"]
+        self.asked.append(float(options["sigmas"][0]))
+        return ("sparse" if self.asked[-1] < self.below else "dense",) if self.knows else None
+
+    def on(self, model):
+        clone = model.clone()
+        clone.model_options["transformer_options"]["attention_backend_history_v1"] = {"sparse": self}
+        return clone
+
+
+def test_nothing_is_forecast_across_a_change_of_the_way_attention_goes(studio):
+    levels = studio.model.model.model_sampling
+    sparse = Sparse(float(levels.percent_to_sigma(0.5)))
+    model = reuse(studio, sparse.on(studio.model))
+    computed, behind = computed_steps(studio, model, 20, 0.5)
+    done = outcome(model)
+    assert sparse.asked and not set(range(behind)) <= computed
+    assert {behind, behind + 1, behind + 2} <= computed, (behind, computed)
+    assert done.forecast >= 3
+
+
+def test_where_the_way_is_not_known_nothing_is_forecast_and_the_node_says_why(studio):
+    model = reuse(studio, Sparse(1.0, knows=False).on(studio.model))
+    studio.sample(model, steps=20)
+    assert outcome(model).forecast == 0
+    assert "does not say by which way in the next step: Reuse Steps steps aside" in studio.report(model)
+
+
+def test_nothing_is_forecast_across_a_change_of_our_own_attention(studio):
+    """From the tenth evaluation on the backend fails, and ComfyUI's own attention takes its place."""
+    attended = studio.attention(studio.model, "sdpa_math")
+    policy = attended.get_attachment("paceline").find("attention").policy
+    model = reuse(studio, attended)
+    calls = []
+    exact = policy.function
+
+    def function(inputs):
+        calls.append(None)
+        if len(calls) > 14 * 3:
+            raise RuntimeError("no kernel")
+        return exact(inputs)
+
+    policy.function = function
+    computed, _ = computed_steps(studio, model, 20, 0.5)
+    assert policy.broken
+    first = sorted(computed)[3]  # the evaluation in which it failed
+    assert {first + 1, first + 2} <= computed, computed

@@ -11,6 +11,7 @@ import needs
 import pytest
 from cases import often
 from comfy_host import template_runs, templates
+from made_examples import MADE, saved
 from paceline.faster.tuning.command import tune
 from paceline.faster.tuning.server import Server
 
@@ -70,3 +71,18 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
     assert {id: node["class_type"] for id, node in prompt.items()}.items() <= {
         id: node["class_type"] for id, node in answered.items()
     }.items()
+
+
+@pytest.mark.parametrize("name", often(["Z-Image Turbo"], MADE))
+def test_an_example_made_from_a_template_is_drawn_and_each_node_says_what_it_did(host: template_runs.Host, name: str):
+    prompt = host.small_prompt(saved(name))
+    ours = {id: node for id, node in prompt.items() if node["class_type"].startswith("Paceline")}
+    for node in ours.values():
+        if node["class_type"] == "PacelineCompileUNet":
+            node["inputs"]["backend"] = "eager"  # what is compiled is only traced
+    drawn = host.draw(prompt)
+    assert template_runs.latents(drawn), "nothing was sampled"
+    said = template_runs.reports(drawn, prompt)
+    assert said.keys() == ours.keys()
+    wrong = [one for one in said.values() if one.state not in ("active", "partly", "inactive")]
+    assert wrong == []

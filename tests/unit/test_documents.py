@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 import yaml
 from comfy_host.paths import ROOT
+from made_examples import MADE, PACKAGE, VERSION
 
 RESULTS = ROOT / "docs" / "results.md"
+EXAMPLES = ROOT / "example_workflows"
 MEASURED = (RESULTS, ROOT / "docs" / "alternatives.md")
 """Pages whose sections name the files of results that their numbers are from."""
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "weights" / "README.md"]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    ROOT / "benchmarks" / "weights" / "README.md",
+    EXAMPLES / "README.md",
+]
 LINK = re.compile(r'\]\(([^)\s]+)\)|<img src="([^"]+)"')
 UNIT = re.compile(r"(-?\d+(?:\.\d+)?) ?(x(?! \d)|dB|%|s|MB)(?![\w])")
 """A number with a unit; in *512 x 512* the x is none."""
@@ -173,3 +180,12 @@ def test_issue_forms_are_as_github_reads_them(form: Path) -> None:
         assert (ROOT / page).exists(), page
     for target in re.findall(r"`make ([\w-]+)`", text):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), target
+
+
+def test_the_page_of_the_examples_names_each_of_them_and_where_it_is_from():
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (?!Example|---)([^|]+?) \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in EXAMPLES.glob("*.json"))
+    assert f"{PACKAGE} {VERSION}" in page and "MIT License" in page
+    for name, made in MADE.items():
+        assert re.search(rf"^\| {re.escape(name)} \| [\d +]+ \| `{made.template}` \|", page, re.MULTILINE), name

@@ -122,8 +122,8 @@ def on(link, seconds=10.0):
 def test_a_candidate_is_not_tried_where_no_sampler_of_its_model_tried_it():
     a, b = on("a"), on("b")
     tried, untried = probed(), Probed("merged")
-    assert left_open([(a, tried), (a, untried)], {"merged"}, 0.5, False) == []
-    (said,) = left_open([(a, tried), (b, untried)], {"merged"}, 0.5, False)
+    assert left_open([(a, tried), (a, untried)], {"merged"}, 0.5, False, 100) == []
+    (said,) = left_open([(a, tried), (b, untried)], {"merged"}, 0.5, False, 100)
     assert said == "Not tried, as the time for trying was spent on others: merged."
 
 
@@ -139,14 +139,14 @@ def test_each_candidate_that_is_dropped_has_its_reason():
         ),
     }
     for said, one in cases.items():
-        assert left_open([(run, one)], set(), 0.5, False)[-1] == said
-        assert left_open([(run, one)], {"merged"}, 0.5, False) == []
+        assert left_open([(run, one)], set(), 0.5, False, 100)[-1] == said
+        assert left_open([(run, one)], {"merged"}, 0.5, False, 100) == []
 
 
 def test_what_a_busy_machine_shows_is_no_gain():
     run, quick = on("a"), replace(probed(error=0.0, speedup=(1.3, 1.9, 2.7)), noise=2.0)
     assert quick.drowned and propose(run, [quick], 0.5, reuse=False) is None
-    (said,) = left_open([(run, quick)], set(), 0.5, False)
+    (said,) = left_open([(run, quick)], set(), 0.5, False, 100)
     assert said.startswith(
         "This machine is busy: the same evaluation took 2.0x as long at another moment. What merged "
     )

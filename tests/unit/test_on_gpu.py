@@ -32,6 +32,15 @@ def ended(out):
     return [line.split("\t")[:2] for line in lines]
 
 
+def test_a_rehearsal_names_each_stage_that_it_leaves_out(tmp_path):
+    def names(*arguments):
+        lines = run(tmp_path, "--list", *arguments).stdout.splitlines()
+        return {line.removeprefix("-- ").split(":")[0] for line in lines if ":" in line}
+
+    assert names() == names("--rehearse")
+    assert "-- vae_h3: not rehearsed, its weights take 10 GB" in run(tmp_path, "--list", "--rehearse").stdout
+
+
 @pytest.mark.thorough
 def test_every_stage_runs_and_is_saved(tmp_path):
     done = run(tmp_path, "--rehearse", "--seconds", "1500")
@@ -41,8 +50,9 @@ def test_every_stage_runs_and_is_saved(tmp_path):
         names = archive.getnames()
     assert [name for name, _ in ended(tmp_path) if f"logs/{name}.log" not in names] == []
     kept = str(tmp_path / "out" / "kept.jsonl")
-    collect = [*COLLECT, kept, "--out", str(tmp_path / "results")]
+    collect = [*COLLECT, kept, "--out", str(tmp_path / "results"), "--records", str(tmp_path / "records")]
     subprocess.run(collect, check=True)
+    assert [*(tmp_path / "records").glob("gpu_recipe_sdxl_*.json")]
     content = json.loads((tmp_path / "results" / "gpu_recipe_sdxl.json").read_text())
     assert {"hardware", "versions", "commit", "command", "date", "baseline", "rows"} <= set(content)
     rows = {row["name"]: row for row in content["rows"]}

@@ -5,6 +5,7 @@ import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { asOneStep, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
+import { createPictureTime } from "./faster_time.js";
 import { createOffers } from "./offers.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
@@ -22,6 +23,9 @@ import { words, wordsOf } from "./words.js";
 const ROUTE = "/paceline/faster";
 
 const CHOICES = ["lossless", "balanced", "fast"];
+
+/** How many pictures are to be drawn, by the words of the page. */
+const PICTURES = /** @type {const} */ ({ picturesOne: 1, picturesSome: 20, picturesMany: 1000 });
 
 /** What is said while a prompt runs, by phase. */
 const DOING = /** @type {const} */ ({ run: "fasterRuns", probe: "fasterProbes", proof: "fasterProves" });
@@ -44,8 +48,10 @@ async function open(timeline) {
   const workflow = openWorkflow();
   const prompt = await openPrompt();
   let choice = CHOICES[1];
+  let pictures = 20;
   /** @type {FasterState} */
   let state = await ask(ROUTE, { do: "look", prompt, choice });
+  const known = Boolean(state.time);
   if (openWorkflow() !== workflow) return; // the answer is about another one
   let stop = new AbortController();
   let closed = false;
@@ -57,6 +63,7 @@ async function open(timeline) {
   const text = createElement("p", { role: "status", hidden: true });
   const bar = createElement("progress", { hidden: true, max: 1 });
   const list = createElement("ul");
+  const time = createBox("paceline-time");
   const offers = createBox("paceline-offers");
   const labels = CHOICES.map((name) => {
     const radio = createElement("input", { type: "radio", name: "paceline-choice", value: name, checked: name === choice });
@@ -66,11 +73,17 @@ async function open(timeline) {
     return createElement("label", {}, radio, createElement("span", {}, title, why));
   });
   const group = createElement("fieldset", {}, createElement("legend", {}, words("fasterChoice")), ...labels);
+  const counts = Object.entries(PICTURES).map(([name, count]) => {
+    const radio = createElement("input", { type: "radio", name: "paceline-pictures", checked: count === pictures });
+    radio.addEventListener("change", () => (pictures = count));
+    return createElement("label", {}, radio, createElement("span", {}, wordsOf(name)));
+  });
+  const many = createElement("fieldset", { className: "paceline-pictures" }, createElement("legend", {}, words("fasterPictures")), ...counts);
   const cancel = createButton(words("cancel"), () => dialog.close());
-  const run = createButton(words("fasterRun"), () => void begin());
+  const run = createButton(words(known ? "fasterMore" : "fasterRun"), () => void begin());
   run.classList.add("paceline-primary");
   run.autofocus = true;
-  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", group, text, bar, list, offers), [cancel, run]);
+  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", time, list, group, many, text, bar, offers), [cancel, run]);
   const buttons = /** @type {HTMLElement} */ (run.parentElement);
   dialog.addEventListener("close", () => {
     closed = true;
@@ -98,6 +111,7 @@ async function open(timeline) {
     const lines = [...why, ...state.lines].map((line) => createElement("li", {}, sentence(line)));
     const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
     list.replaceChildren(...lines, ...memory);
+    time.replaceChildren(...(state.time ? [createPictureTime(state.time)] : []));
     run.disabled = why.length > 0;
     if (run.disabled && !group.disabled) cancel.focus(); // keys go nowhere from a button that is disabled
     if (!group.disabled) return;
@@ -123,8 +137,8 @@ async function open(timeline) {
   }
 
   async function begin() {
-    group.disabled = true;
-    await step({ do: "run", prompt, choice });
+    group.disabled = many.disabled = true;
+    await step({ do: "run", prompt, choice, pictures });
   }
 
   /**
@@ -159,14 +173,15 @@ async function open(timeline) {
     stop = new AbortController();
     if (lines.length) list.replaceChildren(...lines.map((line) => createElement("li", {}, sentence(line))));
     text.hidden = bar.hidden = false;
-    text.textContent = words(DOING[/** @type {keyof typeof DOING} */ (phase)]);
+    text.textContent = words("fasterWaits");
+    const begins = () => (text.textContent = words(DOING[/** @type {keyof typeof DOING} */ (phase)]));
     bar.removeAttribute("value");
     offers.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
     const next = { do: "next", job: id };
     const own = phase === "run";
     try {
-      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, own ? savedWorkflow() : undefined);
+      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, own ? savedWorkflow() : undefined, begins);
       if (!own) return next;
       watched = timeline.runs.find((one) => one.promptId === promptId);
       return { ...next, seconds: watched ? secondsByKind(watched) : {} };

@@ -3,7 +3,7 @@
 import { app, attempt, onMessage } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { ask } from "./server.js";
-import { secondsByKind } from "./timeline.js";
+import { secondsByKind, secondsByNode } from "./timeline.js";
 import { words } from "./words.js";
 
 /** Served by server/outcomes.py. */
@@ -23,8 +23,9 @@ export function keepOutcomes(timeline) {
     const nodes = [...new Set(run.parts.map(({ node }) => node))];
     // What a sampler loads is moved to the device; a loader reads a file.
     const loaded = run.parts.some(({ kind, again }) => kind === "loading" && again === undefined);
+    const again = (run.parts.find((part) => part.again)?.again ?? "").slice(0, 500);
     /** @type {import("./payloads").EndedRun | null} */
-    const answer = await ask(ROUTE, { prompt_id, seconds, nodes, loaded }).catch(() => null); // it can wait for the next
+    const answer = await ask(ROUTE, { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run) }).catch(() => null); // it can wait for the next
     if (!answer?.slower) return;
     run.slower = answer.slower;
     timeline.keep();

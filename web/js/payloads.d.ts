@@ -79,6 +79,15 @@ export interface FasterState {
   lines: Told[];
   /** What could be inserted, the fastest first. */
   offers: Offer[];
+  /** Where the time of the last picture went; null where no run of this workflow is kept. */
+  time: PictureTime | null;
+}
+
+/** The last run of a workflow, from `PictureTime` in faster/picture_time.py. */
+export interface PictureTime {
+  sentence: Told;
+  /** The largest first: of a kind (see `KINDS` in timeline.js), and of a node with this title; empty for no single one. */
+  parts: { kind: string; name: string; seconds: number; remedy: Told }[];
 }
 
 /** A sentence of the server, from `told` in faster/sentences.py. */

@@ -14,10 +14,11 @@ export const NO_RUN = "paceline_trial";
  * @param {(share: number) => void} [progress]
  * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
  * @param {SavedWorkflow} [workflow] that the prompt is a run of
+ * @param {() => void} [begins] told when it leaves the queue
  * @returns {Promise<Shown | string>} the last that was shown; without pick the id of the prompt
  * @throws {Error} if it fails; an AbortError if somebody stops it
  */
-export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined, workflow = undefined) {
+export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined, workflow = undefined, begins = () => {}) {
   cancelled?.throwIfAborted();
   return new Promise((resolve, reject) => {
     const stop = new AbortController();
@@ -47,6 +48,7 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       end(() => reject(new DOMException("", "AbortError")));
     };
     cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
+    on("execution_start", begins);
     // The node that measures runs others, which tell of progress of their own.
     on("progress", ({ node, value, max }) => (workflow || node === NO_RUN) && progress(max ? value / max : 0));
     on("executed", ({ output }) => (shown = pick?.(output ?? {}) ?? shown));

@@ -200,3 +200,18 @@ export function secondsByKind({ parts }) {
   for (const { kind, start, end } of parts) found[kind] = (found[kind] ?? 0) + Math.max(0, end - start);
   return found;
 }
+
+/**
+ * @param {TimedRun} run
+ * @returns {Record<string, Record<string, number>>} the same by node, of those that took some
+ */
+export function secondsByNode({ parts }) {
+  /** @type {Record<string, Record<string, number>>} */
+  const found = {};
+  for (const { kind, node, start, end } of parts) {
+    if (end - start < 0.005) continue;
+    const nodes = (found[kind] ??= {});
+    nodes[node] = (nodes[node] ?? 0) + end - start;
+  }
+  return found;
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import torch
 
@@ -19,10 +20,15 @@ def host_version() -> str:
 
 def loaded_families() -> list[str]:
     """Return the classes of the diffusion models that ComfyUI has loaded, e.g. ``SDXL``."""
+    models = [one.model for one in loaded_patchers()]
+    return sorted({type(one).__name__ for one in models if hasattr(one, "diffusion_model")})
+
+
+def loaded_patchers() -> list[Any]:
+    """Return ComfyUI's holders (``ModelPatcher``) of what it has on a device: diffusion models, encoders, VAEs."""
     from comfy.model_management import current_loaded_models
 
-    models = (getattr(one.model, "model", None) for one in current_loaded_models)
-    return sorted({type(one).__name__ for one in models if hasattr(one, "diffusion_model")})
+    return [one.model for one in current_loaded_models if one.model is not None]
 
 
 def host_device() -> torch.device:

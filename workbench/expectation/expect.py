@@ -67,9 +67,6 @@ of 100 pairs and more (eight rows of benchmarks/results/step_caches_few*.json)."
 GAIN = 1.05
 """Less is not offered: it would read as 1.0x, and two plain runs differ by as much."""
 
-MOST_PICTURES = 100
-"""What costs time once is offered where so many pictures win it back."""
-
 ALWAYS = 3
 """Evaluations at the end that are always computed."""
 

@@ -8,7 +8,7 @@ the system holds in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 BEFORE, MOST_BEFORE = 3, 5
@@ -35,6 +35,10 @@ class KeptRun:
         loaded: whether models were loaded from disk.
         facts: versions and devices.
         about: what was drawn: family of the model, solver, steps, size.
+        workflow: stands for the workflow alone.
+        parts: seconds by kind of node and by node.
+        again: why weights were loaded again; empty where they were not, or that is not known.
+        texts: what stands for all that each text was encoded from.
     """
 
     work: str
@@ -43,6 +47,10 @@ class KeptRun:
     loaded: bool
     facts: dict[str, str]
     about: dict[str, str]
+    workflow: str = ""
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    again: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
 
     @property
     def counted(self) -> dict[str, float]:

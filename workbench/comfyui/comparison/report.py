@@ -160,6 +160,7 @@ def environment(model: ModelPatcher) -> dict[str, Any]:
     return {
         "model": describe_model(model),
         "device": device_name(model.load_device),
+        "backend": torch.device(model.load_device).type,
         "torch_threads": torch.get_num_threads(),
         "platform": platform.platform(),
         "python": platform.python_version(),

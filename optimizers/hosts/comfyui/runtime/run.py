@@ -31,7 +31,7 @@ class SamplerCall:
     guider: Any
     options: Options
     noise: Tensor
-    latent: Tensor | None
+    latent: Any
     mask: Tensor | None
     cleanup: ExitStack = field(default_factory=ExitStack)
 

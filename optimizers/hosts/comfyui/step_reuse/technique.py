@@ -16,7 +16,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
-from .....core.technique import COMPILATION
+from .....core.technique import ATTENTION, COMPILATION
 from ....step_reuse.blocks import LEFT_OUT, Blocks
 from ....step_reuse.history import Passes
 from ....step_reuse.parts import Blend, Split, split_for
@@ -30,6 +30,7 @@ from ..runtime.stack import stack_of
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
 from ..structure.protocols import ModelPatcher, Options
+from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
 
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
@@ -44,11 +45,12 @@ OTHER_CACHES = {
 class ReuseRun:
     """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
-    ``shape``: of the sampler's latents. ``blocks``: of the network. ``blend``: see ``Rule.end``.
+    ``shape``: of the sampler's latents. ``blocks``: of the network. ``route``: of its attention. ``blend``: see
+    ``Rule.end``.
     """
 
-    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks) -> None:
-        self.rule, self._shape, self._blocks = rule, shape, blocks
+    def __init__(self, rule: Rule, shape: torch.Size, blocks: Blocks, route: AttentionRoute) -> None:
+        self.rule, self._shape, self._blocks, self.route = rule, shape, blocks, route
         self._passes = Passes()
         self._latent = torch.empty(0)
         self._active: Hashable = None
@@ -56,9 +58,15 @@ class ReuseRun:
         self.blend: Blend | None = None
 
     def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
-        """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
+        """Decide about an evaluation; with other conditionings, ControlNets or ways of attention it starts anew."""
         self._latent = x.float().clone()
         self._calls = self._given = 0
+        route: Hashable = None
+        try:
+            route = self.route.at(sigma)
+        except UnknownRoute:
+            self.rule.step_aside(UNKNOWN)
+        active = (active, route)
         if active != self._active:
             self._forget()
             self._active = active
@@ -125,6 +133,9 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
+        reuse: ReuseRun | None = call.run.kept.get(self.kind)
+        if reuse is not None:
+            reuse.route.watch(call.transformer_options)
 
     def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
         split = split_for(shapes_in(call.guider.conds) or [call.noise.shape], call.mask)
@@ -133,9 +144,11 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
             return
         run.followed = can_be_followed(call)
         blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
-        run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks)
-        call.cleanup.callback(rule.read)
-        call.cleanup.callback(blocks.leave)
+        attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
+        route = AttentionRoute(run, None if attention is None else attention.policy)
+        run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
+        for end in (rule.read, route.forget, blocks.leave):  # the last one first
+            call.cleanup.callback(end)
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
 

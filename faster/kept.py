@@ -1,0 +1,160 @@
+"""What ordinary runs took, kept in one file on this machine: no text, no name of a file, no seed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, TypeAdapter, ValidationError
+
+from ..core.devices import device_name, processor_name
+from ..core.files import fingerprint_of, write_atomically
+from ..optimizers.hosts.comfyui.runtime.paths import user_folder
+from ..workbench.comfyui.machine import host_device, host_version, loaded_families
+from ..workbench.measurement.slower import KeptRun
+from .request import Seconds, Sent
+from .sentences import by_stage
+from .workflow import Workflow, find_model_links
+
+MOST_BYTES = 10**6
+"""The oldest runs leave first."""
+
+_FREE = re.compile(r"seed|^text|prompt|filename|control_after")
+"""Inputs that change from run to run, and not what it takes."""
+
+_KEPT_RUN = TypeAdapter(KeptRun)
+
+
+class Ended(Sent):
+    """What the page tells of a run.
+
+    Attributes:
+        seconds: by kind of node; ``parts`` the same by kind and node.
+        nodes: those that did something.
+        loaded: whether one read a model from disk.
+        again: why weights were loaded again; empty where they were not, or that is not known.
+    """
+
+    prompt_id: str = Field(max_length=100)
+    seconds: Seconds
+    nodes: list[str] = Field(max_length=3000)
+    loaded: bool
+    parts: dict[str, Annotated[dict[str, float], Field(max_length=3000)]] = Field(default_factory=dict, max_length=20)
+    again: str = Field(default="", max_length=500)
+
+
+class KeptRuns:
+    """The runs in one file, a line of JSON each, the oldest first."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last = ""
+
+    @property
+    def path(self) -> Path:
+        return user_folder("outcomes.jsonl")
+
+    def read(self) -> list[KeptRun]:
+        """Return what is kept; lines that are none of ours are left out."""
+        try:
+            lines = self.path.read_bytes()[-2 * MOST_BYTES :].splitlines()
+        except OSError:
+            return []
+        return [*_readable(lines)]
+
+    def add(self, run: KeptRun, prompt_id: str) -> list[KeptRun]:
+        """Keep a run, once if two tabs tell of it; return all that are kept."""
+        with self._lock:
+            known = self.read()
+            if self._last != prompt_id:
+                self._last = prompt_id
+                known.append(run)
+                self._write(known)
+        return known
+
+    def clear(self) -> None:
+        """Forget all runs; `NotWritten` if the file cannot be changed."""
+        with self._lock:
+            self._write([])
+
+    def _write(self, runs: list[KeptRun]) -> None:
+        lines = [json.dumps(asdict(one)).encode() + b"\n" for one in runs]
+        while sum(map(len, lines)) > MOST_BYTES:
+            del lines[: max(1, len(lines) // 10)]
+        write_atomically(self.path, lambda path: path.write_bytes(b"".join(lines)))
+
+
+def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
+    """Return what is kept of a run."""
+    seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
+    parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
+    texts = {id: _all_before(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
+    return KeptRun(
+        fingerprint_of([_lasting_nodes(workflow), sorted(set(ended.nodes))])[:16],
+        datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        seconds,
+        ended.loaded,
+        {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()},
+        _about(workflow),
+        workflow_key(workflow),
+        parts,
+        ended.again,
+        texts,
+    )
+
+
+def workflow_key(workflow: Workflow) -> str:
+    """Return what stands for a workflow with any seed and text."""
+    return fingerprint_of(_lasting_nodes(workflow))[:16]
+
+
+def _lasting_nodes(workflow: Workflow) -> dict[str, Any]:
+    return {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
+
+
+def _lasting(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    lasting = {name: value for name, value in inputs.items() if isinstance(value, list) or not _FREE.search(name)}
+    return {name: _number(value) for name, value in lasting.items()}
+
+
+def _number(value: Any) -> Any:
+    """Return 3.0 as 3: ComfyUI makes the page's numbers fit the types of inputs before it runs them."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _all_before(workflow: Workflow, id: str) -> str:
+    """Return what stands for all that a node is made of, its own inputs included."""
+    return fingerprint_of({one: [workflow.type(one), workflow.inputs(one)] for one in sorted(workflow.needed(id))})[:16]
+
+
+def _about(workflow: Workflow) -> dict[str, str]:
+    links = find_model_links(workflow)
+    sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
+    about = {
+        "family": ", ".join(loaded_families()),
+        "solver": ", ".join(filter(None, (link.solver for link in links))),
+        "steps": ", ".join(str(link.steps) for link in links if link.steps is not None),
+        "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
+    }
+    return {name: value[:200] for name, value in about.items() if value}
+
+
+def device_here() -> str:
+    """Return the name of the device that ComfyUI computes on."""
+    device = host_device()
+    return processor_name() if device.type == "cpu" else device_name(device)
+
+
+def _readable(lines: list[bytes]) -> Iterator[KeptRun]:
+    for line in lines:
+        try:
+            yield _KEPT_RUN.validate_json(line)
+        except ValidationError:
+            continue

@@ -1,0 +1,139 @@
+"""The answer before any run: where the time of the last picture went, and what the workflow has of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from executing import node
+from faster_prompts import ask, plain
+
+PROMPT = plain(Path("x.safetensors"))
+
+
+def ended(
+    kept: Any, prompt: dict[str, Any] = PROMPT, texts: float = 1.0, loaded: bool = False, again: str = ""
+) -> None:
+    """Keep a run of a workflow, whose encoding of texts took so many seconds."""
+    from paceline.faster.kept import Ended, kept_run
+    from paceline.faster.workflow import Workflow
+
+    parts = {"samplingRun": {"5": 6.0}, "decoding": {"6": 2.0}, "saving": {"7": 0.01}}
+    parts |= {"textEncoding": {"3": texts}} if texts else {}
+    parts |= {"loading": {"1": 1.0}} if loaded or again else {}
+    sent = {
+        "prompt_id": "one",
+        "seconds": {kind: sum(nodes.values()) for kind, nodes in parts.items()},
+        "nodes": [id for nodes in parts.values() for id in nodes],
+        "loaded": loaded,
+        "parts": parts,
+        "again": again,
+    }
+    kept.add(kept_run(Ended.read(sent), Workflow.read(prompt)), str(len(kept.read())))
+
+
+@pytest.fixture
+def kept(comfyui, user_folder) -> Any:
+    from paceline.faster.kept import KeptRuns
+
+    return KeptRuns()
+
+
+def rows(prompt: dict[str, Any] = PROMPT, choice: str = "fast") -> dict[tuple[str, str], tuple[float, str]]:
+    time = ask(do="look", prompt=prompt, choice=choice)["time"]
+    return {(one["kind"], one["name"]): (one["seconds"], one["remedy"]["text"]) for one in time["parts"]}
+
+
+def test_a_workflow_that_never_ran_has_no_answer_yet(kept):
+    assert ask(do="look", prompt=PROMPT, choice="fast")["time"] is None
+    ended(kept, plain(Path("x.safetensors"), steps=7))
+    assert ask(do="look", prompt=PROMPT, choice="fast")["time"] is None, "another workflow's"
+
+
+def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(kept):
+    ended(kept, plain(Path("x.safetensors"), "a whale", seed=3), loaded=True)
+    as_run = plain(Path("x.safetensors"), cfg=7)  # ComfyUI makes 7.0 of the page's 7
+    ended(kept, as_run)
+    looked = ask(do="look", prompt=PROMPT, choice="fast")
+    assert looked["time"]["sentence"]["text"] == "The last picture took 9.01 s (2 pictures: 9.01 to 10 s)"
+    found = rows()
+    assert [kind for kind, _ in found] == ["samplingRun", "decoding", "textEncoding", "otherNodes"]
+    assert found["samplingRun", "KSampler"] == (6.0, "Can be tried: Apply ToMe, Reuse Steps.")
+    assert "VAE Precision and Compile VAE" in found["decoding", ""][1]
+    assert found["otherNodes", ""] == (0.01, "Nothing: each takes less than a fiftieth.")
+    assert "Nothing while the texts are new" in found["textEncoding", ""][1], "the picture before had another text"
+
+
+def test_what_is_known_of_a_part_is_said(kept):
+    why = "Its weights are here again, as another model took their place."
+    ended(kept, loaded=True)
+    assert "files are read once" in rows()["loading", ""][1]
+    ended(kept, again=why)
+    assert rows()["loading", ""][1] == why
+
+
+def test_a_text_that_is_encoded_again_unchanged_is_told(kept):
+    ended(kept)
+    ended(kept, texts=0.0)  # kept by ComfyUI
+    ended(kept)
+    assert "Nothing while the texts are new" in rows()["textEncoding", ""][1]
+    ended(kept)
+    assert "The same texts were encoded in the picture before" in rows()["textEncoding", ""][1]
+    ended(kept, loaded=True)  # after a start there is nothing that could be kept
+    assert "Nothing while the texts are new" in rows()["textEncoding", ""][1]
+
+
+def switched(turbo: bool) -> dict[str, Any]:
+    """Return a workflow with a switch of its own between 20 steps and 4, as core's templates have it."""
+    from nodes import NODE_CLASS_MAPPINGS
+
+    if "ComfySwitchNode" not in NODE_CLASS_MAPPINGS:
+        pytest.skip("this ComfyUI has no switch")
+    prompt = plain(Path("x.safetensors"))
+    prompt["20"], prompt["4s"] = node("PrimitiveInt", value=20), node("PrimitiveInt", value=4)
+    prompt["turbo"] = node("PrimitiveBoolean", value=turbo) | {"_meta": {"title": "Turbo LoRA"}}
+    prompt["steps"] = node("ComfySwitchNode", switch=["turbo", 0], on_false=["20", 0], on_true=["4s", 0])
+    prompt["5"]["inputs"]["steps"] = ["steps", 0]
+    return prompt
+
+
+def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
+    def said(prompt: dict[str, Any]) -> list[str]:
+        return [line["text"] for line in ask(do="look", prompt=prompt, choice="fast")["lines"]]
+
+    told = "This workflow has a switch of its own: Turbo LoRA takes 4 steps in place of 20 when it is on."
+    assert told in said(switched(False))
+    assert not any("switch of its own" in line for line in said(switched(True)) + said(PROMPT))
+
+
+class Decoder(torch.nn.Linear):
+    decode = torch.nn.Linear.forward
+
+
+def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
+    from paceline.faster import levers
+
+    def said(dtype: torch.dtype, patched: int = 0, device: str = "cuda") -> list[str]:
+        model = Decoder(2, 2, dtype=dtype)
+        one = SimpleNamespace(model=model, load_device=torch.device(device), lowvram_patch_counter=lambda: patched)
+        monkeypatch.setattr(levers, "loaded_patchers", lambda: [one])
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+        return [str(line) for line in levers._of_loaded_models()]
+
+    assert said(torch.float32) == ["The VAE (Decoder) decodes in fp32. VAE Precision with bf16 makes it faster."]
+    assert said(torch.bfloat16) == said(torch.float32, device="cpu") == []
+    (line,) = said(torch.bfloat16, patched=7)
+    assert line.startswith(
+        "Decoder does not fit the device whole, so its LoRAs are applied anew each time in 7 layers."
+    )
+
+
+def test_an_answer_is_there_at_once_with_a_full_file(kept):
+    """No seconds are asserted: the file is at its limit, and all of it is read once for an answer."""
+    ended(kept)
+    line = kept.path.read_bytes()
+    kept.path.write_bytes(line * (10**6 // len(line)))
+    assert len(kept.read()) > 500 and rows()
