@@ -1,8 +1,8 @@
-"""One sampling run: what is known of it, and what techniques keep for it."""
+"""One sampling run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +15,6 @@ from ..structure.protocols import Options
 
 RUN = "paceline_run"
 """Transformer option with the :class:`SamplingRun`. No network sees it."""
-
-Now = Callable[[], tuple[float, Hashable]]
-"""Says where an evaluation stands; that can wait for the GPU."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,11 @@ class SamplerCall:
 
 
 class SamplingRun(Shared):
-    """One sampling run. No ``dict``: ComfyUI copies those wherever it finds them in its options.
+    """What is known of one sampling run without waiting for the GPU in each step, and what is kept for it.
 
-    The noise levels are known without asking the GPU in each step, which would wait for it.
+    No ``dict``: ComfyUI copies those wherever it finds them in its options.
 
     Attributes:
-        guider: of the run; None where ComfyUI has not said that it began.
         guard: watches its evaluations where techniques approximate.
         whole: whether the next prediction is made of a full step, where something else than the schedule says so.
         followed: whether the sampler reports each step when it is done, and calls nothing between two.
@@ -90,31 +86,8 @@ class SamplingRun(Shared):
         levels = self.levels
         return levels[self.done] if 0 < self.done < len(levels) else float(given.flatten()[0])
 
-    def stands_at(self, guider: object, timestep: Tensor) -> tuple[float, Hashable]:
-        """Return the noise level of an evaluation of a guider, and what takes part in it."""
-        sigma = self.noise_level(timestep)
-        return sigma, tuple(taking_part(getattr(guider, "conds", {}), sigma))
-
 
 def run_of(model_options: Options) -> SamplingRun:
     """Return the run that a guider's or sampler's ``model_options`` belong to."""
     run: SamplingRun = model_options.setdefault("transformer_options", {}).setdefault(RUN, SamplingRun())
     return run
-
-
-def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
-    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
-    for name, entries in conds.items():
-        for number, entry in enumerate(entries or ()):
-            start, end = entry.get("timestep_start"), entry.get("timestep_end")
-            if (start is not None and sigma > start) or (end is not None and sigma < end):
-                continue
-            yield (name, number)
-            control = entry.get("control")
-            while control is not None:
-                first, last = control.timestep_range or (float("inf"), 0.0)
-                yield (id(control), first >= sigma >= last)
-                control = control.previous_controlnet
-            for hook in getattr(entry.get("hooks"), "hooks", ()):
-                frames = getattr(hook.hook_keyframe, "keyframes", ())
-                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))

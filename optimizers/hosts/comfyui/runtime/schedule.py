@@ -1,10 +1,39 @@
-"""Which samplers can be followed step by step."""
+"""Where an evaluation stands in its run, and which samplers can be followed step by step."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from torch import Tensor
+
 from ....samplers import sampler_of
-from .run import SamplerCall
+from .run import SamplerCall, SamplingRun
 from .technique import KEY
+
+
+def stands_at(run: SamplingRun, guider: object, timestep: Tensor) -> tuple[float, Hashable]:
+    """Return the noise level of an evaluation of a guider, and what takes part in it."""
+    sigma = run.noise_level(timestep)
+    return sigma, tuple(taking_part(getattr(guider, "conds", {}), sigma))
+
+
+def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
+    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
+    for name, entries in conds.items():
+        for number, entry in enumerate(entries or ()):
+            start, end = entry.get("timestep_start"), entry.get("timestep_end")
+            if (start is not None and sigma > start) or (end is not None and sigma < end):
+                continue
+            yield (name, number)
+            control = entry.get("control")
+            while control is not None:
+                first, last = control.timestep_range or (float("inf"), 0.0)
+                yield (id(control), first >= sigma >= last)
+                control = control.previous_controlnet
+            for hook in getattr(entry.get("hooks"), "hooks", ()):
+                frames = getattr(hook.hook_keyframe, "keyframes", ())
+                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))
 
 
 def can_be_followed(call: SamplerCall) -> bool:

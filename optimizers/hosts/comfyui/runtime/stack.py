@@ -42,8 +42,7 @@ class Stack(Shared):
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
-        run: SamplingRun | None = options.get(RUN)
-        guard = None if run is None else run.guard
+        run: SamplingRun = options.get(RUN) or SamplingRun()
 
         def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> Any:
             while True:
@@ -52,7 +51,7 @@ class Stack(Shared):
                 except LostInputs:  # the kernel that has lost them is not asked again
                     again = True
 
-        return evaluate(None, False) if guard is None else guard.watch(executor.class_obj, args[0].shape, evaluate)
+        return run.guard.watch(executor.class_obj, args[0].shape, evaluate) if run.guard else evaluate(None, False)
 
     def _evaluate(
         self,

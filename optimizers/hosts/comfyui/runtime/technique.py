@@ -18,7 +18,7 @@ from .....core.technique import Target, attach, find
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
-from .run import RUN, Now, SamplerCall, SamplingRun
+from .run import RUN, SamplerCall, SamplingRun
 from .runs import Run, RunLog
 
 KEY = "paceline"
@@ -161,8 +161,8 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:  # noqa: B027 - most keep nothing for a run
         """Begin a sampling run, also again where steps were spoiled."""
 
-    def evaluates(self, run: SamplingRun, x: Tensor, now: Now, compute: Function) -> Any:
-        """Return the guided prediction for a latent, which ``compute`` makes; ``now`` is `SamplingRun.stands_at`."""
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        """Return the guided prediction for a latent, which ``compute`` makes."""
         return compute()
 
     def passes(self, run: SamplingRun, conds: Sequence[object], x: Tensor, compute: Function) -> Any:

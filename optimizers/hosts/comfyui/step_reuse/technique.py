@@ -19,13 +19,13 @@ from .....core.errors import UnsupportedModel
 from .....core.technique import ATTENTION, COMPILATION
 from ....step_reuse.blocks import LEFT_OUT, Blocks
 from ....step_reuse.history import Passes
-from ....step_reuse.parts import Blend, Split, split_for
+from ....step_reuse.parts import Blend, split_for
 from ....step_reuse.path import RESIZED
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.rule import Action, Rule
 from ....step_reuse.settings import StepReuseSettings
-from ..runtime.run import Now, SamplerCall, SamplingRun
-from ..runtime.schedule import can_be_followed
+from ..runtime.run import SamplerCall, SamplingRun
+from ..runtime.schedule import can_be_followed, stands_at
 from ..runtime.stack import stack_of
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
@@ -139,29 +139,26 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
 
     def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
         split = split_for(shapes_in(call.guider.conds) or [call.noise.shape], call.mask)
-        rule = self._begin(call.sampler, call.guider, run.levels, call.options, split)
+        flow, why = is_flow(call.guider.model_patcher), refusals(call.sampler, call.guider, call.options)
+        rule = self.policy.rule_for(run.levels, sampler_name(call.sampler), flow, why, split)
         if rule is None:
             return
         run.followed = can_be_followed(call)
         blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
         attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
-        route = AttentionRoute(run, None if attention is None else attention.policy)
+        route = AttentionRoute(run, () if attention is None else attention.policy.broken)
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
             call.cleanup.callback(end)
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
 
-    def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
-        model, why = guider.model_patcher, refusals(sampler, guider, options)
-        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, split)
-
-    def evaluates(self, run: SamplingRun, x: Tensor, now: Now, compute: Function) -> Any:
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
         """Decide about one evaluation."""
         reuse: ReuseRun | None = run.kept.get(self.kind)
         if reuse is None:
             return compute()
-        sigma, active = now()
+        sigma, active = stands_at(run, guider, timestep)
         reuse.begin(sigma, x, active)
         return reuse.end(compute())
 

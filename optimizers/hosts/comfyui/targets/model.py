@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
 from ..runtime.technique import KEY, AnyTechnique
 from ..structure.model import first_of, require_model
 from ..structure.newer import kept_memory
-from ..structure.protocols import BaseModel, Executor, ModelPatcher, Options
+from ..structure.protocols import Executor, ModelPatcher, Options
 from ..weights.moves import prepare_sampling
 
 
@@ -45,9 +44,9 @@ class ModelTarget:
         wrappers: dict[str, Function] = {
             WrappersMP.OUTER_SAMPLE: outer_sample,
             WrappersMP.PREPARE_SAMPLING: partial(prepare_sampling, techniques),
-            WrappersMP.SAMPLER_SAMPLE: partial(sampler_sample, techniques),
-            WrappersMP.PREDICT_NOISE: partial(predict_noise, techniques),
-            WrappersMP.CALC_COND_BATCH: partial(calc_cond_batch, techniques),
+            WrappersMP.SAMPLER_SAMPLE: partial(sampler_sample, stack),
+            WrappersMP.PREDICT_NOISE: partial(predict_noise, stack),
+            WrappersMP.CALC_COND_BATCH: partial(calc_cond_batch, stack),
             WrappersMP.APPLY_MODEL: stack.apply_model,
         }
         callbacks: dict[str, Function] = {
@@ -69,21 +68,21 @@ class ModelTarget:
         return clone
 
 
-def sampler_sample(techniques: Sequence[AnyTechnique], executor: Executor, *args: Any, **kwargs: Any) -> Any:
+def sampler_sample(stack: Stack, executor: Executor, *args: Any, **kwargs: Any) -> Any:
     """Run a sampler, again where an evaluation was spoiled (ComfyUI's SAMPLER_SAMPLE wrapper).
 
     ``Stack.apply_model`` watches each evaluation of techniques that approximate.
     """
     run = run_of(args[2]["model_options"])
-    watched = [technique for technique in techniques if technique.policy.approximation]
+    watched = [technique for technique in stack.techniques if technique.policy.approximation]
     if not watched:
-        return _sample(run, techniques, executor, args, kwargs)
+        return _sample(run, stack, executor, *args, **kwargs)
     what = tuple(technique.policy.approximation for technique in watched)
     guard = run.guard = Guard(what, kept_memory, can_begin_again=True)
     try:
         while True:
             try:
-                result = _sample(run, techniques, executor, args, kwargs)
+                result = _sample(run, stack, executor, *args, **kwargs)
                 guard.settle()
                 return result
             except Spoiled:
@@ -95,9 +94,7 @@ def sampler_sample(techniques: Sequence[AnyTechnique], executor: Executor, *args
                 technique.runs.add(Activity(faults=dict(guard.faults)))
 
 
-def _sample(
-    run: SamplingRun, techniques: Sequence[AnyTechnique], executor: Executor, args: Sequence[Any], kwargs: Options
-) -> Any:
+def _sample(run: SamplingRun, stack: Stack, executor: Executor, *args: Any, **kwargs: Any) -> Any:
     guider, sigmas, extra, *rest = args
     # Wrappers of others may name the rest.
     named = {**dict(zip(("callback", "noise", "latent_image", "denoise_mask"), rest, strict=False)), **kwargs}
@@ -106,24 +103,20 @@ def _sample(
     run.begin(sigmas)
     with call.cleanup:
         call.cleanup.callback(run.begin, None)
-        for technique in techniques:
+        for technique in stack.techniques:
             technique.run_begins(run, call)
         if run.followed and rest:
             rest[0] = run.counting(rest[0])
         return executor(guider, sigmas, extra, *rest, **kwargs)
 
 
-def predict_noise(
-    techniques: Sequence[AnyTechnique], executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any
-) -> Any:
+def predict_noise(stack: Stack, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Let techniques take part in a prediction, the first outermost (ComfyUI's PREDICT_NOISE wrapper)."""
     options: Options = args[0] if args else kwargs.get("model_options", {})
-    run: SamplingRun | None = options.get("transformer_options", {}).get(RUN)
+    run: SamplingRun = options.get("transformer_options", {}).get(RUN) or SamplingRun()
     compute: Function = partial(executor, x, timestep, *args, **kwargs)
-    if run is not None:
-        now = partial(run.stands_at, executor.class_obj, timestep)
-        for technique in reversed(techniques):
-            compute = partial(technique.evaluates, run, x, now, compute)
+    for technique in reversed(stack.techniques):
+        compute = partial(technique.evaluates, run, executor.class_obj, x, timestep, compute)
     return compute()
 
 
@@ -145,24 +138,22 @@ def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
 
 
 def calc_cond_batch(
-    techniques: Sequence[AnyTechnique],
+    stack: Stack,
     executor: Executor,
-    model: BaseModel,
-    conds: list[object],
+    model: object,
+    conds: list[Any],
     x: Tensor,
     timestep: Tensor,
     model_options: Options,
 ) -> Any:
     """Let techniques take part in the passes of the network, by their own model (ComfyUI's CALC_COND_BATCH wrapper)."""
     options = model_options.get("transformer_options", {})
-    run: SamplingRun | None = options.get(RUN)
-    if run is None:
-        return executor(model, conds, x, timestep, model_options)
+    run: SamplingRun = options.get(RUN) or SamplingRun()
     second_model = getattr(run.guider, "uncond_model_patcher", None)
     if second_model is not None and conds[0] is not None and conds[0] is getattr(run.guider, "_uncond_conds", None):
         second = stack_of(second_model)
         model_options = {**model_options, "transformer_options": {**options, ACTIVE_STACK: second}}
     compute: Function = partial(executor, model, conds, x, timestep, model_options)
-    for technique in reversed(techniques):
+    for technique in reversed(stack.techniques):
         compute = partial(technique.passes, run, conds, x, compute)
     return compute()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from itertools import count
 
 import torch
@@ -17,25 +18,25 @@ _numbers = count()
 """Tells predictions apart, also those of several runs."""
 
 
+@dataclass
 class Evaluations:
     """The predictions of one sampling run.
 
     Attributes:
+        windows: whether the network sees the frames in windows, which move under the same conditionings.
         latest: the one that is made; None before the first.
         batch: pictures of the whole latent.
-        windows: whether the network sees the frames in windows, which move under the same conditionings.
     """
 
-    def __init__(self, windows: bool) -> None:
-        self.latest: SamplingStep | None = None
-        self.batch = 0
-        self.windows = windows
-        self._first = next(_numbers)
+    windows: bool
+    latest: SamplingStep | None = None
+    batch: int = 0
+    begun: int = field(default_factory=_numbers.__next__)
 
     def begin(self, run: SamplingRun, x: Tensor, sigma: float, active: Hashable) -> None:
         self.batch = x.shape[0]
         # A sampler that begins again, because its steps were spoiled, must find nothing of them.
-        self.latest = SamplingStep(run.levels, next(_numbers), sigma, (self._first, active), whole=run.whole)
+        self.latest = SamplingStep(run.levels, next(_numbers), sigma, (self.begun, active), whole=run.whole)
 
 
 class SchedulePosition(Shared):

@@ -20,8 +20,8 @@ from ....token_merging.blocks import CallState, restored_output
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
-from ..runtime.run import Now, SamplerCall, SamplingRun
-from ..runtime.schedule import can_be_followed
+from ..runtime.run import SamplerCall, SamplingRun
+from ..runtime.schedule import can_be_followed, stands_at
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import describe_model, is_compiled_by_others
 from ..structure.newer import kept_memory
@@ -101,9 +101,9 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         if self.policy.keeps:
             run.kept[self.kind] = Evaluations("context_handler" in call.options)
 
-    def evaluates(self, run: SamplingRun, x: Tensor, now: Now, compute: Function) -> Any:
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
         if self.kind in run.kept:
-            run.kept[self.kind].begin(run, x, *now())
+            run.kept[self.kind].begin(run, x, *stands_at(run, guider, timestep))
         return compute()
 
     def _residual_call(self, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
