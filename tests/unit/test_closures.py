@@ -17,7 +17,7 @@ AT_MOST = {
     "fuse_qkv": (33, 3350),
     "model_precision": (35, 3600),
     "quantize_int8": (45, 5100),
-    "reuse_steps": (37, 4400),
+    "reuse_steps": (38, 4500),
     "set_attention_processor": (42, 4250),
     "vae_precision": (40, 4050),
 }

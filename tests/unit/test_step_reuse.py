@@ -240,7 +240,7 @@ def test_what_takes_part_in_another_way_starts_anew():
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
     rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
-    run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), ()))
+    run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
     for number in range(14):
         run.begin(LEVELS[number], x, ())
         passes = [x, None] if number < 6 else [x, x]

@@ -35,7 +35,7 @@ class Network(torch.nn.Module):
 
 def run_of(budget=1.0, solver="euler", shape=(1, 4, 8, 8), network=None):
     rule = Rule(StepReuseSettings(budget=budget), LEVELS, solver)
-    route = AttentionRoute(SamplingRun(), ())
+    route = AttentionRoute(SamplingRun(), {})
     return ReuseRun(rule, torch.Size(shape), Blocks(network or torch.nn.Identity()), route)
 
 

@@ -7,7 +7,7 @@ of the tokens, the options of the next call and the network, and returns what th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -31,10 +31,10 @@ class UnknownRoute(Exception):
 class AttentionRoute:
     """The ways of one sampling run.
 
-    ``broken``: the calls in which Set Attention Processor's kernel has failed.
+    ``broken``: kinds of calls in which our own backend has failed, and why.
     """
 
-    def __init__(self, run: SamplingRun, broken: Collection[Hashable]) -> None:
+    def __init__(self, run: SamplingRun, broken: Mapping[Hashable, str]) -> None:
         self._run, self._broken = run, broken
         self._calls: dict[Hashable, tuple[Options, object]] = {}
 

@@ -146,7 +146,7 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         run.followed = can_be_followed(call)
         blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
         attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
-        route = AttentionRoute(run, () if attention is None else attention.policy.broken)
+        route = AttentionRoute(run, {} if attention is None else attention.policy.broken)
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
             call.cleanup.callback(end)
