@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from .....core.calls import Function
 from .....core.shared import Shared
 from ....guard import Guard
 from ..structure.protocols import Options
@@ -33,6 +34,18 @@ class SamplerCall:
     cleanup: ExitStack = field(default_factory=ExitStack)
 
 
+class TakesPart:
+    """What a technique keeps for one run, and how it takes part in that."""
+
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        """Return the guided prediction for a latent, which ``compute`` makes."""
+        return compute()
+
+    def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
+        """Return the network's outputs for several conditionings, which ``compute`` makes."""
+        return compute()
+
+
 class SamplingRun(Shared):
     """What is known of one sampling run without waiting for the GPU in each step, and what is kept for it.
 
@@ -44,7 +57,7 @@ class SamplingRun(Shared):
         followed: whether the sampler reports each step when it is done, and calls nothing between two.
         done: steps the sampler has reported; 0 where it is not followed.
         limits: noise levels, by model and percentage of the schedule.
-        kept: what techniques keep until the sampler has ended, by their kind.
+        kept: what takes part until the sampler has ended, by the technique's kind, the outermost first.
     """
 
     def __init__(self, guider: Any = None) -> None:
@@ -58,7 +71,7 @@ class SamplingRun(Shared):
         self._sigmas, self._levels = sigmas, list[float]()
         self.followed, self.done = False, 0
         self.limits: dict[tuple[int, float], float] = {}
-        self.kept: dict[str, Any] = {}
+        self.kept: dict[str, TakesPart] = {}
 
     @property
     def levels(self) -> list[float]:
@@ -66,16 +79,6 @@ class SamplingRun(Shared):
         if not self._levels and self._sigmas is not None:
             self._levels = self._sigmas.tolist()
         return self._levels
-
-    def counting(self, callback: Callable[..., object] | None) -> Callable[..., None]:
-        """Return the sampler's ``callback`` that also counts its steps."""
-
-        def count(step: int, *rest: object) -> None:
-            self.done = step + 1
-            if callback is not None:
-                callback(step, *rest)
-
-        return count
 
     def noise_level(self, given: Tensor) -> float:
         """Return the noise level of a call that was given it as ``[batch]``.

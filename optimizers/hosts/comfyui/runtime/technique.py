@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .....core import technique as core
 from .....core.activity import Activity, Counter, Summary, with_faults
-from .....core.calls import Function
 from .....core.phrases import phrase
 from .....core.shared import Shared
 from .....core.technique import Target, attach, find
@@ -159,15 +158,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         return patcher
 
     def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:  # noqa: B027 - most keep nothing for a run
-        """Begin a sampling run, also again where steps were spoiled."""
-
-    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
-        """Return the guided prediction for a latent, which ``compute`` makes."""
-        return compute()
-
-    def passes(self, run: SamplingRun, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
-        """Return the network's outputs for several conditionings, which ``compute`` makes."""
-        return compute()
+        """Put what takes part in a run into ``run.kept``; called again where the sampler begins again."""
 
     def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most change nothing
         """Undo changes of the weights of ``model``: it is unloaded, or another clone takes it over.

@@ -24,7 +24,7 @@ from ....step_reuse.path import RESIZED
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.rule import Action, Rule
 from ....step_reuse.settings import StepReuseSettings
-from ..runtime.run import SamplerCall, SamplingRun
+from ..runtime.run import SamplerCall, SamplingRun, TakesPart
 from ..runtime.schedule import can_be_followed, stands_at
 from ..runtime.stack import stack_of
 from ..runtime.technique import ComfyTechnique, ModelCall
@@ -42,7 +42,7 @@ OTHER_CACHES = {
 """Transformer options of nodes that also skip steps, with the names of these nodes."""
 
 
-class ReuseRun:
+class ReuseRun(TakesPart):
     """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
     ``shape``: of the sampler's latents. ``blocks``: of the network. ``route``: of its attention. ``blend``: see
@@ -56,6 +56,20 @@ class ReuseRun:
         self._active: Hashable = None
         self._calls = self._given = 0
         self.blend: Blend | None = None
+
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        sigma, active = stands_at(run, guider, timestep)
+        self.begin(sigma, x, active)
+        return self.end(compute())
+
+    def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
+        call, present = self.next_call(), [cond is not None for cond in conds]
+        forecasts = self.forecast(call, present, x)
+        if forecasts is not None:
+            return forecasts
+        outputs = compute()
+        self.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
+        return outputs
 
     def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
         """Decide about an evaluation; with other conditionings, ControlNets or ways of attention it starts anew."""
@@ -133,7 +147,7 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
-        reuse: ReuseRun | None = call.run.kept.get(self.kind)
+        reuse: Any = call.run.kept.get(self.kind)
         if reuse is not None:
             reuse.route.watch(call.transformer_options)
 
@@ -152,28 +166,6 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
             call.cleanup.callback(end)
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
-
-    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
-        """Decide about one evaluation."""
-        reuse: ReuseRun | None = run.kept.get(self.kind)
-        if reuse is None:
-            return compute()
-        sigma, active = stands_at(run, guider, timestep)
-        reuse.begin(sigma, x, active)
-        return reuse.end(compute())
-
-    def passes(self, run: SamplingRun, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
-        """Compute the passes, or forecast them."""
-        reuse: ReuseRun | None = run.kept.get(self.kind)
-        if reuse is None:
-            return compute()
-        call, present = reuse.next_call(), [cond is not None for cond in conds]
-        forecasts = reuse.forecast(call, present, x)
-        if forecasts is not None:
-            return forecasts
-        outputs = compute()
-        reuse.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
-        return outputs
 
 
 def _is_compiled(guider: Any, options: Options) -> bool:

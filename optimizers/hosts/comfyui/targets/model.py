@@ -45,8 +45,8 @@ class ModelTarget:
             WrappersMP.OUTER_SAMPLE: outer_sample,
             WrappersMP.PREPARE_SAMPLING: partial(prepare_sampling, techniques),
             WrappersMP.SAMPLER_SAMPLE: partial(sampler_sample, stack),
-            WrappersMP.PREDICT_NOISE: partial(predict_noise, stack),
-            WrappersMP.CALC_COND_BATCH: partial(calc_cond_batch, stack),
+            WrappersMP.PREDICT_NOISE: predict_noise,
+            WrappersMP.CALC_COND_BATCH: calc_cond_batch,
             WrappersMP.APPLY_MODEL: stack.apply_model,
         }
         callbacks: dict[str, Function] = {
@@ -106,17 +106,24 @@ def _sample(run: SamplingRun, stack: Stack, executor: Executor, *args: Any, **kw
         for technique in stack.techniques:
             technique.run_begins(run, call)
         if run.followed and rest:
-            rest[0] = run.counting(rest[0])
+            callback, *rest = rest
+
+            def count(step: int, *others: object) -> None:
+                run.done = step + 1
+                if callback is not None:
+                    callback(step, *others)
+
+            rest = [count, *rest]
         return executor(guider, sigmas, extra, *rest, **kwargs)
 
 
-def predict_noise(stack: Stack, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Let techniques take part in a prediction, the first outermost (ComfyUI's PREDICT_NOISE wrapper)."""
+def predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Make a prediction with what takes part in it (ComfyUI's PREDICT_NOISE wrapper)."""
     options: Options = args[0] if args else kwargs.get("model_options", {})
     run: SamplingRun = options.get("transformer_options", {}).get(RUN) or SamplingRun()
     compute: Function = partial(executor, x, timestep, *args, **kwargs)
-    for technique in reversed(stack.techniques):
-        compute = partial(technique.evaluates, run, executor.class_obj, x, timestep, compute)
+    for one in reversed(run.kept.values()):
+        compute = partial(one.evaluates, run, executor.class_obj, x, timestep, compute)
     return compute()
 
 
@@ -138,15 +145,9 @@ def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
 
 
 def calc_cond_batch(
-    stack: Stack,
-    executor: Executor,
-    model: object,
-    conds: list[Any],
-    x: Tensor,
-    timestep: Tensor,
-    model_options: Options,
+    executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
 ) -> Any:
-    """Let techniques take part in the passes of the network, by their own model (ComfyUI's CALC_COND_BATCH wrapper)."""
+    """Compute the passes, each with the stack of its own model (ComfyUI's CALC_COND_BATCH wrapper)."""
     options = model_options.get("transformer_options", {})
     run: SamplingRun = options.get(RUN) or SamplingRun()
     second_model = getattr(run.guider, "uncond_model_patcher", None)
@@ -154,6 +155,6 @@ def calc_cond_batch(
         second = stack_of(second_model)
         model_options = {**model_options, "transformer_options": {**options, ACTIVE_STACK: second}}
     compute: Function = partial(executor, model, conds, x, timestep, model_options)
-    for technique in reversed(stack.techniques):
-        compute = partial(technique.passes, run, conds, x, compute)
+    for one in reversed(run.kept.values()):
+        compute = partial(one.passes, conds, x, compute)
     return compute()

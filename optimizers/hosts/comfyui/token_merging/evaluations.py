@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, int64, zeros
 
+from .....core.calls import Function
 from .....core.shared import Shared
 from ....token_merging.residual import SamplingStep
-from ..runtime.run import SamplingRun
+from ..runtime.run import SamplingRun, TakesPart
+from ..runtime.schedule import stands_at
 from ..runtime.technique import ModelCall
 
 _numbers = count()
@@ -19,7 +20,7 @@ _numbers = count()
 
 
 @dataclass
-class Evaluations:
+class Evaluations(TakesPart):
     """The predictions of one sampling run.
 
     Attributes:
@@ -33,10 +34,12 @@ class Evaluations:
     batch: int = 0
     begun: int = field(default_factory=_numbers.__next__)
 
-    def begin(self, run: SamplingRun, x: Tensor, sigma: float, active: Hashable) -> None:
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        sigma, active = stands_at(run, guider, timestep)
         self.batch = x.shape[0]
         # A sampler that begins again, because its steps were spoiled, must find nothing of them.
         self.latest = SamplingStep(run.levels, next(_numbers), sigma, (self.begun, active), whole=run.whole)
+        return compute()
 
 
 class SchedulePosition(Shared):
@@ -44,9 +47,9 @@ class SchedulePosition(Shared):
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
-        self._sigmas: torch.Tensor | None = call.transformer_options.get("sample_sigmas")
+        self._sigmas: Tensor | None = call.transformer_options.get("sample_sigmas")
 
-    def index(self) -> torch.Tensor:
+    def index(self) -> Tensor:
         """Return the number of the sampling step as an int64 scalar tensor on the sampling device.
 
         It is found from the noise level, so that the positive and the negative pass of a step get the same number
@@ -54,8 +57,8 @@ class SchedulePosition(Shared):
         it is zero. A tensor, so that nothing waits for the GPU and nothing recompiles.
         """
         if self._sigmas is None:
-            return torch.zeros((), dtype=torch.int64, device=self._call.sigmas.device)
-        sigma: torch.Tensor = self._call.sigmas.flatten()[0].to(self._sigmas)
+            return zeros((), dtype=int64, device=self._call.sigmas.device)
+        sigma: Tensor = self._call.sigmas.flatten()[0].to(self._sigmas)
         return (self._sigmas - sigma).abs().argmin()
 
     def is_between(self, start_percent: float, end_percent: float) -> bool:

@@ -21,7 +21,7 @@ from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.run import SamplerCall, SamplingRun
-from ..runtime.schedule import can_be_followed, stands_at
+from ..runtime.schedule import can_be_followed
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import describe_model, is_compiled_by_others
 from ..structure.newer import kept_memory
@@ -101,16 +101,11 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         if self.policy.keeps:
             run.kept[self.kind] = Evaluations("context_handler" in call.options)
 
-    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
-        if self.kind in run.kept:
-            run.kept[self.kind].begin(run, x, *stands_at(run, guider, timestep))
-        return compute()
-
     def _residual_call(self, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
         """Return what a model call does with the differences that reducing makes; None for nothing."""
         if not self.policy.keeps:
             return None
-        evaluations: Evaluations | None = call.run.kept.get(self.kind)
+        evaluations: Any = call.run.kept.get(self.kind)
         latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
         if evaluations is not None and evaluations.latest is not None and passes:
             latest = evaluations.latest
