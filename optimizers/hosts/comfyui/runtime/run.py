@@ -20,10 +20,7 @@ RUN = "paceline_run"
 
 @dataclass(frozen=True)
 class SamplerCall:
-    """What a sampler is given; ``options`` are the run's own.
-
-    ``latent`` is kept where ``mask`` is 0; ``cleanup`` is undone when the sampler has ended, or begins again.
-    """
+    """What a sampler is given: ``latent`` is kept where ``mask`` is 0; ``cleanup`` is done when the sampler ends."""
 
     sampler: Any
     guider: Any
@@ -47,9 +44,7 @@ class TakesPart:
 
 
 class SamplingRun(Shared):
-    """What is known of one sampling run without waiting for the GPU in each step, and what is kept for it.
-
-    No ``dict``: ComfyUI copies those wherever it finds them in its options.
+    """One sampling run. No ``dict``: ComfyUI copies those wherever it finds them in its options.
 
     Attributes:
         guard: watches its evaluations where techniques approximate.
