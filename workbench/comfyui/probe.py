@@ -31,7 +31,7 @@ from ...core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
-from ...optimizers.hosts.comfyui.runtime.run import run_of
+from ...optimizers.hosts.comfyui.runtime.run import sampling_run
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
 from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
@@ -200,7 +200,7 @@ def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number:
     import comfy.samplers
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
-        run = run_of(extra_args["model_options"])
+        run = sampling_run(extra_args["model_options"])
         untimed = side.untimed
         for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
             comfy.model_management.throw_exception_if_processing_interrupted()

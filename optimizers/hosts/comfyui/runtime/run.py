@@ -85,7 +85,7 @@ class SamplingRun(Shared):
         return levels[self.done] if 0 < self.done < len(levels) else float(given.flatten()[0])
 
 
-def run_of(model_options: Options) -> SamplingRun:
+def sampling_run(model_options: Options) -> SamplingRun:
     """Return the run that a guider's or sampler's ``model_options`` belong to."""
     run: SamplingRun = model_options.setdefault("transformer_options", {}).setdefault(RUN, SamplingRun())
     return run

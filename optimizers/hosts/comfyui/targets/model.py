@@ -10,7 +10,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from ....guard import Guard, Spoiled
-from ..runtime.run import RUN, SamplerCall, SamplingRun, run_of
+from ..runtime.run import RUN, SamplerCall, SamplingRun, sampling_run
 from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
 from ..runtime.technique import KEY, AnyTechnique
 from ..structure.model import first_of, require_model
@@ -73,7 +73,7 @@ def sampler_sample(stack: Stack, executor: Executor, *args: Any, **kwargs: Any) 
 
     ``Stack.apply_model`` watches each evaluation of techniques that approximate.
     """
-    run = run_of(args[2]["model_options"])
+    run = sampling_run(args[2]["model_options"])
     watched = [technique for technique in stack.techniques if technique.policy.approximation]
     if not watched:
         return _sample(run, stack, executor, *args, **kwargs)
