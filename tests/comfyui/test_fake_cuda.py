@@ -14,7 +14,7 @@ from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.guard import Guard
-from paceline.optimizers.hosts.comfyui.runtime.run import GUARD, RUN
+from paceline.optimizers.hosts.comfyui.runtime.run import RUN, SamplingRun
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 
@@ -183,8 +183,9 @@ def test_the_guard_does_not_wait_for_the_gpu(studio, call_of, name):
     model = studio.attention(model, "sdpa_math")
     policy = model.get_attachment("paceline").find("attention").policy
     policy.backend = replace(policy.backend, exact=False)
-    guard = Guard(("sdpa_math",), can_begin_again=True)
-    watched = replace(call, options={**call.options, RUN: {GUARD: guard}})
+    run = SamplingRun()
+    guard = run.guard = Guard(("sdpa_math",), can_begin_again=True)
+    watched = replace(call, options={**call.options, RUN: run})
     mode = fake_cuda.fake_cuda()
     fake_cuda.move_model(model, mode)
     launched = []

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers import samplers
+from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
+from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
 from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.blocks import Blocks
@@ -238,9 +240,9 @@ def test_what_takes_part_in_another_way_starts_anew():
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
     rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
-    run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()))
+    run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
     for number in range(14):
-        run.begin(LEVELS[number], x, {})
+        run.begin(LEVELS[number], x, ())
         passes = [x, None] if number < 6 else [x, x]
         if run.forecast(run.next_call(), [one is not None for one in passes], x) is None:
             calls += run.keep(0, x, passes) is None

@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
+from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
 from paceline.optimizers.step_reuse.blocks import LEFT_OUT, Blocks
 from paceline.optimizers.step_reuse.path import RESIZED, RISES, TWICE
@@ -33,12 +35,13 @@ class Network(torch.nn.Module):
 
 def run_of(budget=1.0, solver="euler", shape=(1, 4, 8, 8), network=None):
     rule = Rule(StepReuseSettings(budget=budget), LEVELS, solver)
-    return ReuseRun(rule, torch.Size(shape), Blocks(network or torch.nn.Identity()))
+    route = AttentionRoute(SamplingRun(), {})
+    return ReuseRun(rule, torch.Size(shape), Blocks(network or torch.nn.Identity()), route)
 
 
 def ask(run, x, sigma, asked=True, network=None):
     """Make one evaluation as ComfyUI does; return how it was made."""
-    run.begin(sigma, x, {})
+    run.begin(sigma, x, ())
     guided = x / (1 + sigma**2) + 0.5
     if asked:
         found = run.forecast(run.next_call(), [True], x)

@@ -31,11 +31,10 @@ from ...core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
-from ...optimizers.hosts.comfyui.runtime.run import run_data
+from ...optimizers.hosts.comfyui.runtime.run import sampling_run
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
 from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...optimizers.hosts.comfyui.token_merging.evaluations import WHOLE
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
@@ -201,12 +200,12 @@ def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number:
     import comfy.samplers
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
-        store = run_data(extra_args["model_options"])
+        run = sampling_run(extra_args["model_options"])
         untimed = side.untimed
         for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
             comfy.model_management.throw_exception_if_processing_interrupted()
             x = kept.to(noise.device)
-            store[WHOLE] = place < 0 or place % 2 == 0
+            run.whole = place < 0 or place % 2 == 0
             level = torch.full((len(x),), sigma, device=x.device)
             synchronize(x.device)
             started = time.perf_counter()

@@ -1,47 +1,91 @@
-"""What is kept for one sampling run."""
+"""One sampling run."""
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
+from .....core.calls import Function
 from .....core.shared import Shared
+from ....guard import Guard
 from ..structure.protocols import Options
 
 RUN = "paceline_run"
-"""Transformer option with the :class:`RunData` of one sampling run. No network sees it."""
-
-GUARD = "guard"
-"""Name of the run's guard among these data."""
+"""Transformer option with the :class:`SamplingRun`. No network sees it."""
 
 
-class RunData(Shared, UserDict[str, Any]):
-    """What techniques keep for one sampling run, by their keys.
+@dataclass(frozen=True)
+class SamplerCall:
+    """What a sampler is given: ``latent`` is kept where ``mask`` is 0; ``cleanup`` is done when the sampler ends."""
 
-    No ``dict``: ComfyUI copies those wherever it finds them in its options.
+    sampler: Any
+    guider: Any
+    options: Options
+    noise: Tensor
+    latent: Any
+    mask: Tensor | None
+    cleanup: ExitStack = field(default_factory=ExitStack)
+
+
+class TakesPart:
+    """What a technique keeps for one run, and how it takes part in that."""
+
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        """Return the guided prediction for a latent, which ``compute`` makes."""
+        return compute()
+
+    def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
+        """Return the network's outputs for several conditionings, which ``compute`` makes."""
+        return compute()
+
+
+class SamplingRun(Shared):
+    """One sampling run. No ``dict``: ComfyUI copies those wherever it finds them in its options.
+
+    Attributes:
+        guard: watches its evaluations where techniques approximate.
+        whole: whether the next prediction is made of a full step, where something else than the schedule says so.
+        followed: whether the sampler reports each step when it is done, and calls nothing between two.
+        done: steps the sampler has reported; 0 where it is not followed.
+        limits: noise levels, by model and percentage of the schedule.
+        kept: what takes part until the sampler has ended, by the technique's kind, the outermost first.
     """
 
+    def __init__(self, guider: Any = None) -> None:
+        self.guider = guider
+        self.guard: Guard | None = None
+        self.whole: bool | None = None
+        self.begin(None)
 
-def run_data(model_options: Options) -> RunData:
-    """Return the data of the run that a guider's or sampler's ``model_options`` belong to."""
-    data: RunData = model_options.setdefault("transformer_options", {}).setdefault(RUN, RunData())
-    return data
+    def begin(self, sigmas: Tensor | None) -> None:
+        """Begin with a sampler, or again because its steps were spoiled: nothing of them is left."""
+        self._sigmas, self._levels = sigmas, list[float]()
+        self.followed, self.done = False, 0
+        self.limits: dict[tuple[int, float], float] = {}
+        self.kept: dict[str, TakesPart] = {}
+
+    @property
+    def levels(self) -> list[float]:
+        """The noise levels of the schedule, read from the device when they are asked for first."""
+        if not self._levels and self._sigmas is not None:
+            self._levels = self._sigmas.tolist()
+        return self._levels
+
+    def noise_level(self, given: Tensor) -> float:
+        """Return the noise level of a call that was given it as ``[batch]``.
+
+        In the first step it is read, with the schedule: nothing else is at work then, and some samplers move the first
+        noise level.
+        """
+        levels = self.levels
+        return levels[self.done] if 0 < self.done < len(levels) else float(given.flatten()[0])
 
 
-def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
-    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
-    for name, entries in conds.items():
-        for number, entry in enumerate(entries or ()):
-            start, end = entry.get("timestep_start"), entry.get("timestep_end")
-            if (start is not None and sigma > start) or (end is not None and sigma < end):
-                continue
-            yield (name, number)
-            control = entry.get("control")
-            while control is not None:
-                first, last = control.timestep_range or (float("inf"), 0.0)
-                yield (id(control), first >= sigma >= last)
-                control = control.previous_controlnet
-            for hook in getattr(entry.get("hooks"), "hooks", ()):
-                frames = getattr(hook.hook_keyframe, "keyframes", ())
-                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))
+def sampling_run(model_options: Options) -> SamplingRun:
+    """Return the run that a guider's or sampler's ``model_options`` belong to."""
+    run: SamplingRun = model_options.setdefault("transformer_options", {}).setdefault(RUN, SamplingRun())
+    return run

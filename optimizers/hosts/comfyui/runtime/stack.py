@@ -17,10 +17,10 @@ from .....core import technique as core
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.shared import Shared
-from ....guard import Guard, GuardedEvaluation
+from ....guard import GuardedEvaluation
 from ..structure.protocols import Executor, ModelPatcher, Options
 from .reporting import running_prompt
-from .run import GUARD, RUN
+from .run import RUN, SamplingRun
 from .technique import KEY, AnyTechnique, LostInputs, ModelCall, shapes_of
 
 ACTIVE_STACK = "paceline_active_stack"
@@ -42,7 +42,7 @@ class Stack(Shared):
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
-        guard: Guard | None = options.get(RUN, {}).get(GUARD)
+        run: SamplingRun = options.get(RUN) or SamplingRun()
 
         def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> Any:
             while True:
@@ -51,7 +51,7 @@ class Stack(Shared):
                 except LostInputs:  # the kernel that has lost them is not asked again
                     again = True
 
-        return evaluate(None, False) if guard is None else guard.watch(executor.class_obj, args[0].shape, evaluate)
+        return run.guard.watch(executor.class_obj, args[0].shape, evaluate) if run.guard else evaluate(None, False)
 
     def _evaluate(
         self,

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from .....core import technique as core
 from .....core.activity import Activity, Counter, Summary, with_faults
-from .....core.calls import Function
 from .....core.phrases import phrase
 from .....core.shared import Shared
 from .....core.technique import Target, attach, find
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
-from .run import RUN
+from .run import RUN, SamplerCall, SamplingRun
 from .runs import Run, RunLog
 
 KEY = "paceline"
@@ -44,7 +43,7 @@ class ModelCall(Shared):
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
         cleanup: undone when the call is over.
-        run: data that techniques keep for the sampling run, by their keys.
+        run: the sampling run; one of its own outside of a sampler.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text. Those of a list are ``name[0]`` and so on, those of a dict ``name.key``.
         techniques: all that take part in the call.
@@ -67,7 +66,7 @@ class ModelCall(Shared):
         self.techniques = techniques
         self.foreign_patches = any(transformer_options.get(name) for name in PATCHES)
         self.transformer_options = dict(transformer_options)
-        self.run: Mapping[str, Any] = self.transformer_options.pop(RUN, {})
+        self.run: SamplingRun = self.transformer_options.pop(RUN, None) or SamplingRun()
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
@@ -158,9 +157,8 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
         return patcher
 
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        """Return ComfyUI's events, other than model calls, that the technique wraps, with its wrappers."""
-        return ()
+    def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:  # noqa: B027 - most keep nothing for a run
+        """Put what takes part in a run into ``run.kept``; called again where the sampler begins again."""
 
     def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most change nothing
         """Undo changes of the weights of ``model``: it is unloaded, or another clone takes it over.

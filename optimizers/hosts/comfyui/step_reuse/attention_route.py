@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .....core.calls import Function
-from ..runtime.run import GUARD
+from ..runtime.run import SamplingRun
 from ..runtime.technique import KEY
 from ..structure.protocols import Executor, Options
 
@@ -31,10 +31,10 @@ class UnknownRoute(Exception):
 class AttentionRoute:
     """The ways of one sampling run.
 
-    ``run``: its data, which hold the guard; ``broken``: kinds of calls in which our own backend has failed, and why.
+    ``broken``: kinds of calls in which our own backend has failed, and why.
     """
 
-    def __init__(self, run: Any, broken: Mapping[Hashable, str]) -> None:
+    def __init__(self, run: SamplingRun, broken: Mapping[Hashable, str]) -> None:
         self._run, self._broken = run, broken
         self._calls: dict[Hashable, tuple[Options, object]] = {}
 
@@ -62,7 +62,7 @@ class AttentionRoute:
 
     def at(self, sigma: float) -> Hashable:
         """Return what the way at a noise level is known by; raises `UnknownRoute`."""
-        guard = self._run.get(GUARD)
+        guard = self._run.guard
         ours = () if guard is None else tuple(guard.faults)
         return (ours, tuple(self._broken), tuple(self._theirs(sigma)))
 

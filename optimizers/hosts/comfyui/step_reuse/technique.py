@@ -1,8 +1,8 @@
 """Reuse Steps on one MODEL.
 
-Three wrappers: around the sampler, which knows the noise levels; around each prediction of the guider, where the rule
-decides; and around each call for several passes, the outermost place at which all of a step's work can be left out:
-ControlNets, both halves of the batch, waiting for the device.
+The sampler knows the noise levels; at each prediction of the guider the rule decides; and the passes that it asks for
+are the outermost place at which all of a step's work can be left out: ControlNets, both halves of the batch, waiting
+for the device.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
-from .....core.technique import ATTENTION, COMPILATION, STEP_REUSE
+from .....core.technique import ATTENTION, COMPILATION
 from ....step_reuse.blocks import LEFT_OUT, Blocks
 from ....step_reuse.history import Passes
-from ....step_reuse.parts import Blend, Split, split_for
+from ....step_reuse.parts import Blend, split_for
 from ....step_reuse.path import RESIZED
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.rule import Action, Rule
 from ....step_reuse.settings import StepReuseSettings
-from ..runtime.run import RUN, taking_part
-from ..runtime.schedule import Scheduled, noise_level
+from ..runtime.run import SamplerCall, SamplingRun, TakesPart
+from ..runtime.schedule import can_be_followed, stands_at
 from ..runtime.stack import stack_of
-from ..runtime.technique import ModelCall
+from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
-from ..structure.protocols import Executor, ModelPatcher, Options
+from ..structure.protocols import ModelPatcher, Options
 from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
 
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
@@ -42,7 +42,7 @@ OTHER_CACHES = {
 """Transformer options of nodes that also skip steps, with the names of these nodes."""
 
 
-class ReuseRun:
+class ReuseRun(TakesPart):
     """Forecasts the passes of the network one by one, because guiders and other nodes read them.
 
     ``shape``: of the sampler's latents. ``blocks``: of the network. ``route``: of its attention. ``blend``: see
@@ -57,7 +57,21 @@ class ReuseRun:
         self._calls = self._given = 0
         self.blend: Blend | None = None
 
-    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]]) -> None:
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        sigma, active = stands_at(run, guider, timestep)
+        self.begin(sigma, x, active)
+        return self.end(compute())
+
+    def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
+        call, present = self.next_call(), [cond is not None for cond in conds]
+        forecasts = self.forecast(call, present, x)
+        if forecasts is not None:
+            return forecasts
+        outputs = compute()
+        self.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
+        return outputs
+
+    def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
         """Decide about an evaluation; with other conditionings, ControlNets or ways of attention it starts anew."""
         self._latent = x.float().clone()
         self._calls = self._given = 0
@@ -66,7 +80,7 @@ class ReuseRun:
             route = self.route.at(sigma)
         except UnknownRoute:
             self.rule.step_aside(UNKNOWN)
-        active = (*taking_part(conds, sigma), route)
+        active = (active, route)
         if active != self._active:
             self._forget()
             self._active = active
@@ -116,7 +130,7 @@ class ReuseRun:
             self.rule.first_pass(outputs[0])
 
 
-class ComfyStepReuse(Scheduled):
+class ComfyStepReuse(ComfyTechnique[ModelCall]):
     """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
 
     policy: StepReusePolicy
@@ -133,74 +147,25 @@ class ComfyStepReuse(Scheduled):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
-        run: ReuseRun | None = call.run.get(STEP_REUSE)
-        if run is not None:
-            run.route.watch(call.transformer_options)
+        reuse: Any = call.run.kept.get(self.kind)
+        if reuse is not None:
+            reuse.route.watch(call.transformer_options)
 
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        from comfy.patcher_extension import WrappersMP
-
-        return (
-            *super().wrappers(),
-            (WrappersMP.SAMPLER_SAMPLE, self._sampler_sample),
-            (WrappersMP.PREDICT_NOISE, self._predict_noise),
-            (WrappersMP.CALC_COND_BATCH, self._calc_cond_batch),
-        )
-
-    def _sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
-        """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper)."""
-        guider, options = args[0], args[2]["model_options"]
-        # Wrappers of others may name these.
-        noise = args[4] if len(args) > 4 else kwargs["noise"]
-        mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
-        split = split_for(shapes_in(guider.conds) or [noise.shape], mask)
-        rule = self._begin(executor.class_obj, guider, args[1].tolist(), options, split)
+    def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
+        split = split_for(shapes_in(call.guider.conds) or [call.noise.shape], call.mask)
+        flow, why = is_flow(call.guider.model_patcher), refusals(call.sampler, call.guider, call.options)
+        rule = self.policy.rule_for(run.levels, sampler_name(call.sampler), flow, why, split)
         if rule is None:
-            return executor(*args, **kwargs)
-        kept = options["transformer_options"].setdefault(RUN, {})
-        blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
-        attention: Any = stack_of(guider.model_patcher).find(ATTENTION)
-        route = AttentionRoute(kept, {} if attention is None else attention.policy.broken)
-        run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks, route)
-        if mask is not None:
-            _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
-        try:
-            return executor(*args, **kwargs)
-        finally:
-            del kept[STEP_REUSE]
-            blocks.leave()
-            route.forget()
-            rule.read()
-
-    def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
-        model, why = guider.model_patcher, refusals(sampler, guider, options)
-        return self.policy.rule_for(levels, sampler_name(sampler), is_flow(model), why, split)
-
-    def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
-        """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""
-        options: Options = args[0] if args else kwargs.get("model_options", {})
-        kept = options.get("transformer_options", {}).get(RUN, {})
-        run: ReuseRun | None = kept.get(STEP_REUSE)
-        if run is None:
-            return executor(x, timestep, *args, **kwargs)
-        guider, sigma = executor.class_obj, noise_level(kept, timestep)
-        run.begin(sigma, x, getattr(guider, "conds", {}))
-        return run.end(executor(x, timestep, *args, **kwargs))
-
-    def _calc_cond_batch(
-        self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
-    ) -> object:
-        """Compute the passes, or forecast them (ComfyUI's CALC_COND_BATCH wrapper)."""
-        run: ReuseRun | None = model_options.get("transformer_options", {}).get(RUN, {}).get(STEP_REUSE)
-        if run is None:
-            return executor(model, conds, x, timestep, model_options)
-        call, present = run.next_call(), [cond is not None for cond in conds]
-        forecasts = run.forecast(call, present, x)
-        if forecasts is not None:
-            return forecasts
-        outputs = executor(model, conds, x, timestep, model_options)
-        run.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
-        return outputs
+            return
+        run.followed = can_be_followed(call)
+        blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
+        attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
+        route = AttentionRoute(run, {} if attention is None else attention.policy.broken)
+        run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
+        for end in (rule.read, route.forget, blocks.leave):  # the last one first
+            call.cleanup.callback(end)
+        if call.mask is not None:
+            _tell_of_mask(reuse, call.options, call.mask, call.latent)
 
 
 def _is_compiled(guider: Any, options: Options) -> bool:

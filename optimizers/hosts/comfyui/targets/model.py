@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,16 +10,13 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from ....guard import Guard, Spoiled
-from ..runtime.run import GUARD, RUN, RunData, run_data
+from ..runtime.run import RUN, SamplerCall, SamplingRun, sampling_run
 from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
 from ..runtime.technique import KEY, AnyTechnique
 from ..structure.model import first_of, require_model
 from ..structure.newer import kept_memory
-from ..structure.protocols import BaseModel, Executor, ModelPatcher, Options
+from ..structure.protocols import Executor, ModelPatcher, Options
 from ..weights.moves import prepare_sampling
-
-GUIDER = "guider"
-"""Name of the run's guider among its data."""
 
 
 class ModelTarget:
@@ -44,16 +40,15 @@ class ModelTarget:
         for technique in (*self.techniques, *techniques):
             patcher = technique.model_for(patcher, techniques)
         clone, stack = patcher.clone(), Stack(techniques)
-        watched = [technique for technique in techniques if technique.policy.approximation]
         clone.parent = first_of(patcher)
-        wrappers: list[tuple[str, Function]] = [
-            (WrappersMP.OUTER_SAMPLE, outer_sample),
-            (WrappersMP.PREPARE_SAMPLING, partial(prepare_sampling, techniques)),
-            (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
-            (WrappersMP.APPLY_MODEL, stack.apply_model),
-            *([(WrappersMP.SAMPLER_SAMPLE, partial(guarded_sample, watched))] if watched else []),
-            *(pair for technique in techniques for pair in technique.wrappers()),
-        ]
+        wrappers: dict[str, Function] = {
+            WrappersMP.OUTER_SAMPLE: outer_sample,
+            WrappersMP.PREPARE_SAMPLING: partial(prepare_sampling, techniques),
+            WrappersMP.SAMPLER_SAMPLE: partial(sampler_sample, stack),
+            WrappersMP.PREDICT_NOISE: predict_noise,
+            WrappersMP.CALC_COND_BATCH: calc_cond_batch,
+            WrappersMP.APPLY_MODEL: stack.apply_model,
+        }
         callbacks: dict[str, Function] = {
             CallbacksMP.ON_PRE_RUN: stack.begin,
             CallbacksMP.ON_CLEANUP: stack.finish,
@@ -66,34 +61,70 @@ class ModelTarget:
             clone.remove_callbacks_with_key(event, KEY)
         if techniques:
             clone.set_attachments(KEY, stack)
-            for kind, wrapper in dict.fromkeys(wrappers):  # of two that follow the sampler, one is enough
+            for kind, wrapper in wrappers.items():
                 clone.add_wrapper_with_key(kind, KEY, wrapper)
             for event, callback in callbacks.items():
                 clone.add_callback_with_key(event, KEY, callback)
         return clone
 
 
-def guarded_sample(watched: Sequence[AnyTechnique], executor: Executor, *args: Any, **kwargs: Any) -> Any:
-    """Run a sampler, again where an evaluation was spoiled (ComfyUI's SAMPLER_SAMPLE wrapper, the outermost of ours).
+def sampler_sample(stack: Stack, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+    """Run a sampler, again where an evaluation was spoiled (ComfyUI's SAMPLER_SAMPLE wrapper).
 
-    ``watched``: the techniques that approximate; ``Stack.apply_model`` watches each evaluation.
+    ``Stack.apply_model`` watches each evaluation of techniques that approximate.
     """
-    kept = run_data(args[2]["model_options"])
+    run = sampling_run(args[2]["model_options"])
+    watched = [technique for technique in stack.techniques if technique.policy.approximation]
+    if not watched:
+        return _sample(run, stack, executor, *args, **kwargs)
     what = tuple(technique.policy.approximation for technique in watched)
-    guard = kept[GUARD] = Guard(what, kept_memory, can_begin_again=True)
+    guard = run.guard = Guard(what, kept_memory, can_begin_again=True)
     try:
         while True:
             try:
-                result = executor(*args, **kwargs)
+                result = _sample(run, stack, executor, *args, **kwargs)
                 guard.settle()
                 return result
             except Spoiled:
                 guard.begin_again()
     finally:
-        del kept[GUARD]
+        run.guard = None
         if guard.faults:
             for technique in watched:
                 technique.runs.add(Activity(faults=dict(guard.faults)))
+
+
+def _sample(run: SamplingRun, stack: Stack, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+    guider, sigmas, extra, *rest = args
+    # Wrappers of others may name the rest.
+    named = {**dict(zip(("callback", "noise", "latent_image", "denoise_mask"), rest, strict=False)), **kwargs}
+    latent, mask = named.get("latent_image"), named.get("denoise_mask")
+    call = SamplerCall(executor.class_obj, guider, extra["model_options"], named["noise"], latent, mask)
+    run.begin(sigmas)
+    with call.cleanup:
+        call.cleanup.callback(run.begin, None)
+        for technique in stack.techniques:
+            technique.run_begins(run, call)
+        if run.followed and rest:
+            callback, *rest = rest
+
+            def count(step: int, *others: object) -> None:
+                run.done = step + 1
+                if callback is not None:
+                    callback(step, *others)
+
+            rest = [count, *rest]
+        return executor(guider, sigmas, extra, *rest, **kwargs)
+
+
+def predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Make a prediction with what takes part in it (ComfyUI's PREDICT_NOISE wrapper)."""
+    options: Options = args[0] if args else kwargs.get("model_options", {})
+    run: SamplingRun = options.get("transformer_options", {}).get(RUN) or SamplingRun()
+    compute: Function = partial(executor, x, timestep, *args, **kwargs)
+    for one in reversed(run.kept.values()):
+        compute = partial(one.evaluates, run, executor.class_obj, x, timestep, compute)
+    return compute()
 
 
 # ComfyUI's Dual Model CFG Guider runs the negative pass on a second model, but with the options of the first: all
@@ -105,8 +136,8 @@ def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
     """Begin a run of its own, also inside of another one, and remember its guider (ComfyUI's OUTER_SAMPLE wrapper)."""
     guider = executor.class_obj
     options = guider.model_options
-    data = RunData({GUIDER: guider})
-    guider.model_options = {**options, "transformer_options": {**options.get("transformer_options", {}), RUN: data}}
+    run = SamplingRun(guider)
+    guider.model_options = {**options, "transformer_options": {**options.get("transformer_options", {}), RUN: run}}
     try:
         return executor(*args, **kwargs)
     finally:
@@ -114,13 +145,16 @@ def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
 
 
 def calc_cond_batch(
-    executor: Executor, model: BaseModel, conds: list[object], x: Tensor, timestep: Tensor, model_options: Options
-) -> object:
-    """Choose the second model's stack for the second model's conditioning (ComfyUI's CALC_COND_BATCH wrapper)."""
+    executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options
+) -> Any:
+    """Compute the passes, each with the stack of its own model (ComfyUI's CALC_COND_BATCH wrapper)."""
     options = model_options.get("transformer_options", {})
-    guider = options.get(RUN, {}).get(GUIDER)
-    second_model = getattr(guider, "uncond_model_patcher", None)
-    if second_model is not None and conds[0] is not None and conds[0] is getattr(guider, "_uncond_conds", None):
+    run: SamplingRun = options.get(RUN) or SamplingRun()
+    second_model = getattr(run.guider, "uncond_model_patcher", None)
+    if second_model is not None and conds[0] is not None and conds[0] is getattr(run.guider, "_uncond_conds", None):
         second = stack_of(second_model)
         model_options = {**model_options, "transformer_options": {**options, ACTIVE_STACK: second}}
-    return executor(model, conds, x, timestep, model_options)
+    compute: Function = partial(executor, model, conds, x, timestep, model_options)
+    for one in reversed(run.kept.values()):
+        compute = partial(one.passes, conds, x, compute)
+    return compute()

@@ -1,60 +1,81 @@
-"""Where a sampling run begins, and each prediction in it, for techniques that keep something from one to the next."""
+"""Where a model call stands in its sampling run, and the predictions between which something is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, int64, zeros
 
+from .....core.calls import Function
+from .....core.shared import Shared
 from ....token_merging.residual import SamplingStep
-from ..runtime.run import RUN, taking_part
-from ..runtime.schedule import STEPS, SamplingSteps, noise_level
-from ..structure.protocols import Executor, Options
-
-EVALUATIONS = "evaluations"
-"""Key of the `Evaluations` in the store of a sampling run."""
-
-WHOLE = "whole"
-"""Key of what decides there, instead of the schedule, whether the next prediction is made of a full step."""
-
+from ..runtime.run import SamplingRun, TakesPart
+from ..runtime.schedule import stands_at
+from ..runtime.technique import ModelCall
 
 _numbers = count()
 """Tells predictions apart, also those of several runs."""
 
 
-class Evaluations:
+@dataclass
+class Evaluations(TakesPart):
     """The predictions of one sampling run.
 
     Attributes:
+        windows: whether the network sees the frames in windows, which move under the same conditionings.
         latest: the one that is made; None before the first.
         batch: pictures of the whole latent.
-        steps: of the run.
-        windows: whether the network sees the frames in windows, which move under the same conditionings.
     """
 
-    def __init__(self, steps: SamplingSteps, windows: bool) -> None:
-        self.latest: SamplingStep | None = None
-        self.batch = 0
-        self.steps, self.windows = steps, windows
-        self._first = next(_numbers)
+    windows: bool
+    latest: SamplingStep | None = None
+    batch: int = 0
+    begun: int = field(default_factory=_numbers.__next__)
 
-    def begin(self, sigma: float, batch: int, active: Hashable, whole: bool | None) -> None:
-        self.batch = batch
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        sigma, active = stands_at(run, guider, timestep)
+        self.batch = x.shape[0]
         # A sampler that begins again, because its steps were spoiled, must find nothing of them.
-        self.latest = SamplingStep(self.steps.sigmas, next(_numbers), sigma, (self._first, active), whole=whole)
+        self.latest = SamplingStep(run.levels, next(_numbers), sigma, (self.begun, active), whole=run.whole)
+        return compute()
 
 
-def predict_noise(executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
-    """Begin a prediction (ComfyUI's PREDICT_NOISE wrapper)."""
-    options: Options = args[0] if args else kwargs.get("model_options", {})
-    run = options.get("transformer_options", {}).get(RUN, {})
-    steps: SamplingSteps | None = run.get(STEPS)
-    if steps is not None:
-        evaluations: Evaluations | None = run.get(EVALUATIONS)
-        if evaluations is None or evaluations.steps is not steps:
-            evaluations = run[EVALUATIONS] = Evaluations(steps, "context_handler" in options)
-        sigma, conds = noise_level(run, timestep), getattr(executor.class_obj, "conds", {})
-        evaluations.begin(sigma, x.shape[0], tuple(taking_part(conds, sigma)), run.get(WHOLE))
-    return executor(x, timestep, *args, **kwargs)
+class SchedulePosition(Shared):
+    """Reads the schedule and the noise level of one model call when they are asked for: both can be on the GPU."""
+
+    def __init__(self, call: ModelCall) -> None:
+        self._call = call
+        self._sigmas: Tensor | None = call.transformer_options.get("sample_sigmas")
+
+    def index(self) -> Tensor:
+        """Return the number of the sampling step as an int64 scalar tensor on the sampling device.
+
+        It is found from the noise level, so that the positive and the negative pass of a step get the same number
+        however ComfyUI batches them. Solvers that evaluate between two steps get the nearer one; outside of a sampler
+        it is zero. A tensor, so that nothing waits for the GPU and nothing recompiles.
+        """
+        if self._sigmas is None:
+            return zeros((), dtype=int64, device=self._call.sigmas.device)
+        sigma: Tensor = self._call.sigmas.flatten()[0].to(self._sigmas)
+        return (self._sigmas - sigma).abs().argmin()
+
+    def is_between(self, start_percent: float, end_percent: float) -> bool:
+        """Return whether the call lies between two points of the schedule: 0 is the start, 1 the end of denoising.
+
+        By the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
+        """
+        last, first = self.limits(start_percent, end_percent)
+        return last < self._call.run.noise_level(self._call.sigmas) <= first
+
+    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
+        """Return the noise levels of two points of the schedule, the lower one first."""
+        return self._limit(end_percent), self._limit(start_percent)
+
+    def _limit(self, percent: float) -> float:
+        sampling, limits = self._call.model.model_sampling, self._call.run.limits
+        key = (id(sampling), percent)
+        if key not in limits:  # its tables can be on the GPU too
+            limits[key] = float(sampling.percent_to_sigma(percent))
+        return limits[key]

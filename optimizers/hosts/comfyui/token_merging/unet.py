@@ -20,13 +20,14 @@ from ....token_merging.blocks import CallState, restored_output
 from ....token_merging.policy import TokenMergingPolicy
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
-from ..runtime.schedule import Scheduled, SchedulePosition
-from ..runtime.technique import ModelCall
+from ..runtime.run import SamplerCall, SamplingRun
+from ..runtime.schedule import can_be_followed
+from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import describe_model, is_compiled_by_others
 from ..structure.newer import kept_memory
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
-from .evaluations import EVALUATIONS, Evaluations, predict_noise
+from .evaluations import Evaluations, SchedulePosition
 from .feed_forwards import FeedForwards
 
 STATE = "paceline_token_merging"
@@ -76,7 +77,7 @@ class _Next:
         return q.shape[:-1] == (self.batch, self.reduction.kept if fewer else self.reduction.tokens)
 
 
-class ComfyTokenMerging(Scheduled):
+class ComfyTokenMerging(ComfyTechnique[ModelCall]):
     """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
 
     policy: TokenMergingPolicy[AttentionBlock]
@@ -95,17 +96,16 @@ class ComfyTokenMerging(Scheduled):
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
         self._layer: Attend = self._attend
 
-    def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        from comfy.patcher_extension import WrappersMP
-
-        predictions = ((WrappersMP.PREDICT_NOISE, predict_noise),) if self.policy.keeps else ()
-        return (*super().wrappers(), *predictions)
+    def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
+        run.followed = can_be_followed(call)
+        if self.policy.keeps:
+            run.kept[self.kind] = Evaluations("context_handler" in call.options)
 
     def _residual_call(self, call: ModelCall, position: SchedulePosition) -> ResidualCall | None:
         """Return what a model call does with the differences that reducing makes; None for nothing."""
         if not self.policy.keeps:
             return None
-        evaluations: Evaluations | None = call.run.get(EVALUATIONS)
+        evaluations: Any = call.run.kept.get(self.kind)
         latest, passes, refusal = None, tuple(call.transformer_options.get("uuids", ())), ""
         if evaluations is not None and evaluations.latest is not None and passes:
             latest = evaluations.latest
