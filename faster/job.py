@@ -15,9 +15,10 @@ from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..recipes.apply import Nodes, apply_recipe, shown_steps
+from ..workbench.comfyui.decoding import Decoding, ProbedVAE, probe_decoding
 from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
-from ..workbench.expectation.expect import Probed
+from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Recipe, Step
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
@@ -25,25 +26,29 @@ from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
 from .runs import PICTURES, inserted, probing, proving
-from .sentences import by_stage, expected_speed, expected_steps, left_open, told, where_time_went
-from .workflow import Workflow
+from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
+from .vae import VAEPlan, faster_vae, vae_behind
+from .workflow import ModelLink, Workflow
 
 
 @dataclass
 class Job:
     """One workflow that is made faster: what was asked, and what is known by now.
 
-    ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
+    ``probed`` has the findings of each sampling, in their order, ``probed_vaes`` those of VAEs by the number of their
+    plan; ``left_open`` says what they could not tell;
     ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
     choice: str
     plans: list[Plan]
+    vae_plans: list[VAEPlan]
     nodes: Nodes
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
+    probed_vaes: dict[str, ProbedVAE] = field(default_factory=dict)
     probing: bool = False
     offers: list[Offer] | None = None
     left_open: list[Phrase] = field(default_factory=list)
@@ -57,16 +62,17 @@ class Job:
             return self.proved(request)
         if self.offers is not None:
             return self.answer()
-        if not self.observer.samplings:
+        if self.observer.empty:
             why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
             self.seconds = self._seconds(request.seconds)
-            tries = any(plan.tries for plan in self.plans)
-            if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
+            tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
+            if (tries or self._decodings()) and not request.stopped:
                 self.probing = True
-                prompt = probing(self.workflow, [plan.link for plan in self.plans], self.id)
+                vaes = [self.vae_plans[number].link for number in self._decodings()]
+                prompt = probing(self.workflow, [plan.link for plan in self.plans], vaes, self.id)
                 return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
@@ -90,17 +96,37 @@ class Job:
         """
         with self.lock:
             samplings = self.observer.samplings
-            if self.offers is None and samplings:
-                offers = make_offers(samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()))
+            if self.offers is None and not self.observer.empty:
+                vaes = [
+                    faster_vae(self.vae_plans[int(link)], probed, self.choice)
+                    for link, probed in self.probed_vaes.items()
+                ]
+                faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
+                offers = make_offers(samplings, self.probed, self.plans, faster, self.choice, whole)
                 pairs = zip(samplings, self.probed, strict=True)
-                found = [(sampling, one) for sampling, probed in pairs for one in probed]
+                found = [
+                    Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
+                    for sampling, probed in pairs
+                    for one in probed
+                ]
+                found += [
+                    Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
+                    for link, probed in self.probed_vaes.items()
+                    for one in probed.found
+                ]
                 offered = {name for offer in offers for name in offer.names}
                 self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped)
                 self.offers = offers
                 self.observer.forget()
 
+    def _decodings(self) -> dict[int, Decoding]:
+        """Return what was decoded, by the number of its plan, where a faster VAE could make the whole run faster."""
+        most = sum(self.seconds.values()) * (1 - 1 / GAIN)
+        return {int(link): one for link, one in self.observer.decodings.items() if one.seconds > most}
+
     def _probe(self, say: Any) -> None:
-        samplings = self.observer.samplings
+        samplings, decodings = self.observer.samplings, self._decodings()
+        parts = len(samplings) + len(decodings)
         for number, sampling in enumerate(samplings):
             tries = self.plans[int(sampling.link)].tries
             candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
@@ -109,9 +135,14 @@ class Job:
                 continue
 
             def tell(done: float, total: float, name: str, number: int = number) -> None:
-                say((number + done / max(1, total)) / len(samplings))
+                say((number + done / max(1, total)) / parts)
 
-            probe(sampling, candidates, tell, SPARE / len(samplings), self.probed[number], keeping)
+            probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
+        for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
+            say(place / parts)
+            steps = self.vae_plans[number].tries.items()
+            ways = {title: partial(vae_behind, step, self.nodes) for title, step in steps}
+            self.probed_vaes[str(number)] = probe_decoding(decoding, ways, SPARE / parts)
 
     def answer(self) -> Payload:
         offers = self.offers or []
@@ -120,6 +151,9 @@ class Job:
 
     def prove(self, number: int) -> Payload:
         offer = self.offer(number)
+        if not any(isinstance(link, ModelLink) for link, _ in offer.chosen):
+            problem = "Another VAE draws the same latents, and its decoding was measured already."
+            raise InvalidSetting(problem, "Keep it, and compare the pictures by eye.")
         self.proof = Proof(number, Observer(keep=False))
         prompt = proving(self.workflow, offer.chosen, self.id)
         if prompt is None:
@@ -149,7 +183,7 @@ class Job:
         return {
             "label": offer.label,
             "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
-            "about": told(expected_steps(offer.sampling_speedup, offer.distance)),
+            "about": told(expected_parts(offer.sampling_speedup, offer.decoding_speedup, offer.distance)),
             "sampling_speedup": [
                 offer.sampling_speedup.low,
                 offer.sampling_speedup.likely,
@@ -160,6 +194,7 @@ class Job:
             "picture": None,
             "inserts": [
                 {
+                    "name": link.input,
                     "receivers": [{"node": node, "input": name} for node, name in link.receivers],
                     "steps": shown_steps(steps),
                 }

@@ -14,6 +14,7 @@ from .plan import make_plans
 from .request import Request
 from .runs import observed
 from .sentences import before_any_run
+from .vae import make_vae_plans
 from .workflow import Workflow, find_model_links
 
 FASTER = "/paceline/faster"
@@ -52,7 +53,7 @@ class JobStore:
         Another tab may queue a prompt between this one's request and its run; then the job is dropped.
         """
         job = self._job
-        kept = job is not None and job.observer.samplings and not job.probing and job.offers is None
+        kept = job is not None and not job.observer.empty and not job.probing and job.offers is None
         if job is not None and kept and not _to_come(job.id, sent, server.prompt_queue):
             self.take(None)
         return sent
@@ -73,7 +74,8 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     request = Request.read(sent)
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
-        job = Job(workflow, request.choice, make_plans(workflow, request.choice, nodes), nodes)
+        plans = make_plans(workflow, request.choice, nodes)
+        job = Job(workflow, request.choice, plans, make_vae_plans(workflow, request.choice, nodes), nodes)
         return _look(job) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
@@ -86,7 +88,8 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 
 
 def _look(job: Job) -> Payload:
-    titles = list(dict.fromkeys(title for plan in job.plans for title in plan.tries))
+    tries = [*(plan.tries for plan in job.plans), *(plan.tries for plan in job.vae_plans)]
+    titles = list(dict.fromkeys(title for one in tries for title in one))
     titles += ["Reuse Steps"] if any(plan.reuse for plan in job.plans) else []
     notes = list(dict.fromkeys(note for plan in job.plans for note in plan.notes))
     if not titles:
@@ -103,4 +106,5 @@ def _look(job: Job) -> Payload:
 
 def _begin(job: Job) -> Payload:
     JOBS.take(job)
-    return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))
+    links, vaes = [plan.link for plan in job.plans], [plan.link for plan in job.vae_plans]
+    return job_state("run", job.id, observed(job.workflow, links, vaes, job.id))

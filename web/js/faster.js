@@ -179,8 +179,8 @@ async function open(timeline) {
   /** Insert the nodes of the offer that is picked. One step back with undo. */
   function insert() {
     const made = asOneStep(() =>
-      state.offers[picked].inserts.flatMap(({ receivers, steps }) =>
-        locate({ name: "model", receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),
+      state.offers[picked].inserts.flatMap(({ name, receivers, steps }) =>
+        locate({ name, receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),
       ),
     );
     const nodes = made.flatMap((one) => one.nodes);

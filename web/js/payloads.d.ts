@@ -101,8 +101,10 @@ export interface Offer {
   inserts: Insert[];
 }
 
-/** Nodes on a model link. */
+/** Nodes on the link of a model or a VAE. */
 export interface Insert {
+  /** What the nodes call the input that they take it by. */
+  name: string;
   /** Execution id and input of what is to go faster. */
   receivers: { node: string; input: string }[];
   /** In order. */
