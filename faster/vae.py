@@ -121,7 +121,9 @@ def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> 
     faster = [one for one in probed.found if one.faster]
     subsets = [chosen for count in range(1, len(faster) + 1) for chosen in combinations(faster, count)]
     made = [_together(plan, probed.seconds, chosen) for chosen in subsets]
-    allowed = [one for one in made if one.distance <= CHOICES[choice].limit and pays_from(one.once, one.won) <= pictures]
+    allowed = [
+        one for one in made if one.distance <= CHOICES[choice].limit and pays_from(one.once, one.won) <= pictures
+    ]
     return max(allowed, key=lambda one: one.won, default=None)
 
 
