@@ -18,6 +18,7 @@ from typing import Any
 from comfy_host.client import Prompt
 from comfy_host.paths import commit
 from drawing import Drawing, in_words
+from paceline.workbench.measurement.verdict_text import counted_text
 from PIL import Image
 from plot import plot
 
@@ -26,6 +27,9 @@ FOLDER = Path(__file__).resolve().parent
 
 _MEASURED = re.compile(r"Measured, steps of \d+ pictures: (.*)")
 """What ``tune --prove`` prints of what it has kept."""
+
+_UNTOLD = ("too noisy to tell", "not certain yet", "in a single run", "too few for an interval")
+"""What a sentence about time has in it where it tells nothing."""
 
 _ON_THE_WAY = ("running ", "probing ", "drawing ", "Nothing was ")
 """How lines begin that are no findings."""
@@ -114,6 +118,7 @@ def write(
     texts: Sequence[str],
     tuned: Tuned,
     found: Found,
+    few: Sequence[Drawing],
     profile: dict[str, Any],
     large: LargePicture,
 ) -> None:
@@ -121,10 +126,10 @@ def write(
     headline, _, rest = tuned.sentence.rstrip(".").partition("; ")
     sampler, about, drawn = plain["sampler"]["inputs"], profile["about"], found.tuned
     # A machine that is too busy to time anything still counts right.
-    rest = (
-        rest
-        or f"counted instead of timed, {drawn.title} takes {drawn.evaluations:.1f} of {sampler['steps']} evaluations"
-    )
+    counted = counted_text((drawn.evaluations, float(sampler["steps"])), drawn.worst)
+    if any(words in headline for words in _UNTOLD):
+        headline, rest = f"{counted}, with {drawn.title}", "; ".join(filter(None, (headline, rest)))
+    rest = rest or f"counted instead of timed, {drawn.title} takes {counted}"
     frame = Template((FOLDER / "page.html").read_text(encoding="utf-8"))
     html = frame.substitute(
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
@@ -134,6 +139,7 @@ def write(
         settings=escape(f"{sampler['steps']} steps of {sampler['sampler_name']}, guidance {sampler['cfg']:g}"),
         tried="".join(f"<li>{escape(line)}</li>" for line in tuned.findings),
         pictures=_pictures(texts, (found.plain, found.tuned, *found.same_work, found.other_seed)),
+        few=_few(texts, few),
         tuned=escape(drawn.title),
         plot=plot(found.points, found.tuned, int(sampler["steps"])),
         parts=_parts(profile),
@@ -166,6 +172,22 @@ def _pictures(texts: Sequence[str], columns: Sequence[Drawing]) -> str:
         cells = "".join(f"<td>{value(one)}</td>" for one in columns)
         rows.append(f'<tr class="numbers"><th scope="row">{name}</th>{cells}</tr>')
     return "".join([*rows, "</tbody>"])
+
+
+def _few(texts: Sequence[str], columns: Sequence[Drawing]) -> str:
+    """Return the part about few steps; nothing where none were drawn."""
+    if not columns:
+        return ""
+    plain, reused, *_ = columns
+    steps = f"{plain.evaluations:.0f}"
+    return (
+        f"<section><h2>In {steps} steps, as today's distilled models take</h2>"
+        f'<p class="verdict">{escape(counted_text((reused.evaluations, plain.evaluations), reused.worst))}.</p>'
+        "<p>Reuse Steps leaves out single late noise levels of the same schedule; as many steps as it computes are "
+        "another schedule.</p>"
+        '<div class="wide" tabindex="0" role="region" aria-label="Pictures of few steps">'
+        f'<table class="pictures few">{_pictures(texts, columns)}</table></div></section>'
+    )
 
 
 def _large_pictures(rows: dict[str, list[Image.Image]]) -> str:

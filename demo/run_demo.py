@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "testing"), str(ROOT / "demo")]
 
 from comfy_host.client import ComfyClient, Prompt  # noqa: E402
 from comfy_host.server import ComfyServer, has_gpu  # noqa: E402
-from drawing import FEWER_STEPS, Easel  # noqa: E402
+from drawing import FEWER_STEPS, Drawing, Easel  # noqa: E402
 from page import Found, LargePicture, Tuned, write  # noqa: E402
 from workflows import ICON_TEXTS, PHOTO_TEXTS, Workflows, setting, with_inputs  # noqa: E402
 
@@ -42,6 +42,11 @@ PICTURES_OF_A_CLICK = 9
 
 LARGE_ICONS = "a second icon model, with as many tokens as Stable Diffusion 1.5 has at 768 x 768"
 STEPS_OF_LARGE = 10
+
+FEW = 8
+"""Steps, as today's distilled models take."""
+
+BUDGET_OF_FEW = 0.15
 
 SECONDS_FOR_LARGE = 42.0
 ROUNDS, MOST_ROUNDS = 3, 20
@@ -106,6 +111,21 @@ def compare(easel: Easel, workflows: Workflows, plain: Prompt, faster: Prompt, s
     return Found(easel.plain, tuned, same_work, easel.other_seed, points)
 
 
+def few_steps(client: ComfyClient, workflows: Workflows, plain: Prompt, texts: Sequence[str]) -> list[Drawing]:
+    """Draw with few steps: plain, with Reuse Steps, as many steps as that computes, and another seed."""
+    few = with_inputs(plain, "sampler", steps=FEW)
+    easel = Easel(client, workflows, few, texts)
+    reuse = workflows.through(few, "PacelineReuseSteps", "budget", BUDGET_OF_FEW)
+    reused = easel.draw("Reuse Steps", f"{BUDGET_OF_FEW:g}", reuse)
+    count = min(FEW, math.ceil(reused.evaluations - 0.05))
+    return [
+        easel.plain,
+        reused,
+        easel.draw(FEWER_STEPS, str(count), with_inputs(few, "sampler", steps=count)),
+        easel.other_seed,
+    ]
+
+
 def where_time_goes(client: ComfyClient, workflows: Workflows, plain: Prompt) -> dict[str, Any]:
     """Return what Profile shows of a workflow."""
     result = client.run(workflows.measured(plain, "PacelineProfile"), timeout=3600)
@@ -150,20 +170,24 @@ def run(server: ComfyServer, checkpoint: Path | None, options: argparse.Namespac
             model = large_model = checkpoint.name
             settings = {"steps": 1, "cfg": 1.0} if options.short else {"steps": options.steps}
             large = workflows.checkpoint(checkpoint, options.large_size, **settings)
-        with part(f"1 of 4: plain pictures, {options.steps} steps, by {model}"):
+        with part(f"1 of 5: plain pictures, {options.steps} steps, by {model}"):
             easel = Easel(client, workflows, plain, texts)
             profile = where_time_goes(client, workflows, plain)
         seconds = easel.seconds
         with part(
-            f"2 of 4: Make this workflow faster, as one click does (about {PICTURES_OF_A_CLICK * seconds:.0f} s)"
+            f"2 of 5: Make this workflow faster, as one click does (about {PICTURES_OF_A_CLICK * seconds:.0f} s)"
         ):
             tuned = tune(server, plain)
         ways = 6 if options.short else 12
-        with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
+        with part(f"3 of 5: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
             found = compare(easel, workflows, plain, tuned.workflow, options.short)
-        with part(f"4 of 4: Apply ToMe, by {large_model} (at most about {SECONDS_FOR_LARGE:.0f} s)"):
+        few = list[Drawing]()
+        if checkpoint is None or not options.short:
+            with part(f"4 of 5: the same in {FEW} steps (about {1.3 * len(texts) * seconds:.0f} s)"):
+                few = few_steps(client, workflows, plain, texts)
+        with part(f"5 of 5: Apply ToMe, by {large_model} (at most about {SECONDS_FOR_LARGE:.0f} s)"):
             merged = large_picture(client, workflows, large, large_model)
-    write(options.output, model, plain, texts, tuned, found, profile, merged)
+    write(options.output, model, plain, texts, tuned, found, few, profile, merged)
     print(f"\n{tuned.sentence}")
     for one in (found.tuned, *found.same_work, found.other_seed):
         print(f"  {one.summary}")

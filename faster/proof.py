@@ -49,8 +49,8 @@ class Proof:
         drawings = [_ProofDraw(samplings, self.observer, latents, end) for end in ends]
         judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
-        computed = [_sum(samplings, "computed", side) for side in SIDES]
-        self.text = proved(worst, computed[1] / max(1, computed[0]), PICTURES)
+        plain, faster = (_sum(samplings, "computed", side) / PICTURES for side in SIDES)
+        self.text = proved(worst, (faster, plain), PICTURES)
         if worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // PICTURES)

@@ -9,7 +9,7 @@ from ..core.phrases import Phrase, data, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.expectation.expect import Probed, Range, pays_from
 from ..workbench.measurement.measure import Comparison
-from ..workbench.measurement.verdict_text import fraction, late_text, of_a_seed_change, speed_text
+from ..workbench.measurement.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
 
 STAGES = {
     "steps": phrase("steps"),
@@ -196,9 +196,21 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     )
 
 
-def proved(found: Comparison, work: float, pictures: int) -> Phrase:
-    """Return what a proof has measured: ``work`` is the share of the network's evaluations that was left."""
+def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
+    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
+
+    Where the time cannot be told, what was counted comes first.
+    """
     speed, share = speed_text(found.evidence.speedup), found.verdict.seed_share
+    work = computed[0] / max(1.0, computed[1])
+    if not found.evidence.speedup.clear and work < 1:
+        counted = counted_text(computed, share)
+        return phrase(
+            "Measured, steps of {pictures} pictures: {counted}; {speed}.",
+            pictures=pictures,
+            counted=counted,
+            speed=speed,
+        )
     if share is None:  # another seed draws the same picture
         return phrase(
             "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",

@@ -76,9 +76,10 @@ def test_the_page_shows_the_verdict_and_every_way_to_draw(shown: Page):
     assert count(shown, ".same-work img") == 3 * (3 * len(columns) - 2)  # beside each the two of its difference
     assert count(shown, ".large img") == seeds * (3 * len(ways) - 2)
     numbers = "(row) => [...row.cells].slice(1).map((cell) => cell.innerText)"
-    evaluations, means, _ = shown.script(f"return [...document.querySelectorAll('.numbers')].map({numbers})")
+    evaluations, means, _ = shown.script(f"return [...document.querySelectorAll('.same-work .numbers')].map({numbers})")
     assert evaluations[0] == evaluations[-1] == str(STEPS)
     assert all(0 < float(count) <= STEPS for count in evaluations)
+    assert heads(shown, ".few thead")[1] == "Reuse Steps 0.15" and count(shown, ".few img") == 3 * (3 * 4 - 2)
     assert means[-1] == "1x"  # another seed, as a share of what another seed changes
 
 

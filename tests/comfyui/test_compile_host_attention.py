@@ -57,7 +57,7 @@ def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backen
     model = small.run("PacelineCompileUNet", model=small.model, backend=backend)
     assert torch.equal(small.sample(model), expected)
     assert "compiled whole model: 1 graph, 0 recompiles" in small.report(model)
-    assert "graph breaks: 0" in small.report(model)
+    assert "graph breaks" not in small.report(model)
 
 
 def test_a_vae_is_one_graph_each_way(small):
@@ -75,7 +75,7 @@ def test_a_vae_is_one_graph_each_way(small):
         assert torch.equal(compiled.encode(picture.clone()), vae.encode(picture.clone()))
     report = small.run("PacelineOptimizationReport", vae=compiled)
     assert "2 graphs, 0 recompiles" in report
-    assert "graph breaks: 0" in report
+    assert "graph breaks" not in report
     assert all(
         module.optimized_attention is model.normal_attention
         for module in vae.first_stage_model.modules()

@@ -102,7 +102,7 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
     from paceline.optimizers.hosts.comfyui.runtime import technique
-    from paceline.server import recipes
+    from paceline.recipes import apply as recipes
 
     told = []
     for module in (technique, recipes):

@@ -75,6 +75,16 @@ def test_an_interval_that_says_nothing_is_not_given():
             "unknown",
             "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; the image is the same bit for bit.",
         ),
+        (
+            evidence(NOISY, work=(15.5, 30.0)),
+            "unknown",
+            "15.5 of 30 evaluations, at most 1/9 of a seed change. Between 0.73x and 2.01x: too noisy to tell; 7 more",
+        ),
+        (
+            evidence(NOISY, work=(30.0, 30.0)),
+            "unknown",
+            "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; difference is 1/9 of a seed change.",
+        ),
         (evidence(WILD), "unknown", "too noisy to tell; close other programs or use more steps, as more runs alone"),
         (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is 1/9 of a seed change."),
         (

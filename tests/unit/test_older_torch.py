@@ -24,14 +24,14 @@ package = types.ModuleType("paceline")
 package.__path__ = [sys.argv[1]]
 sys.modules["paceline"] = package
 from paceline.core.devices import is_out_of_memory
-from paceline.optimizers.attention.probing import probe
+from paceline.optimizers.attention.probing import probe_backend
 from paceline.optimizers.attention.registry import get
 from paceline.optimizers.hosts.webui import accelerate
 from paceline.workbench.measurement.measure import measure
 
 cpu = torch.device("cpu")
-assert probe(get("sdpa"), cpu, torch.float32, 64).available
-forced = probe(get("sdpa_flash"), cpu, torch.float32, 64)
+assert probe_backend(get("sdpa"), cpu, torch.float32, 64).available
+forced = probe_backend(get("sdpa_flash"), cpu, torch.float32, 64)
 assert not forced.available and forced.reason, forced
 assert is_out_of_memory(RuntimeError("out of memory")) and not is_out_of_memory(RuntimeError("other"))
 """

@@ -68,6 +68,7 @@ class Drawn:
         digest: of the pictures, see ``Decoded``.
         hear: makes the sound, waves ``[batch, channels, samples]`` at ``rate``, or latents where that is None; itself
             None without sound.
+        work: evaluations of the network that were computed, and all; None where they were not counted.
     """
 
     times: TimedRun
@@ -76,6 +77,7 @@ class Drawn:
     digest: bytes = b""
     hear: Callable[[], Tensor] | None = None
     rate: int | None = None
+    work: tuple[float, float] | None = None
 
     @cached_property
     def decoded(self) -> Decoded:

@@ -54,6 +54,7 @@ class Evidence:
         count: how many pictures were compared, of all seeds and batches.
         frames: how many of them follow each other in each video; 1 for pictures.
         sound: how far the sound is from the baseline's, which is not judged; None without sound.
+        work: evaluations that the optimized side computed for a picture, and all of them; None where not counted.
     """
 
     speedup: Speedup
@@ -67,6 +68,7 @@ class Evidence:
     count: int = 1
     frames: int = 1
     sound: SoundDistance | None = None
+    work: tuple[float, float] | None = None
 
     @property
     def judged(self) -> Distance:

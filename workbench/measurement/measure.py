@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -245,6 +245,7 @@ def measure(draw: Draw, plan: MeasurePlan, say: Say = lambda text: None) -> Comp
         count=len(pairs.distances),
         frames=before[0].frames,
         sound=None if sounds is None else sounds.distance,
+        work=_work(after),
     )
     times = {side: [one.times for one in drawn] for side, drawn in runs.items()}
     change, verdict = _latent_change(before, after), judge(evidence)
@@ -274,6 +275,14 @@ def _controls(
             continue
         difference = average(_distances(drawn, runs["baseline"]))
         yield Control(kind, fit, plan.steps, seconds, whole / seconds, difference), drawn
+
+
+def _work(drawn: Sequence[Drawn]) -> tuple[float, float] | None:
+    counted = [one.work for one in drawn if one.work is not None]
+    if not counted or len(counted) < len(drawn):
+        return None
+    computed, total = (fmean(each) for each in zip(*counted, strict=True))
+    return computed, total
 
 
 def _distances(drawn: Sequence[Drawn], references: Sequence[Drawn]) -> list[Distance]:

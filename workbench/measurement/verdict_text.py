@@ -43,6 +43,20 @@ def speed_text(speedup: Speedup) -> Phrase:
     return phrase("Between {low:.2f}x and {high:.2f}x: too noisy to tell", low=low, high=high)
 
 
+def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
+    """Return what a busy machine cannot change, e.g. ``15.5 of 30 evaluations, at most 1/26 of a seed change``.
+
+    ``work``: as of ``Evidence``; ``share``: that of the farthest picture, None where another seed changes nothing.
+    """
+    computed, total = (f"{round(each, 1):g}" for each in work)
+    if share is None:
+        return phrase("{computed} of {total} evaluations", computed=computed, total=total)
+    if not share:
+        return phrase("{computed} of {total} evaluations, the same picture", computed=computed, total=total)
+    far = of_a_seed_change(share)
+    return phrase("{computed} of {total} evaluations, at most {far}", computed=computed, total=total, far=far)
+
+
 def more_text(speedup: Speedup) -> str:
     """Return what would make a time certain."""
     more = speedup.more_rounds

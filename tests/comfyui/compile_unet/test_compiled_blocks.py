@@ -42,7 +42,7 @@ def test_blocks_share_one_graph_and_other_techniques_count_and_draw_as_without_i
     assert torch.equal(sample(name, compiled, **more), expected) and not torch.equal(expected, plain)
     assert graphs(compiled) == NAMES[name]
     report = studio.report(compiled)
-    assert "graph breaks: 0" in report and "its blocks alone" in report
+    assert "graph breaks" not in report and "its blocks alone" in report
     for technique in eager.get_attachment("paceline").techniques:
         said = compiled.get_attachment("paceline").find(technique.kind).last_summary()
         assert said == technique.last_summary() and said.state == "active"

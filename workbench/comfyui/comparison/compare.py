@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ....core.devices import synchronize
+from ....core.technique import STEP_REUSE
 from ....optimizers.hosts.comfyui.runtime.stack import stack_of
 from ....optimizers.hosts.comfyui.structure.model import require_model
 from ....optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
@@ -142,6 +143,7 @@ class _ComfyDraw:
             b"" if decoded is None else decoded.digest,
             None if side.audio_vae is None and output.sound is None else partial(_sound, side.audio_vae, output),
             None if side.audio_vae is None else sample_rate(side.audio_vae),
+            _work(side) if self.samples else None,
         )
 
     def _sample(self, side: Side, name: str, seed: int, steps: int) -> Sampled:
@@ -160,6 +162,13 @@ class _ComfyDraw:
     def _show_step(self, share: float) -> None:
         stop_if_cancelled()
         self.show(min(1.0, (self._done + share) / self._most))
+
+
+def _work(side: Side) -> tuple[float, float] | None:
+    """Return the evaluations that Reuse Steps has computed in the last run, and all of it."""
+    technique = stack_of(side.model).find(STEP_REUSE)
+    counts = {} if technique is None else technique.last_summary().counts
+    return (counts["computed"], counts["evaluations"]) if counts.get("evaluations") else None
 
 
 def _pictures(side: Side, output: Sampled) -> Decoded:

@@ -7,13 +7,12 @@ of the tokens, the options of the next call and the network, and returns what th
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
 
 from .....core.calls import Function
-from ....attention.policy import AttentionPolicy
 from ..runtime.run import GUARD
 from ..runtime.technique import KEY
 from ..structure.protocols import Executor, Options
@@ -32,11 +31,11 @@ class UnknownRoute(Exception):
 class AttentionRoute:
     """The ways of one sampling run.
 
-    ``run``: its data, which hold the guard; ``own``: of Set Attention Processor, if that is on the model.
+    ``run``: its data, which hold the guard; ``broken``: kinds of calls in which our own backend has failed, and why.
     """
 
-    def __init__(self, run: Any, own: AttentionPolicy | None) -> None:
-        self._run, self._own = run, own
+    def __init__(self, run: Any, broken: Mapping[Hashable, str]) -> None:
+        self._run, self._broken = run, broken
         self._calls: dict[Hashable, tuple[Options, object]] = {}
 
     def watch(self, options: Options) -> None:
@@ -65,8 +64,7 @@ class AttentionRoute:
         """Return what the way at a noise level is known by; raises `UnknownRoute`."""
         guard = self._run.get(GUARD)
         ours = () if guard is None else tuple(guard.faults)
-        broken = () if self._own is None else tuple(self._own.broken)
-        return (ours, broken, tuple(self._theirs(sigma)))
+        return (ours, tuple(self._broken), tuple(self._theirs(sigma)))
 
     def _theirs(self, sigma: float) -> list[Hashable]:
         found: list[Hashable] = []

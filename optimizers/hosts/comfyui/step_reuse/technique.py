@@ -160,7 +160,7 @@ class ComfyStepReuse(Scheduled):
         kept = options["transformer_options"].setdefault(RUN, {})
         blocks = Blocks(guider.model_patcher.model.diffusion_model, _is_compiled(guider, options))
         attention: Any = stack_of(guider.model_patcher).find(ATTENTION)
-        route = AttentionRoute(kept, None if attention is None else attention.policy)
+        route = AttentionRoute(kept, {} if attention is None else attention.policy.broken)
         run = kept[STEP_REUSE] = ReuseRun(rule, noise.shape, blocks, route)
         if mask is not None:
             _tell_of_mask(run, options, mask, args[5] if len(args) > 5 else kwargs["latent_image"])
