@@ -15,9 +15,10 @@ from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..recipes.apply import Nodes, apply_recipe, shown_steps
+from ..workbench.comfyui.decoding import Decoding, ProbedVAE, probe_decoding
 from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
-from ..workbench.expectation.expect import Probed
+from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Recipe, Step
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
@@ -25,7 +26,8 @@ from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
 from .runs import PICTURES, inserted, probing, proving
-from .sentences import by_stage, expected_speed, expected_steps, left_open, told, where_time_went
+from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
+from .vae import VAEPlan, faster_vae, vae_behind
 from .workflow import Workflow
 
 
@@ -35,18 +37,21 @@ class Job:
 
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
-    ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
+    ``probed`` has the findings of each sampling, in their order, ``probed_vaes`` those of VAEs by the number of their
+    plan; ``left_open`` says what they could not tell;
     ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
     choice: str
     plans: list[Plan]
+    vae_plans: list[VAEPlan]
     nodes: Nodes
     pictures: int = 20
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
+    probed_vaes: dict[str, ProbedVAE] = field(default_factory=dict)
     probing: bool = False
     offers: list[Offer] | None = None
     left_open: list[Phrase] = field(default_factory=list)
@@ -60,16 +65,17 @@ class Job:
             return self.proved(request)
         if self.offers is not None:
             return self.answer()
-        if not self.observer.samplings:
+        if self.observer.empty:
             why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
             self.seconds = self._seconds(request.seconds)
-            tries = any(plan.tries for plan in self.plans)
-            if tries and not request.stopped and any(one.can_probe for one in self.observer.samplings):
+            tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
+            if (tries or self._decodings()) and not request.stopped:
                 self.probing = True
-                prompt = probing(self.workflow, [plan.link for plan in self.plans], self.id)
+                vaes = [self.vae_plans[number].link for number in self._decodings()]
+                prompt = probing(self.workflow, [plan.link for plan in self.plans], vaes, self.id)
                 return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
@@ -93,19 +99,37 @@ class Job:
         """
         with self.lock:
             samplings = self.observer.samplings
-            if self.offers is None and samplings:
-                offers = make_offers(
-                    samplings, self.probed, self.plans, self.choice, sum(self.seconds.values()), self.pictures
-                )
+            if self.offers is None and not self.observer.empty:
+                vaes = [
+                    faster_vae(self.vae_plans[int(link)], probed, self.choice, self.pictures)
+                    for link, probed in self.probed_vaes.items()
+                ]
+                faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
+                offers = make_offers(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
                 pairs = zip(samplings, self.probed, strict=True)
-                found = [(sampling, one) for sampling, probed in pairs for one in probed]
+                found = [
+                    Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
+                    for sampling, probed in pairs
+                    for one in probed
+                ]
+                found += [
+                    Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
+                    for link, probed in self.probed_vaes.items()
+                    for one in probed.found
+                ]
                 offered = {name for offer in offers for name in offer.names}
                 self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped, self.pictures)
                 self.offers = offers
                 self.observer.forget()
 
+    def _decodings(self) -> dict[int, Decoding]:
+        """Return what was decoded, by the number of its plan, where a faster VAE could make the whole run faster."""
+        most = sum(self.seconds.values()) * (1 - 1 / GAIN)
+        return {int(link): one for link, one in self.observer.decodings.items() if one.seconds > most}
+
     def _probe(self, say: Any) -> None:
-        samplings = self.observer.samplings
+        samplings, decodings = self.observer.samplings, self._decodings()
+        parts = len(samplings) + len(decodings)
         for number, sampling in enumerate(samplings):
             tries = self.plans[int(sampling.link)].tries
             candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
@@ -114,9 +138,14 @@ class Job:
                 continue
 
             def tell(done: float, total: float, name: str, number: int = number) -> None:
-                say((number + done / max(1, total)) / len(samplings))
+                say((number + done / max(1, total)) / parts)
 
-            probe(sampling, candidates, tell, SPARE / len(samplings), self.probed[number], keeping)
+            probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
+        for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
+            say(place / parts)
+            steps = self.vae_plans[number].tries.items()
+            ways = {title: partial(vae_behind, step, self.nodes) for title, step in steps}
+            self.probed_vaes[str(number)] = probe_decoding(decoding, ways, SPARE / parts)
 
     def answer(self) -> Payload:
         offers = self.offers or []
@@ -151,20 +180,22 @@ class Job:
 
     def _offer(self, offer: Offer) -> Payload:
         """Return ``Offer`` in web/js/payloads.d.ts."""
+        steps = offer.sampling_speedup if offer.changes_steps else None
         return {
             "label": offer.label,
             "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
-            "about": told(expected_steps(offer.sampling_speedup, offer.distance)),
+            "about": told(expected_parts(steps, offer.decoding_speedup, offer.distance)),
             "sampling_speedup": [
                 offer.sampling_speedup.low,
                 offer.sampling_speedup.likely,
                 offer.sampling_speedup.high,
             ],
-            "proof_seconds": PICTURES * offer.sampling_seconds * (1 + 2 / offer.sampling_speedup.likely),
+            "proof_seconds": None if steps is None else PICTURES * offer.sampling_seconds * (1 + 2 / steps.likely),
             "measured": None,
             "picture": None,
             "inserts": [
                 {
+                    "name": link.input,
                     "receivers": [{"node": node, "input": name} for node, name in link.receivers],
                     "steps": shown_steps(steps),
                 }

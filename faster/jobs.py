@@ -17,6 +17,7 @@ from .plan import make_plans
 from .request import Request
 from .runs import observed
 from .sentences import before_any_run, told
+from .vae import make_vae_plans
 from .workflow import Workflow, find_model_links
 
 FASTER = "/paceline/faster"
@@ -55,7 +56,7 @@ class JobStore:
         Another tab may queue a prompt between this one's request and its run; then the job is dropped.
         """
         job = self._job
-        kept = job is not None and job.observer.samplings and not job.probing and job.offers is None
+        kept = job is not None and not job.observer.empty and not job.probing and job.offers is None
         if job is not None and kept and not _to_come(job.id, sent, server.prompt_queue):
             self.take(None)
         return sent
@@ -77,7 +78,8 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
         plans = make_plans(workflow, request.choice, nodes)
-        job = Job(workflow, request.choice, plans, nodes, request.pictures)
+        vae_plans = make_vae_plans(workflow, request.choice, nodes)
+        job = Job(workflow, request.choice, plans, vae_plans, nodes, request.pictures)
         return _look(job) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
@@ -91,10 +93,11 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 
 def _look(job: Job) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
-    titles = list(dict.fromkeys(title for plan in job.plans for title in plan.titles))
+    every = [*(plan.titles for plan in job.plans), *(plan.tries for plan in job.vae_plans)]
+    titles = list(dict.fromkeys(title for one in every for title in one))
     notes = list(dict.fromkeys(note for plan in job.plans for note in plan.notes))
     state = job_state("look")
-    time = picture_time(job.workflow, KeptRuns().read(), job.plans)
+    time = picture_time(job.workflow, KeptRuns().read(), job.plans, job.vae_plans)
     state["time"] = None if time is None else time.payload()
     found = levers(job.workflow)
     if not titles:
@@ -113,4 +116,5 @@ def _look(job: Job) -> Payload:
 
 def _begin(job: Job) -> Payload:
     JOBS.take(job)
-    return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))
+    links, vaes = [plan.link for plan in job.plans], [plan.link for plan in job.vae_plans]
+    return job_state("run", job.id, observed(job.workflow, links, vaes, job.id))

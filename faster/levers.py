@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from ..core.phrases import Phrase, phrase
 from ..workbench.comfyui.machine import loaded_patchers
 from .workflow import Workflow, find_model_links, is_switch
@@ -59,8 +57,3 @@ def _of_loaded_models() -> Iterator[Phrase]:
                 model=name,
                 count=applied,
             )
-        decodes = hasattr(patcher.model, "decode") and not hasattr(patcher.model, "diffusion_model")
-        if decodes and patcher.load_device.type == "cuda":
-            kinds = {one.dtype for one in patcher.model.parameters()}
-            if kinds == {torch.float32} and torch.cuda.is_bf16_supported():
-                yield phrase("The VAE ({model}) decodes in fp32. VAE Precision with bf16 makes it faster.", model=name)

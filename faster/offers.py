@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from ..workbench.expectation.sampling import Sampling
 from ..workbench.recipe import Step
 from .others import apart
 from .plan import Plan
+from .vae import FasterVAE, VAELink
 from .workflow import ModelLink
 
 
@@ -27,20 +29,27 @@ from .workflow import ModelLink
 class Offer:
     """Nodes to insert, with what is expected of them.
 
-    ``run_speedup`` is of the whole run and ``sampling_speedup`` of its steps alone, as times faster; ``distance`` is a
+    ``run_speedup`` is of the whole run, ``sampling_speedup`` of its steps alone and ``decoding_speedup`` of its VAEs
+    that it changes, None where it changes none, as times faster; ``distance`` is a
     share of what another seed changes; ``sampling_seconds`` are those of the steps today. ``names`` are the titles of
     the nodes. ``once`` are seconds that it costs once, ``won`` those that it wins for each picture.
     """
 
     label: str
     names: frozenset[str]
-    chosen: tuple[tuple[ModelLink, tuple[Step, ...]], ...]
+    chosen: tuple[tuple[ModelLink | VAELink, tuple[Step, ...]], ...]
     run_speedup: Range
     sampling_speedup: Range
+    decoding_speedup: Range | None
     distance: Range
     sampling_seconds: float
     once: float
     won: float
+
+    @property
+    def changes_steps(self) -> bool:
+        """Whether a sampler draws otherwise with it, which a proof can measure."""
+        return any(isinstance(link, ModelLink) for link, _ in self.chosen)
 
     @property
     def pays_from(self) -> int:
@@ -52,6 +61,7 @@ def make_offers(
     samplings: Sequence[Sampling],
     probed: Sequence[list[Probed]],
     plans: Sequence[Plan],
+    vaes: Sequence[FasterVAE],
     choice: str,
     run_seconds: float,
     pictures: int,
@@ -60,7 +70,7 @@ def make_offers(
 
     ``pictures``: in so many it has to win back what it costs once.
     """
-    offer = _offer(samplings, probed, plans, CHOICES[choice].limit, run_seconds, pictures)
+    offer = _offer(samplings, probed, plans, vaes, CHOICES[choice].limit, run_seconds, pictures)
     return [] if offer is None or offer.run_speedup.low < GAIN or offer.pays_from > pictures else [offer]
 
 
@@ -68,11 +78,13 @@ def _offer(
     samplings: Sequence[Sampling],
     probed: Sequence[list[Probed]],
     plans: Sequence[Plan],
+    vaes: Sequence[FasterVAE],
     limit: float,
     run_seconds: float,
     pictures: int,
 ) -> Offer | None:
-    chosen, expected, labels, all_names, once = [], [], [], set[str](), 0.0
+    chosen: list[tuple[ModelLink | VAELink, tuple[Step, ...]]] = []
+    expected, labels, all_names, once = [], [], set[str](), 0.0
     for number, plan in enumerate(plans):
         pairs = zip(samplings, probed, strict=True)
         own = [
@@ -93,23 +105,36 @@ def _offer(
         chosen.append((plan.link, tuple(plan.nodes(names, budget))))
         labels.append(" + ".join([*names, *(() if budget is None else (f"Reuse Steps {budget:g}",))]))
         expected += [(one, expect(one, [each for each in found if each.name in names], budget)) for one, found in own]
+    for vae in vaes:
+        once += vae.once
+        all_names |= {*vae.tries}
+        chosen.append((vae.link, tuple(vae.tries.values())))
+        labels.append(" + ".join(vae.tries))
     if not chosen:
         return None
-    run_speedup = speedup(run_seconds, expected)
-    sampling_seconds = sum(one.sampling_seconds for one, _ in expected)
+    steps = [(one.sampling_seconds, found.time_left) for one, found in expected]
+    decodings = [(vae.seconds, vae.time_left) for vae in vaes]
+    run_speedup = speedup(run_seconds, [*steps, *decodings])
+    sampling_seconds = sum(seconds for seconds, _ in steps)
     return Offer(
         "; ".join(dict.fromkeys(labels)),
         frozenset(all_names),
         tuple(chosen),
         run_speedup,
-        speedup(sampling_seconds, expected),
-        _farthest([found.distance for _, found in expected]),
+        speedup(sampling_seconds, steps) if steps else Range(1.0, 1.0, 1.0),
+        speedup(sum(seconds for seconds, _ in decodings), decodings) if decodings else None,
+        _farthest([found.distance for _, found in expected], [vae.distance for vae in vaes]),
         sampling_seconds,
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
 
 
-def _farthest(distances: Sequence[Range]) -> Range:
-    low, likely, high = (max(getattr(one, end) for one in distances) for end in ("low", "likely", "high"))
-    return Range(low, likely, high)
+def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:
+    """Return how far the farthest picture moves: by its steps and by its VAE, in squares."""
+    moved = max(decoded, default=0.0)
+
+    def farthest(end: str) -> float:
+        return math.hypot(max((float(getattr(one, end)) for one in distances), default=0.0), moved)
+
+    return Range(farthest("low"), farthest("likely"), farthest("high"))

@@ -11,6 +11,7 @@ from ..workbench.measurement.slower import KeptRun
 from .kept import workflow_key
 from .plan import Plan
 from .sentences import told
+from .vae import VAEPlan
 from .workflow import Workflow
 
 SEEN = 0.02
@@ -60,7 +61,9 @@ class PictureTime:
         return {"sentence": told(self.sentence), "parts": parts}
 
 
-def picture_time(workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Plan]) -> PictureTime | None:
+def picture_time(
+    workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Plan], vae_plans: Sequence[VAEPlan]
+) -> PictureTime | None:
     """Return it from what is kept of runs; None where none of this workflow is."""
     key = workflow_key(workflow)
     own = [number for number, run in enumerate(kept) if run.workflow == key and run.parts]
@@ -68,11 +71,13 @@ def picture_time(workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Pl
         return None
     last = own[-1]
     run, before = kept[last], kept[last - 1] if last else None
-    parts = sorted(_parts(workflow, run, before, plans), key=lambda part: -part.seconds)
+    parts = sorted(_parts(workflow, run, before, plans, vae_plans), key=lambda part: -part.seconds)
     return PictureTime(tuple(parts), tuple(sum(kept[number].seconds.values()) for number in own))
 
 
-def _parts(workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan]) -> Iterator[Part]:
+def _parts(
+    workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan], vae_plans: Sequence[VAEPlan]
+) -> Iterator[Part]:
     whole, small = sum(sum(nodes.values()) for nodes in run.parts.values()), 0.0
     for kind, nodes in run.parts.items():
         if kind not in ("samplingRun", "otherNodes", "controlnet"):
@@ -80,7 +85,7 @@ def _parts(workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequ
             if seconds < SEEN * whole:
                 small += seconds
             else:
-                yield Part(kind, "", seconds, _remedy(kind, run, before))
+                yield Part(kind, "", seconds, _remedy(kind, run, before, vae_plans))
             continue
         for id, seconds in nodes.items():
             name = workflow.title(id) if id in workflow else ""
@@ -94,7 +99,7 @@ def _parts(workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequ
         yield Part("otherNodes", "", small, phrase("Nothing: each takes less than a fiftieth."))
 
 
-def _remedy(kind: str, run: KeptRun, before: KeptRun | None) -> Phrase:
+def _remedy(kind: str, run: KeptRun, before: KeptRun | None, vae_plans: Sequence[VAEPlan]) -> Phrase:
     if kind == "loading":
         if run.again:
             return phrase("{why}", why=run.again)
@@ -106,7 +111,8 @@ def _remedy(kind: str, run: KeptRun, before: KeptRun | None) -> Phrase:
     if kind == "textEncoding":
         return _of_text(run, before)
     if kind == "decoding":
-        return phrase("VAE Precision and Compile VAE act on it. They are not tried here.")
+        names = list(dict.fromkeys(title for plan in vae_plans for title in plan.tries))
+        return _can_be_tried(names)
     if kind == "saving":
         return phrase("Nothing: the file is written when the picture is done.")
     return phrase("Nothing: no node of this pack acts on it.")
@@ -128,8 +134,14 @@ def _of_steps(workflow: Workflow, sampler: str, plans: Sequence[Plan]) -> Phrase
     behind = [plan for plan in plans if sampler in plan.link.samplers]
     names = list(dict.fromkeys(title for plan in behind for title in plan.titles))
     if names:
-        return phrase("Can be tried: {names}.", names=", ".join(names))
+        return _can_be_tried(names)
     notes = list(dict.fromkeys(note for plan in behind for note in plan.notes))
     if notes:
         return notes[0]
-    return phrase("Nothing: what could make them faster is there already, or changes nothing here.")
+    return _can_be_tried([])
+
+
+def _can_be_tried(names: Sequence[str]) -> Phrase:
+    if names:
+        return phrase("Can be tried: {names}.", names=", ".join(names))
+    return phrase("Nothing: what could make it faster is there already, or changes nothing here.")

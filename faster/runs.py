@@ -8,6 +8,7 @@ from typing import Any
 from ..workbench.comfyui.sampling import later_seed
 from ..workbench.recipe import Step
 from .node_types import Link, Prompt, default_values, title_of
+from .vae import VAELink
 from .workflow import ModelLink, Workflow
 
 NO_RUN = "paceline_trial"
@@ -21,32 +22,37 @@ SIDES = ("plain", "faster")
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
 
-Chosen = Sequence[tuple[ModelLink, Sequence[Step]]]
-"""The nodes to insert on each model link."""
+Chosen = Sequence[tuple[ModelLink | VAELink, Sequence[Step]]]
+"""The nodes to insert on each link."""
 
 _DIGITS = 16
 """Ids of more digits are no numbers that ComfyUI has counted."""
 
 
-def observed(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
-    """Return the workflow as it is, with an observer on each model link, directly before its samplers."""
+def observed(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAELink], job: str) -> Prompt:
+    """Return the workflow as it is, with an observer on each link, directly before its samplers and decoders."""
     for number, link in enumerate(links):
         workflow = _on_link(workflow, link, {f"paceline_observed {number}": _observer(job, str(number))})
+    for number, vae in enumerate(vaes):
+        watch = _node("_PacelineObservedVAE", job=job, link=str(number))
+        workflow = _on_link(workflow, vae, {f"paceline_observed vae {number}": watch})
     return _nodes(workflow)
 
 
-def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
+def probing(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAELink], job: str) -> Prompt:
     """Return a prompt of a probe.
 
-    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
+    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents; and
+    the VAEs.
     """
     taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
+    taken += [vae.origin for vae in vaes]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
     return _needed({**workflow, NO_RUN: _node("_PacelineProbe", job=job, **kept)})
 
 
 def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
-    """Return the workflow with nodes on its model links, as a person would save it."""
+    """Return the workflow with nodes on its links, as a person would save it."""
     for link, steps in chosen:
         firsts = [id.split(":")[0] for id in workflow]
         free = max((int(id) for id in firsts if id.isdecimal() and len(id) < _DIGITS), default=0) + 1
@@ -59,7 +65,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
 
 def proving(workflow: Workflow, chosen: Chosen, job: str) -> Prompt | None:
     """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
-    ends = _sampled(workflow, [link for link, _ in chosen])
+    ends = _sampled(workflow, [link for link, _ in chosen if isinstance(link, ModelLink)])
     if not ends:
         return None
     nodes: dict[str, Any] = {}
@@ -100,11 +106,11 @@ def _draw(
     return [[names[id], slot] for id, slot in ends]
 
 
-def _on_link(workflow: Workflow, link: ModelLink, made: Mapping[str, dict[str, Any]]) -> Workflow:
-    """Return the workflow with new nodes on a model link, in order."""
+def _on_link(workflow: Workflow, link: ModelLink | VAELink, made: Mapping[str, dict[str, Any]]) -> Workflow:
+    """Return the workflow with new nodes on a link, in order."""
     source: list[Any] = [*link.origin]
     for id, node in made.items():
-        node["inputs"]["model"] = source
+        node["inputs"][link.input] = source
         source = [id, 0]
     return Workflow({**workflow.edited(dict.fromkeys(link.receivers, source)), **made})
 

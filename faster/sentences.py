@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..core.phrases import Phrase, data, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
-from ..workbench.expectation.expect import Probed, Range, expect, pays_from, won_by
-from ..workbench.expectation.sampling import Sampling
+from ..workbench.expectation.expect import Probed, Range, pays_from
 from ..workbench.measurement.measure import Comparison
 from ..workbench.measurement.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
 
@@ -70,21 +70,31 @@ def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
 
 
+@dataclass(frozen=True)
+class Tried:
+    """A candidate on a link: ``won`` are the seconds that it wins for each picture, which moves ``farthest`` so far."""
+
+    link: str
+    one: Probed
+    won: float
+    farthest: float
+
+
 def left_open(
-    found: Sequence[tuple[Sampling, Probed]], offered: Collection[str], limit: float, stopped: bool, pictures: int
+    found: Sequence[Tried], offered: Collection[str], limit: float, stopped: bool, pictures: int
 ) -> list[Phrase]:
     """Return what a probe could not tell, and why each candidate that is not among the ``offered`` was dropped.
 
-    ``found`` has each candidate of each sampler: one that another sampler on the same model link tried is not open.
+    ``found`` has each candidate of each sampler and VAE: one that another sampler on the same link tried is not open.
     ``limit``: how far a picture may move; ``pictures``: how many are drawn.
     Where somebody ``stopped`` the run or its probe, that is the reason for all
     that was not tried.
     """
-    tried = {(sampling.link, one.name) for sampling, one in found if one.points}
-    left = [one.name for sampling, one in found if one.untried and (sampling.link, one.name) not in tried]
+    tried = {(each.link, each.one.name) for each in found if each.one.points}
+    left = [each.one.name for each in found if each.one.untried and (each.link, each.one.name) not in tried]
     untried = ", ".join(dict.fromkeys(left))
-    drowned = [one for _, one in found if one.drowned]
-    unclear = ", ".join(dict.fromkeys(one.name for _, one in found if one.unclear and not offered))
+    drowned = [each.one for each in found if each.one.drowned]
+    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.unclear and not offered))
     lines = []
     if drowned:
         lines.append(
@@ -103,25 +113,24 @@ def left_open(
         lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
     if not offered and not lines:
         lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
-    dropped = {
-        one.name: _why_dropped(sampling, one, limit, pictures) for sampling, one in found if one.name not in offered
-    }
+    dropped = {each.one.name: _why_dropped(each, limit, pictures) for each in found if each.one.name not in offered}
     return [*lines, *(why for why in dropped.values() if why is not None)]
 
 
-def _why_dropped(sampling: Sampling, one: Probed, limit: float, pictures: int) -> Phrase | None:
+def _why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     """Return why a candidate is not offered; None where it is open."""
+    one = tried.one
     if one.why_not:
         return phrase("{name}: {why}", name=one.name, why=one.why_not)
     if one.untried or one.unclear or one.drowned:
         return None
     if not one.faster:
         return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
-    picture = pays_from(one.once, won_by(sampling, one))
+    picture = pays_from(one.once, tried.won)
     if picture > pictures:
-        cost = _cost(one.once, won_by(sampling, one), picture)
+        cost = _cost(one.once, tried.won, picture)
         return phrase("{name}: {why}", name=one.name, why=cost)
-    if expect(sampling, [one]).distance.high > limit:
+    if tried.farthest > limit:
         return phrase("{name}: the picture could move farther than you chose.", name=one.name)
     return phrase("{name}: the whole run would gain too little.", name=one.name)
 
@@ -146,8 +155,29 @@ def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
     return phrase("{expected}; {cost}", expected=expected, cost=_cost(once, won, picture))
 
 
-def expected_steps(speedup: Range, distance: Range) -> Phrase:
-    """Return what is expected of the steps alone, and of the picture."""
+def expected_parts(sampling: Range | None, decoding: Range | None, distance: Range) -> Phrase:
+    """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
+    if sampling is None and decoding is not None:
+        return phrase(
+            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
+            likely=decoding.likely,
+            low=decoding.low,
+            high=decoding.high,
+            share=of_a_seed_change(distance.likely),
+        )
+    steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
+    if decoding is None:
+        return steps
+    return phrase(
+        "{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})",
+        steps=steps,
+        likely=decoding.likely,
+        low=decoding.low,
+        high=decoding.high,
+    )
+
+
+def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
         return phrase(
             "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",

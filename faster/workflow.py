@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.errors import InvalidSetting
 from ..workbench.recipe import PREFIX
@@ -205,6 +205,8 @@ class ModelLink:
         steps: the most of a sampler behind it; None where that is not known before a run.
         solver: that its samplers name; None where they name none, or several.
     """
+
+    input: ClassVar[str] = "model"
 
     origin: Link
     receivers: tuple[tuple[str, str], ...]

@@ -38,6 +38,26 @@ class _PacelineObserved(PacelineNode):
         return io.NodeOutput(observer.on(model, link))
 
 
+class _PacelineObservedVAE(PacelineNode):
+    """Hand on a VAE; where Make this workflow faster has asked for it, it is watched while it decodes."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return cls.schema(
+            node_id="_PacelineObservedVAE",
+            display_name="Observed VAE",
+            description="Watches a VAE while it decodes, and changes nothing. Make this workflow faster runs it.",
+            inputs=[io.Vae.Input("vae"), io.String.Input("job"), io.String.Input("link")],
+            outputs=[io.Vae.Output()],
+            is_dev_only=True,
+        )
+
+    @classmethod
+    def execute(cls, vae: VAE, job: str, link: str) -> io.NodeOutput:
+        found = JOBS.find(job)
+        return io.NodeOutput(vae if found is None or found.proof is not None else found.observer.on_vae(vae, link))
+
+
 class _PacelineProbe(PacelineNode):
     """Try candidates on a few evaluations of a run that was watched."""
 

@@ -61,11 +61,13 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
         return prompt
     for number, offer in enumerate(state["offers"]):
         print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
-        if number == 0 and not prove:
+        if number == 0 and not prove and offer["proof_seconds"] is not None:
             print(
                 f"--prove would draw the same seeds plain and faster, which takes about {offer['proof_seconds']:.0f} s"
             )
-    if prove:
+    if prove and state["offers"][0]["proof_seconds"] is None:
+        print("There is nothing to prove: only its VAE gets faster, and that was measured.")
+    elif prove:
         print("drawing the same seeds plain and faster", flush=True)
         proved = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"], "offer": 0}))
         measured = proved["offers"][0]["measured"]

@@ -62,9 +62,23 @@ def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(kept):
     found = rows()
     assert [kind for kind, _ in found] == ["samplingRun", "decoding", "textEncoding", "otherNodes"]
     assert found["samplingRun", "KSampler"] == (6.0, "Can be tried: Apply ToMe, Reuse Steps.")
-    assert "VAE Precision and Compile VAE" in found["decoding", ""][1]
     assert found["otherNodes", ""] == (0.01, "Nothing: each takes less than a fiftieth.")
     assert "Nothing while the texts are new" in found["textEncoding", ""][1], "the picture before had another text"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        (torch.bfloat16, "Can be tried: VAE Precision."),
+        (torch.float32, "Nothing: what could make it faster is there already, or changes nothing here."),
+    ],
+)
+def test_of_a_vae_is_said_what_would_be_tried_on_it(kept, monkeypatch, dtype, said):
+    from paceline.faster import vae
+
+    monkeypatch.setattr(vae, "processor_dtype", lambda: dtype)
+    ended(kept)
+    assert rows()["decoding", ""] == (2.0, said)
 
 
 def test_what_is_known_of_a_part_is_said(kept):
@@ -109,26 +123,17 @@ def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
     assert not any("switch of its own" in line for line in said(switched(True)) + said(PROMPT))
 
 
-class Decoder(torch.nn.Linear):
-    decode = torch.nn.Linear.forward
-
-
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
     from paceline.faster import levers
 
-    def said(dtype: torch.dtype, patched: int = 0, device: str = "cuda") -> list[str]:
-        model = Decoder(2, 2, dtype=dtype)
-        one = SimpleNamespace(model=model, load_device=torch.device(device), lowvram_patch_counter=lambda: patched)
+    def said(patched: int) -> list[str]:
+        one = SimpleNamespace(model=torch.nn.Linear(2, 2), lowvram_patch_counter=lambda: patched)
         monkeypatch.setattr(levers, "loaded_patchers", lambda: [one])
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
         return [str(line) for line in levers._of_loaded_models()]
 
-    assert said(torch.float32) == ["The VAE (Decoder) decodes in fp32. VAE Precision with bf16 makes it faster."]
-    assert said(torch.bfloat16) == said(torch.float32, device="cpu") == []
-    (line,) = said(torch.bfloat16, patched=7)
-    assert line.startswith(
-        "Decoder does not fit the device whole, so its LoRAs are applied anew each time in 7 layers."
-    )
+    assert said(0) == []
+    (line,) = said(7)
+    assert line.startswith("Linear does not fit the device whole, so its LoRAs are applied anew each time in 7 layers.")
 
 
 def test_an_answer_is_there_at_once_with_a_full_file(kept):

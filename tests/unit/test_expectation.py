@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from paceline.faster.sentences import expected_speed, left_open
+from paceline.faster.sentences import Tried, expected_speed, left_open
 from paceline.optimizers.step_reuse.parts import undivided
 from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, prior, propose, speedup, won_by
 from paceline.workbench.expectation.replay import replay
@@ -100,9 +100,9 @@ def test_the_cautious_end_decides():
 def test_a_workflow_gains_what_its_steps_gain():
     run = sampling()
     half = expect(run, [probed(speedup=(1.6, 2.0, 2.5))])
-    found = speedup(20.0, [(run, half)])
+    found = speedup(20.0, [(run.sampling_seconds, half.time_left)])
     assert found.likely == pytest.approx(20 / 15) and found.low < found.likely < found.high
-    assert speedup(20.0, [(run, expect(run))]).likely == 1.0
+    assert speedup(20.0, [(run.sampling_seconds, expect(run).time_left)]).likely == 1.0
 
 
 def test_before_any_run_less_is_certain():
@@ -119,11 +119,15 @@ def on(link, seconds=10.0):
     return run
 
 
+def tried_on(run, one):
+    return Tried(run.link, one, won_by(run, one), expect(run, [one]).distance.high)
+
+
 def test_a_candidate_is_not_tried_where_no_sampler_of_its_model_tried_it():
     a, b = on("a"), on("b")
     tried, untried = probed(), Probed("merged")
-    assert left_open([(a, tried), (a, untried)], {"merged"}, 0.5, False, 100) == []
-    (said,) = left_open([(a, tried), (b, untried)], {"merged"}, 0.5, False, 100)
+    assert left_open([tried_on(a, tried), tried_on(a, untried)], {"merged"}, 0.5, False, 100) == []
+    (said,) = left_open([tried_on(a, tried), tried_on(b, untried)], {"merged"}, 0.5, False, 100)
     assert said == "Not tried, as the time for trying was spent on others: merged."
 
 
@@ -139,14 +143,14 @@ def test_each_candidate_that_is_dropped_has_its_reason():
         ),
     }
     for said, one in cases.items():
-        assert left_open([(run, one)], set(), 0.5, False, 100)[-1] == said
-        assert left_open([(run, one)], {"merged"}, 0.5, False, 100) == []
+        assert left_open([tried_on(run, one)], set(), 0.5, False, 100)[-1] == said
+        assert left_open([tried_on(run, one)], {"merged"}, 0.5, False, 100) == []
 
 
 def test_what_a_busy_machine_shows_is_no_gain():
     run, quick = on("a"), replace(probed(error=0.0, speedup=(1.3, 1.9, 2.7)), noise=2.0)
     assert quick.drowned and propose(run, [quick], 0.5, reuse=False) is None
-    (said,) = left_open([(run, quick)], set(), 0.5, False, 100)
+    (said,) = left_open([tried_on(run, quick)], set(), 0.5, False, 100)
     assert said.startswith(
         "This machine is busy: the same evaluation took 2.0x as long at another moment. What merged "
     )

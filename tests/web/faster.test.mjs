@@ -28,7 +28,7 @@ beforeEach(async () => {
 
 const dialog = () => [...document.querySelectorAll("dialog")].at(-1);
 const lines = () => [...dialog().querySelectorAll("ul li")].map(({ textContent }) => textContent);
-const labels = () => [...dialog().querySelectorAll(".paceline-dialog-buttons button")].map(({ textContent }) => textContent);
+const labels = () => [...dialog().querySelectorAll(".paceline-dialog-buttons button")].filter(({ hidden }) => !hidden).map(({ textContent }) => textContent);
 const press = (start) => [...dialog().querySelectorAll(".paceline-dialog-buttons button")].find((one) => one.textContent.startsWith(start)).click();
 const choose = (name) => happens(dialog().querySelector(`input[value=${name}]`), "change");
 
@@ -68,6 +68,13 @@ test("a second click asks for nothing more, and where a proof fails the answer c
   const status = dialog().querySelector("p");
   assert.deepEqual([status.textContent, status.hidden], ["No sampler gives a latent.", false]);
   assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4 s)", "Keep"]]);
+});
+
+test("what leaves the steps as they are has no proof", async () => {
+  answers.run = () => answer({ phase: "answer", job: "one", offers: [{ ...OFFER, label: "VAE Precision", proof_seconds: null }] });
+  press("Run once and look");
+  await until(() => labels().includes("Keep"));
+  assert.deepEqual(labels(), ["Close", "Keep"]);
 });
 
 test("where the run cannot begin, that is said with its cause", async () => {

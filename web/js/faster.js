@@ -133,7 +133,10 @@ async function open(timeline) {
   function pick(at) {
     picked = at;
     const offer = state.offers[picked];
-    if (offer) prove.textContent = words("fasterProve").replace("%s", number(offer.proof_seconds, ".2g"));
+    if (!offer) return;
+    const { proof_seconds: seconds } = offer;
+    prove.hidden = seconds === null;
+    if (seconds !== null) prove.textContent = words("fasterProve").replace("%s", number(seconds, ".2g"));
   }
 
   async function begin() {
@@ -193,16 +196,17 @@ async function open(timeline) {
 
   /** Insert the nodes of the offer that is picked. One step back with undo. */
   function insert() {
+    const offer = state.offers[picked];
     const made = asOneStep(() =>
-      state.offers[picked].inserts.flatMap(({ receivers, steps }) =>
-        locate({ name: "model", receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),
+      offer.inserts.flatMap(({ name, receivers, steps }) =>
+        locate({ name, receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),
       ),
     );
     const nodes = made.flatMap((one) => one.nodes);
     app.canvas.selectItems?.(nodes);
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
-    if (watched) void expectOf(workflow, state.offers[picked].sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    if (watched && offer.proof_seconds !== null) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
 }

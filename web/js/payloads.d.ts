@@ -103,12 +103,12 @@ export interface Offer {
   label: string;
   /** How much faster the whole run gets. */
   expected: Told;
-  /** How much faster its steps get, and how far the picture moves. */
+  /** How much faster its steps and its VAE get, and how far the picture moves. */
   about: Told;
   /** How many times faster its steps get: at least, likely and at most. */
   sampling_speedup: number[];
-  /** How long a proof takes. */
-  proof_seconds: number;
+  /** How long a proof takes; null where the steps stay as they are: only they are proved. */
+  proof_seconds: number | null;
   /** What a proof has measured; null before one. */
   measured: Told | null;
   /** The farthest pair of a proof; null without one. */
@@ -116,8 +116,10 @@ export interface Offer {
   inserts: Insert[];
 }
 
-/** Nodes on a model link. */
+/** Nodes on the link of a model or a VAE. */
 export interface Insert {
+  /** What the nodes call the input that they take it by. */
+  name: string;
   /** Execution id and input of what is to go faster. */
   receivers: { node: string; input: string }[];
   /** In order. */

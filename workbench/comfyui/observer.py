@@ -21,10 +21,11 @@ from ...optimizers.hosts.comfyui.runtime.schedule import taking_part
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.step_reuse.technique import other_cache, refusals, sampler_name, shapes_in
 from ...optimizers.hosts.comfyui.structure.model import is_flow
-from ...optimizers.hosts.comfyui.structure.protocols import Executor, ModelPatcher, Options
+from ...optimizers.hosts.comfyui.structure.protocols import VAE, Executor, ModelPatcher, Options
 from ...optimizers.step_reuse.parts import Blend, split_for
 from ...optimizers.step_reuse.path import RESIZED
 from ..expectation.sampling import RecordedEvaluation, Sampling, Subsample
+from .decoding import Decoding, watched
 
 _KEY = "paceline_observer"
 
@@ -89,11 +90,23 @@ class Observer:
 
     Attributes:
         samplings: of runs that came to their end.
+        decodings: by link; of several on one the first, with the seconds of all.
     """
 
     def __init__(self, keep: bool = True) -> None:
         self.keep = keep
         self.samplings: list[Sampling] = []
+        self.decodings: dict[str, Decoding] = {}
+
+    def on_vae(self, vae: VAE, link: str) -> VAE:
+        """Return a copy of a VAE whose decodings are observed; ``link`` names it."""
+
+        def found(one: Decoding) -> None:
+            before = self.decodings.setdefault(link, one)
+            if before is not one:
+                before.seconds, before.count = before.seconds + one.seconds, before.count + 1
+
+        return watched(vae, found)
 
     def on(self, model: ModelPatcher, link: str = "") -> ModelPatcher:
         """Return a clone of a MODEL that is observed; ``link`` names it."""
@@ -117,7 +130,11 @@ class Observer:
 
     def forget(self) -> None:
         """Drop all that is kept; who evaluates some of it again keeps that until its end."""
-        self.samplings = []
+        self.samplings, self.decodings = [], {}
+
+    @property
+    def empty(self) -> bool:
+        return not self.samplings and not self.decodings
 
 
 @dataclass

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import CannotHelp, InvalidSetting, PacelineError
-from ...core.phrases import phrase
 from ...core.technique import WholeSteps
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.hosts.comfyui.runtime.run import sampling_run
@@ -38,6 +37,7 @@ from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
+from .decoding import too_long
 from .observer import ReplayInputs
 
 TIMED = 4
@@ -159,11 +159,7 @@ def probe(
                 with compiled_until(deadline):
                     _evaluate(again, sides[name], points, number)
             except TooLong:
-                refused[name] = phrase(
-                    "compiling takes longer than the {seconds:.0f} s of this test. It can pay where you draw many "
-                    "pictures.",
-                    seconds=most,
-                )
+                refused[name] = too_long(most)
             except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
                 if not name:
                     raise

@@ -189,12 +189,12 @@ def propose(
     return best
 
 
-def speedup(total: float, settings: Sequence[tuple[Sampling, Expected]]) -> Range:
-    """Return how many times faster a workflow of ``total`` seconds would be."""
-    rest = total - sum(sampling.sampling_seconds for sampling, _ in settings)
+def speedup(total: float, parts: Sequence[tuple[float, Range]]) -> Range:
+    """Return how many times faster a workflow of ``total`` seconds would be: seconds of parts, and what is left."""
+    rest = total - sum(seconds for seconds, _ in parts)
 
     def ratio(end: str) -> float:
-        left = sum(sampling.sampling_seconds * float(getattr(found.time_left, end)) for sampling, found in settings)
+        left = sum(seconds * float(getattr(time_left, end)) for seconds, time_left in parts)
         return total / max(rest + left, 1e-9)
 
     return Range(ratio("high"), ratio("likely"), ratio("low"))

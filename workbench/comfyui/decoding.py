@@ -1,0 +1,178 @@
+"""Watches a VAE decode in an ordinary run, and decodes a piece of what it decoded again with other VAEs.
+
+It is beside the run, never in it: the VAE itself decodes, as it would without. A piece is the whole where there is time
+for that, else the first frames, else the middle of the picture.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.errors import CannotHelp, PacelineError
+from ...core.phrases import Phrase, phrase
+from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
+from ...optimizers.hosts.comfyui.structure.protocols import VAE
+from ..expectation.expect import Probed
+from ..measurement.speedup import interleaved, measure_speedup
+
+ROUNDS = 3
+"""Timed decodings of each VAE, after one that is not timed."""
+
+_METHODS = ("decode", "decode_tiled")
+
+_LEAST = 8
+"""Rows and columns of a latent that a piece has at least."""
+
+ChangeVAE = Callable[[VAE], VAE]
+
+
+@dataclass
+class Decoding:
+    """What a VAE decoded in one run: ``seconds`` of all ``count`` calls, and what the first of them was given.
+
+    ``latent``: ``[batch, channels, (frames,) height, width]``, on the CPU.
+    """
+
+    vae: VAE
+    method: str
+    latent: Tensor
+    options: Mapping[str, Any]
+    seconds: float
+    count: int = 1
+
+
+def watched(vae: VAE, found: Callable[[Decoding], None]) -> VAE:
+    """Return a copy of a VAE that tells of each decoding; what it decodes is the same, bit for bit."""
+    result = copy.copy(vae)
+    for method in _METHODS:
+        setattr(result, method, partial(_timed, vae, method, found))
+    return result
+
+
+def _timed(
+    vae: VAE, method: str, found: Callable[[Decoding], None], samples: Tensor, *args: Any, **options: Any
+) -> Any:
+    started = time.perf_counter()
+    result = getattr(vae, method)(samples, *args, **options)  # on the CPU, so the device has come to its end
+    seconds = time.perf_counter() - started
+    if not args and isinstance(samples, Tensor):
+        found(Decoding(vae, method, samples.detach().cpu(), options, seconds))
+    return result
+
+
+@dataclass(frozen=True)
+class ProbedVAE:
+    """What VAEs were worth: ``seconds`` is what the run's decodings take with the plain one, once it is loaded.
+
+    The ``error`` of each is that of the picture, as a share of what another seed changes.
+    """
+
+    seconds: float
+    found: list[Probed]
+
+
+def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spare: float) -> ProbedVAE:
+    """Decode a piece with each candidate, in turn with the plain VAE; what compiles longer than ``spare`` is given up.
+
+    ComfyUI's cancel ends it.
+    """
+    refused, vaes, made = dict[str, str](), {"": decoding.vae}, {"": 0.0}
+    for name, change in candidates.items():
+        began = time.perf_counter()
+        try:
+            vaes[name] = change(decoding.vae)
+        except PacelineError as error:
+            refused[name] = error.brief if isinstance(error, CannotHelp) else str(error)
+        made[name] = time.perf_counter() - began
+    if len(refused) == len(candidates):
+        return ProbedVAE(decoding.seconds, [Probed(name, why_not=refused[name]) for name in candidates])
+    latent = _piece(decoding.latent, spare / (len(vaes) * (1 + ROUNDS)) / (decoding.seconds / decoding.count))
+    deadline, seconds, pictures = monotonic() + spare, dict[str, list[float]](), dict[str, Tensor]()
+    for number in range(1 + ROUNDS):
+        if number and monotonic() > deadline:
+            break
+        for name in interleaved([name for name in vaes if name not in refused], number):
+            try:
+                with compiled_until(deadline):
+                    taken, picture = _decode(vaes[name], decoding, latent)
+            except TooLong:
+                refused[name] = too_long(spare)
+            except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
+                if not name:
+                    raise
+                refused[name] = str(error)
+            else:
+                seconds.setdefault(name, []).append(taken)
+                pictures.setdefault(name, picture)
+    plain = seconds[""][1:]
+    noise = max(plain, default=1.0) / min(plain, default=1.0)
+    scale = decoding.count * decoding.latent.numel() / latent.numel()
+    whole = min(decoding.seconds, scale * sorted(plain)[len(plain) // 2]) if plain else decoding.seconds
+    found = [
+        Probed(name, why_not=refused[name])
+        if name in refused
+        else _judged(name, seconds[name], plain, made[name], _moved(pictures[name], pictures[""]), noise)
+        for name in candidates
+    ]
+    return ProbedVAE(whole, found)
+
+
+def too_long(seconds: float) -> Phrase:
+    """Return why something was not compiled to its end."""
+    return phrase(
+        "compiling takes longer than the {seconds:.0f} s of this test. It can pay where you draw many pictures.",
+        seconds=seconds,
+    )
+
+
+def _decode(vae: VAE, decoding: Decoding, latent: Tensor) -> tuple[float, Tensor]:
+    import comfy.model_management
+
+    comfy.model_management.throw_exception_if_processing_interrupted()
+    started = time.perf_counter()
+    picture: Tensor = getattr(vae, decoding.method)(latent.clone(), **decoding.options)
+    return time.perf_counter() - started, picture
+
+
+def _piece(latent: Tensor, share: float) -> Tensor:
+    """Return about a ``share`` of a latent: fewer pictures, fewer frames, a smaller middle, in this order."""
+    share = min(1.0, share)
+    for axis in range(latent.ndim):
+        size = latent.shape[axis]
+        if axis == 1 or share >= 1:
+            continue
+        spatial = axis >= latent.ndim - 2
+        wanted = size * (math.sqrt(share) if axis == latent.ndim - 2 else share)
+        kept = min(size, max(_LEAST if spatial else 1, int(wanted)))
+        latent = latent.narrow(axis, (size - kept) // 2 if spatial else 0, kept)
+        share = min(1.0, share * size / kept)
+    return latent
+
+
+def _moved(picture: Tensor, plain: Tensor) -> float:
+    """Return the root mean square of the difference, as a share of what another seed changes.
+
+    Of two unrelated pictures that is 1.4 times the standard deviation of one of them; one time is taken, to be careful.
+    """
+    difference = (picture.float() - plain.float()).square().mean().sqrt()
+    return float(torch.nan_to_num(difference / plain.float().std().clamp(min=1e-6), nan=math.inf))
+
+
+def _judged(name: str, seconds: list[float], plain: list[float], made: float, error: float, noise: float) -> Probed:
+    first, timed = seconds[0], seconds[1:]
+    if not timed:
+        return Probed(name)
+    speedup = measure_speedup(plain[: len(timed)], timed)
+    once = made + max(0.0, first - sorted(timed)[len(timed) // 2])
+    times = (speedup.low, speedup.ratio, min(speedup.high, 1000.0))
+    return Probed(name, times, speedup.clear, error, points=1, once=once, noise=noise)
