@@ -2,8 +2,8 @@
 
 For each evaluation of the guided prediction::
 
-    action = rule.begin(place)                  # COMPUTE or FORECAST
-    guided = ...                                # computed by the host, or rule.forecast(latent)
+    skips = rule.begin(place)
+    guided = ...                                # rule.forecast(latent) where it skips, else computed by the host
     rule.first_pass(positive)                   # where the host sees the passes
     given = rule.end(latent, guided)            # this goes to the solver
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import partial
 
 import torch
@@ -48,13 +47,6 @@ FAINTEST = 1e-3
 
 MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
 NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
-
-
-class Action(Enum):
-    """How one evaluation is made."""
-
-    COMPUTE = "compute"
-    FORECAST = "forecast"
 
 
 class Rule:
@@ -112,8 +104,9 @@ class Rule:
         self.skip: Skip | None = None
 
     @property
-    def action(self) -> Action:
-        return Action.COMPUTE if self.skip is None else Action.FORECAST
+    def skips(self) -> bool:
+        """Whether the evaluation that goes on is forecast."""
+        return self.skip is not None
 
     @property
     def method(self) -> str:
@@ -123,8 +116,8 @@ class Rule:
     def place_of(self, sigma: float) -> Place:
         return Place.among(self._levels, sigma)
 
-    def begin(self, place: Place) -> Action:
-        """Go to an evaluation, and decide about it. Nothing is spent before its end."""
+    def begin(self, place: Place) -> bool:
+        """Go to an evaluation; return whether it is forecast. Nothing is spent before its end."""
         refusal = self._path.refusal(place)
         if refusal is not None:
             self.step_aside(refusal)
@@ -132,7 +125,7 @@ class Rule:
         if self._may_go(place):
             self.read()
         self.skip = self.skip_at(place)
-        return self.action
+        return self.skips
 
     def step_aside(self, reason: str) -> None:
         """Compute the rest of the run, because the rule cannot follow it."""

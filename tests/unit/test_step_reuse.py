@@ -16,7 +16,7 @@ from paceline.optimizers.step_reuse.blocks import Blocks
 from paceline.optimizers.step_reuse.correction import Correction
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
 from paceline.optimizers.step_reuse.parts import Blend
-from paceline.optimizers.step_reuse.rule import Action, Rule
+from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 UPDATES = ("euler", "dpmpp_2m", "res_multistep")
@@ -151,7 +151,7 @@ def drive(rule, predict, levels=LEVELS):
         place = rule.place_of(level)
         actions.append(rule.begin(place))
         assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
-        found = rule.forecast(x) if rule.action is Action.FORECAST else predict(x, place.sigma)
+        found = rule.forecast(x) if rule.skips else predict(x, place.sigma)
         found = rule.end(x, found)
         x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
     rule.read()
@@ -172,7 +172,7 @@ def test_early_skips_leave_the_budget_to_later_ones():
     class Watched(Rule):
         def end(self, *args, **kwargs):
             given = super().end(*args, **kwargs)
-            if self.action is Action.FORECAST:
+            if self.skips:
                 constants = self.budget.calibration
                 used.append((self.place.position / 20, constants.cautious(self.budget.used / constants.shown) / 0.01))
             return given
@@ -186,10 +186,10 @@ def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
     run = Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
     actions, found = drive(run, smooth)
     full = drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
-    assert actions.count(Action.FORECAST) >= 6
+    assert actions.count(True) >= 6
     assert (found - full).square().mean().sqrt() < 0.05
     late = drive(Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler"), abrupt)[0][12:]
-    assert late.count(Action.FORECAST) <= 1
+    assert late.count(True) <= 1
 
 
 def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_its_own_size(monkeypatch):
@@ -205,10 +205,10 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
         place = flow.place_of(level)
         actions.append(flow.begin(place))
         at = level / (1 - level)
-        found = flow.forecast(x) if flow.action is Action.FORECAST else smooth(x * (1 + at), at)
+        found = flow.forecast(x) if flow.skips else smooth(x * (1 + at), at)
         x = x * (place.ahead / place.sigma) + flow.end(x, found) * (1 - place.ahead / place.sigma)
     flow.read()
-    assert actions == expected and expected.count(Action.FORECAST) >= 4
+    assert actions == expected and expected.count(True) >= 4
     assert torch.allclose(x, there, atol=1e-4) and not torch.allclose(x, plain, atol=1e-4)
     assert flow.outcome.share == pytest.approx(beside.outcome.share, rel=1e-2)
 
@@ -217,14 +217,14 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
 def test_more_forecasts_follow_each_other_where_a_step_changes_less(steps, budget, most):
     levels = [*torch.linspace(math.log(10.0), math.log(0.05), steps).exp().tolist(), 0.0]
     actions, _ = drive(Rule(StepReuseSettings(budget=budget), levels, solver="euler"), smooth, levels)
-    rows = "".join("f" if action is Action.FORECAST else " " for action in actions).split()
+    rows = "".join("f" if action else " " for action in actions).split()
     assert max(map(len, rows)) == most
 
 
 def test_first_and_last_steps_are_protected_whatever_the_budget():
     actions, _ = drive(Rule(StepReuseSettings(budget=1.0), LEVELS), smooth)
-    assert actions[:5] == [Action.COMPUTE] * 5 and actions[5] is Action.FORECAST
-    assert actions[-2:] == [Action.COMPUTE] * 2
+    assert actions[:5] == [False] * 5 and actions[5] is True
+    assert actions[-2:] == [False] * 2
 
 
 def test_what_takes_part_in_another_way_starts_anew():
@@ -234,8 +234,8 @@ def test_what_takes_part_in_another_way_starts_anew():
             rule.forget()
         found.append(rule.begin(rule.place_of(LEVELS[number])))
         rule.end(x, x)
-    assert Action.FORECAST in found[3:6]
-    assert found[6:9] == [Action.COMPUTE] * 3 and Action.FORECAST in found[9:]
+    assert True in found[3:6]
+    assert found[6:9] == [False] * 3 and True in found[9:]
 
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
@@ -246,9 +246,9 @@ def test_other_passes_than_before_are_computed_and_counted_as_that():
         passes = [x, None] if number < 6 else [x, x]
         if run.forecast(run.next_call(), [one is not None for one in passes], x) is None:
             calls += run.keep(0, x, passes) is None
-        found.append(rule.action)
+        found.append(rule.skips)
         run.end(x)  # Skip Layer Guidance calls the passes one by one in a part of the schedule
-    assert found[5] is Action.FORECAST and found[6:9] == [Action.COMPUTE] * 3
+    assert found[5] is True and found[6:9] == [False] * 3
     assert calls == rule.outcome.computed
 
 
@@ -273,7 +273,7 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
         for number in range(20):
             latent = x.float().clone()
             rule.begin(rule.place_of(LEVELS[number]))
-            if rule.action is Action.FORECAST:
+            if rule.skips:
                 positive = passes.forecast(rule.method, 0, rule.place, x)[0]
             else:
                 positive = x * 0.5
@@ -289,7 +289,7 @@ def test_a_forecast_that_is_refused_costs_nothing():
     rule, refused, x = Rule(StepReuseSettings(budget=0.3), LEVELS, "euler"), 0, torch.ones(1, 4, 8, 8) * LEVELS[0]
     for level in LEVELS[:-1]:
         place = rule.place_of(level)
-        refused += rule.begin(place) is Action.FORECAST
+        refused += rule.begin(place)
         rule.compute()
         found = rule.end(x, smooth(x, level))
         x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)

@@ -15,7 +15,7 @@ import torch
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import shapes_in
 from paceline.optimizers.hosts.diffusers.step_reuse.run import frames_of
 from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
-from paceline.optimizers.step_reuse.rule import Action, Rule
+from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 STEPS, BUDGET, RUNS = 30, 0.15, 40
@@ -39,7 +39,7 @@ def drawn(shape, place, seed, rule=None):
     """Draw with Euler, and with a rule if one is given."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * LEVELS[0]
     for sigma, ahead in pairwise(LEVELS):
-        if rule is not None and rule.begin(rule.place_of(sigma)) is Action.FORECAST:
+        if rule is not None and rule.begin(rule.place_of(sigma)):
             found = rule.forecast(x)
         else:
             picture, noise = x / (1 - sigma), sigma / (1 - sigma)  # the picture at its own size

@@ -12,7 +12,7 @@ from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
 from paceline.optimizers.step_reuse.blocks import LEFT_OUT, Blocks
 from paceline.optimizers.step_reuse.path import RESIZED, RISES, TWICE
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.rule import MOVED, Action, Rule
+from paceline.optimizers.step_reuse.rule import MOVED, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
@@ -51,7 +51,7 @@ def ask(run, x, sigma, asked=True, network=None):
         else:
             guided = found[0]
     given = run.end(guided)
-    return run.rule.action, given
+    return run.rule.skips, given
 
 
 def down(run, x, levels, change=None, **asked):
@@ -74,9 +74,9 @@ def noise(*shape):
 def test_a_sampler_that_goes_back_up_is_left_alone_from_there(solver):
     run = run_of(solver=solver)
     before, x = down(run, noise(), LEVELS[:12])
-    assert Action.FORECAST in before
+    assert True in before
     again, _ = down(run, x + noise() * 0.2, [2.0, *LEVELS[8:]])
-    assert Action.FORECAST not in again and f"{RISES}: {AFTER}" in run.rule.outcome.notes
+    assert True not in again and f"{RISES}: {AFTER}" in run.rule.outcome.notes
 
 
 @pytest.mark.parametrize("budget", [0.0, 1.0])
@@ -85,7 +85,7 @@ def test_a_latent_of_another_size_is_computed_and_said(budget):
     _, x = down(run, noise(), LEVELS[:8])
     larger = torch.nn.functional.interpolate(x, scale_factor=2)
     actions, found = down(run, larger, LEVELS[7:])
-    assert set(actions) == {Action.COMPUTE} and found.shape == larger.shape
+    assert set(actions) == {False} and found.shape == larger.shape
     assert run.rule.outcome.notes == [f"{RESIZED}: {AFTER}"]
 
 
@@ -93,7 +93,7 @@ def test_two_tiles_at_one_noise_level_are_computed_and_said():
     run = run_of()
     for sigma in LEVELS[:14]:
         for tile in (noise(), -noise()):
-            assert ask(run, tile, sigma)[0] is Action.COMPUTE
+            assert ask(run, tile, sigma)[0] is False
     assert run.rule.outcome.notes == [f"{TWICE}: {AFTER}"]
     assert run.rule.outcome.computed == 28
 
@@ -111,7 +111,7 @@ def test_noise_that_a_known_sampler_adds_makes_the_rule_careful():
     plain, forecasts = run_of(0.15), {}
     for name, change in ("plain", None), ("noisy", noisy), ("kept", kept):
         run = plain if change is None else run_of(0.15)
-        forecasts[name] = down(run, noise(), LEVELS, change)[0].count(Action.FORECAST)
+        forecasts[name] = down(run, noise(), LEVELS, change)[0].count(True)
         assert (MOVED in run.rule.outcome.notes) == (run.rule.outcome.measured is False) == (name == "noisy")
     assert forecasts["noisy"] < forecasts["plain"]
 

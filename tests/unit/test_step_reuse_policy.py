@@ -7,7 +7,6 @@ import torch
 from paceline.core.activity import Activity
 from paceline.optimizers.step_reuse.outcome import Outcome
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.rule import Action
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(10.0, 0.1, 16).tolist(), 0.0]
@@ -28,7 +27,7 @@ def sampled(of, predict, levels=LEVELS, **run):
     x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
     for sigma, ahead in zip(levels, levels[1:], strict=False):
         action = rule.begin(rule.place_of(sigma))
-        found = rule.forecast(x) if action is Action.FORECAST else predict(x, sigma)
+        found = rule.forecast(x) if action else predict(x, sigma)
         rule.first_pass(found)
         x = x + (rule.end(x, found) - x) * (1 - ahead / sigma)
     rule.read()

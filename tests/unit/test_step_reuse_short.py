@@ -9,7 +9,7 @@ import torch
 from paceline.optimizers.samplers import SAMPLERS
 from paceline.optimizers.step_reuse import short
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.rule import Action, Rule
+from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import FEWEST_STEPS, SHORT, StepReuseSettings
 from paceline.optimizers.step_reuse.short import ShortRule
 
@@ -43,8 +43,8 @@ def run(steps=8, budget=1.0, solver="euler", change=0.05, levels=None, moved=Non
             place = rule.place_of(level)
             action = rule.begin(place)
             assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
-            found = rule.forecast(x) if action is Action.FORECAST else (predict or smooth)(x, level)
-            if limit and action is Action.FORECAST:
+            found = rule.forecast(x) if action else (predict or smooth)(x, level)
+            if limit and action:
                 out.append(number)
             before, given = given, rule.end(x, found)
             update = SAMPLERS[solver].update(place, last)

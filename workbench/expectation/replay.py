@@ -11,7 +11,6 @@ from torch import Tensor
 from ...optimizers.samplers import Place, Solver, sampler_of
 from ...optimizers.step_reuse.parts import Blend
 from ...optimizers.step_reuse.policy import StepReusePolicy
-from ...optimizers.step_reuse.rule import Action
 from ...optimizers.step_reuse.settings import StepReuseSettings
 from .sampling import RecordedEvaluation, Replayed, Sampling
 
@@ -39,8 +38,8 @@ def _replayed(sampling: Sampling, budget: float) -> Replayed:
         place, latent = rule.place_of(seen.sigma), drawn.at(seen)
         if seen.anew:
             rule.forget()
-        action = rule.begin(place)
-        guided = rule.forecast(latent) if action is Action.FORECAST else seen.guided
+        rule.begin(place)
+        guided = rule.forecast(latent) if rule.skips else seen.guided
         if seen.positive is not None:
             rule.first_pass(seen.positive)
         drawn.step(place, rule.end(latent, guided, sampling.blend) - seen.guided)

@@ -18,7 +18,7 @@ from ...step_reuse.blocks import LEFT_OUT, Blocks
 from ...step_reuse.history import Passes
 from ...step_reuse.path import RESIZED
 from ...step_reuse.policy import StepReusePolicy
-from ...step_reuse.rule import Action, Rule
+from ...step_reuse.rule import Rule
 from ...step_reuse.settings import StepReuseSettings
 from .models import WebUIModel
 from .protocols import Denoiser
@@ -84,9 +84,9 @@ class WebUIReuseRun:
         output = compute()
         if not now.shapes:
             rule.compute()  # nobody asked for the passes
-        if rule.action is Action.COMPUTE and self.blocks.were_left_out():
+        if not rule.skips and self.blocks.were_left_out():
             rule.step_aside(LEFT_OUT)
-        if now.before and now.before != now.shapes and rule.action is not Action.FORECAST:
+        if now.before and now.before != now.shapes and not rule.skips:
             rule.forget()  # the host began or ceased to leave out the negative pass, for example
         if output.shape != x.shape:
             return output
@@ -98,7 +98,7 @@ class WebUIReuseRun:
         """Return the passes of the call ``compute(x, *args, **options)``: computed or forecast."""
         rule, units, now, slot = self.rule, self._pass_units, self._now, len(self._now.shapes)
         latent = units.latent(x, now.value)
-        if rule.action is Action.FORECAST:
+        if rule.skips:
             if self.forecasts(x):
                 now.shapes.append(x.shape)
                 denoised = self._passes.forecast(rule.method, slot, rule.place, latent)[0]
@@ -118,7 +118,7 @@ class WebUIReuseRun:
     def forecasts(self, x: Tensor) -> bool:
         """Return whether the next call for passes, with latents ``x``, is forecast."""
         rule, slot = self.rule, len(self._now.shapes)
-        if rule.action is not Action.FORECAST or self._now.before[slot : slot + 1] != [x.shape]:
+        if not rule.skips or self._now.before[slot : slot + 1] != [x.shape]:
             return False
         return self._passes.can(rule.method, slot, [True])
 

@@ -22,7 +22,7 @@ from ....step_reuse.history import Passes
 from ....step_reuse.parts import Blend, split_for
 from ....step_reuse.path import RESIZED
 from ....step_reuse.policy import StepReusePolicy
-from ....step_reuse.rule import Action, Rule
+from ....step_reuse.rule import Rule
 from ....step_reuse.settings import StepReuseSettings
 from ..runtime.run import SamplerCall, SamplingRun, TakesPart
 from ..runtime.schedule import can_be_followed, stands_at
@@ -110,7 +110,7 @@ class ReuseRun(TakesPart):
         An evaluation with other passes than those before starts anew.
         """
         rule = self.rule
-        if rule.action is not Action.FORECAST:
+        if not rule.skips:
             return None
         if self._passes.can(rule.method, call, present):
             self._given += 1

@@ -15,7 +15,6 @@ from .....core.activity import Activity, Summary
 from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
 from .....core.technique import STEP_REUSE, Policy
-from ....step_reuse.rule import Action
 from ..components import CONTROLNET, Component
 from ..host import Host, PipelineTechnique, host_of
 from ..patches import Patches
@@ -73,7 +72,7 @@ class ControlNetReuse(PipelineTechnique):
             run = leader.open(leader_host, call)
         if call is None or run is None:
             return compute(*args, **kwargs)
-        if run.rule.action is Action.FORECAST and call.sample.shape in self._shapes:
+        if run.rule.skips and call.sample.shape in self._shapes:
             self.policy.left_out += 1
             run.outputs.given = True
             empty, device = self._shapes[call.sample.shape], call.sample.device

@@ -11,7 +11,7 @@ from torch import Tensor
 from ....step_reuse.blocks import LEFT_OUT, Blocks
 from ....step_reuse.parts import undivided
 from ....step_reuse.path import RESIZED
-from ....step_reuse.rule import Action, Rule
+from ....step_reuse.rule import Rule
 from ..run import PipelineRun
 from .outputs import LastOutputs
 from .prediction import NoiseLevels
@@ -64,10 +64,10 @@ class ReusedRun:
         self._shape = sample.shape
         if is_changed(arguments):
             rule.solver_unknown()
-        if rule.action is Action.COMPUTE and self.blocks.were_left_out():
+        if not rule.skips and self.blocks.were_left_out():
             return LEFT_OUT
         latent = self._latent_of(scheduler, sample)
-        if rule.action is Action.FORECAST:
+        if rule.skips:
             guided = rule.forecast(latent)
         else:
             guided = self.at.denoised(latent, output)
@@ -75,7 +75,7 @@ class ReusedRun:
             if positive is not None:
                 rule.first_pass(positive)
         given = rule.end(latent, guided, held=self.outputs.bytes)
-        if rule.action is Action.FORECAST or given is not guided:
+        if rule.skips or given is not guided:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
         self.outputs.end()
         return None

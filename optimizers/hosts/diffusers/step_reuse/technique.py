@@ -18,7 +18,6 @@ from .....core.technique import COMPILATION
 from ....step_reuse.blocks import Blocks
 from ....step_reuse.outcome import Outcome
 from ....step_reuse.policy import StepReusePolicy
-from ....step_reuse.rule import Action
 from ..components import CONTROLNET, DENOISER
 from ..host import Host, PipelineTechnique
 from ..patches import Patches
@@ -77,7 +76,7 @@ class PipelineStepReuse(PipelineTechnique):
         run = None if call is None else self.open(host, call)
         if call is None or run is None:
             return compute(*args, **kwargs)
-        if run.rule.action is Action.FORECAST:
+        if run.rule.skips:
             answer = run.outputs.again(call)
             if answer is not None:
                 return answer
