@@ -49,8 +49,8 @@ def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server
 def test_it_reads_a_picture_and_writes_nothing_where_nothing_is_left_to_try(tmp_path, sd15_checkpoint, server, client):
     """In a ComfyUI of its own."""
     prompt = plain(sd15_checkpoint, steps=2)
-    prompt["2"] = node("PacelineOptimizePreset", model=["1", 0], preset="fast")
-    prompt["5"]["inputs"]["model"] = ["2", 0]
+    prompt["2"] = node("PacelineOptimizePreset", model=["1", 0], vae=["1", 2], preset="fast")
+    prompt["5"]["inputs"]["model"], prompt["6"]["inputs"]["vae"] = ["2", 0], ["2", 1]
     (drawn,) = client.run(prompt).outputs["7"]["images"]
     picture = server.output_dir / drawn["subfolder"] / drawn["filename"]
     done = run(tmp_path, sd15_checkpoint, "tune", str(picture))
