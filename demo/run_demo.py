@@ -97,7 +97,7 @@ def compare(easel: Easel, workflows: Workflows, plain: Prompt, faster: Prompt, s
         name, how = "Reuse Steps", str(faster["PacelineReuseSteps"]["inputs"]["budget"])
     tuned = easel.draw(name, how, faster)
     steps = int(setting(plain, "steps"))
-    as_much = min(steps, math.ceil(tuned.evaluations - 0.05))
+    as_much = steps_of(tuned, steps)
     counts = sorted({as_much, *(() if short else (round(share * steps) for share in SHARES_OF_STEPS))})
     points = [easel.draw(FEWER_STEPS, str(count), with_inputs(plain, "sampler", steps=count)) for count in counts]
     same_work = [one for one in points if one.setting == str(as_much)]
@@ -111,13 +111,18 @@ def compare(easel: Easel, workflows: Workflows, plain: Prompt, faster: Prompt, s
     return Found(easel.plain, tuned, same_work, easel.other_seed, points)
 
 
+def steps_of(drawn: Drawing, most: int) -> int:
+    """Return how many plain steps do as much work as a way to draw, at ``most``."""
+    return min(most, math.ceil(drawn.evaluations - 0.05))
+
+
 def few_steps(client: ComfyClient, workflows: Workflows, plain: Prompt, texts: Sequence[str]) -> list[Drawing]:
     """Draw with few steps: plain, with Reuse Steps, as many steps as that computes, and another seed."""
     few = with_inputs(plain, "sampler", steps=FEW)
     easel = Easel(client, workflows, few, texts)
     reuse = workflows.through(few, "PacelineReuseSteps", "budget", BUDGET_OF_FEW)
     reused = easel.draw("Reuse Steps", f"{BUDGET_OF_FEW:g}", reuse)
-    count = min(FEW, math.ceil(reused.evaluations - 0.05))
+    count = steps_of(reused, FEW)
     return [
         easel.plain,
         reused,

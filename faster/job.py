@@ -14,12 +14,12 @@ from ..core.errors import InvalidSetting
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..recipes.apply import Nodes, apply_recipe, shown_steps
+from ..recipes.apply import Nodes, behind, shown_steps
 from ..workbench.comfyui.decoding import Decoding, ProbedVAE, probe_decoding
 from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
 from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
-from ..workbench.recipe import Recipe, Step
+from ..workbench.recipe import Step
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
@@ -27,7 +27,7 @@ from .proof import Proof
 from .request import Request
 from .runs import PICTURES, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
-from .vae import VAEPlan, faster_vae, vae_behind
+from .vae import VAEPlan, faster_vae
 from .workflow import Workflow
 
 
@@ -144,7 +144,7 @@ class Job:
         for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
             say(place / parts)
             steps = self.vae_plans[number].tries.items()
-            ways = {title: partial(vae_behind, step, self.nodes) for title, step in steps}
+            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in steps}
             self.probed_vaes[str(number)] = probe_decoding(decoding, ways, SPARE / parts)
 
     def answer(self) -> Payload:
@@ -217,10 +217,7 @@ class Job:
         """Return a model behind a node; `CannotHelp` says why it cannot be."""
         if step.node in OTHERS:
             return with_other(step, model, shape)
-        applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"model": model}, self.nodes)
-        if not applied.steps:
-            raise applied.errors[0]
-        changed: ModelPatcher = applied.objects["model"]
+        changed: ModelPatcher = behind(step, model, self.nodes)
         return changed
 
 

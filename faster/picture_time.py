@@ -120,9 +120,7 @@ def _remedy(kind: str, run: KeptRun, before: KeptRun | None, vae_plans: Sequence
 
 def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
     """Return whether a text was encoded again that the run before had encoded, and why ComfyUI did not keep it."""
-    if before is None or run.loaded or not run.texts:
-        return phrase("Nothing while the texts are new: each is encoded once.")
-    if run.texts.items() <= before.texts.items():
+    if before is not None and not run.loaded and run.texts and run.texts.items() <= before.texts.items():
         return phrase(
             "The same texts were encoded in the picture before, and ComfyUI has not kept them. See its start options "
             "--cache-lru and --cache-none."
@@ -133,12 +131,8 @@ def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
 def _of_steps(workflow: Workflow, sampler: str, plans: Sequence[Plan]) -> Phrase:
     behind = [plan for plan in plans if sampler in plan.link.samplers]
     names = list(dict.fromkeys(title for plan in behind for title in plan.titles))
-    if names:
-        return _can_be_tried(names)
-    notes = list(dict.fromkeys(note for plan in behind for note in plan.notes))
-    if notes:
-        return notes[0]
-    return _can_be_tried([])
+    notes = [note for plan in behind for note in plan.notes]
+    return notes[0] if notes and not names else _can_be_tried(names)
 
 
 def _can_be_tried(names: Sequence[str]) -> Phrase:

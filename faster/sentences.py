@@ -144,11 +144,13 @@ def _cost(once: float, won: float, picture: int) -> Phrase:
     )
 
 
+def _ends(one: Range) -> dict[str, float]:
+    return {"low": one.low, "likely": one.likely, "high": one.high}
+
+
 def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
     """Return how much faster a whole run is expected to get, and when what it costs once is won back."""
-    expected = phrase(
-        "expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", likely=speedup.likely, low=speedup.low, high=speedup.high
-    )
+    expected = phrase("expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", **_ends(speedup))
     picture = pays_from(once, won)
     if picture == 1:
         return expected
@@ -160,9 +162,7 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     if sampling is None and decoding is not None:
         return phrase(
             "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
-            likely=decoding.likely,
-            low=decoding.low,
-            high=decoding.high,
+            **_ends(decoding),
             share=of_a_seed_change(distance.likely),
         )
     steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
@@ -171,9 +171,7 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     return phrase(
         "{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})",
         steps=steps,
-        likely=decoding.likely,
-        low=decoding.low,
-        high=decoding.high,
+        **_ends(decoding),
     )
 
 
@@ -181,15 +179,11 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
         return phrase(
             "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",
-            likely=speedup.likely,
-            low=speedup.low,
-            high=speedup.high,
+            **_ends(speedup),
         )
     return phrase(
         "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
-        likely=speedup.likely,
-        low=speedup.low,
-        high=speedup.high,
+        **_ends(speedup),
         share=of_a_seed_change(distance.likely),
         least=fraction(distance.low),
         most=fraction(distance.high),

@@ -11,13 +11,12 @@ from typing import ClassVar
 import torch
 
 from ..core.choices import CHOICES
-from ..optimizers.hosts.comfyui.structure.protocols import VAE
 from ..optimizers.precision.settings import processor_dtype
-from ..recipes.apply import Nodes, apply_recipe, changed_by
+from ..recipes.apply import Nodes, changed_by
 from ..recipes.presets import Machine, built_in_recipe, machine_here
 from ..workbench.comfyui.decoding import ProbedVAE
 from ..workbench.expectation.expect import Probed, Range, pays_from
-from ..workbench.recipe import PREFIX, Recipe, Step
+from ..workbench.recipe import PREFIX, Step
 from .node_types import Link
 from .workflow import Workflow, way_back
 
@@ -82,15 +81,6 @@ def _short_dtype(machine: Machine) -> str:
     if machine.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return "fp16"
     return "bf16"
-
-
-def vae_behind(step: Step, nodes: Nodes, vae: VAE) -> VAE:
-    """Return a VAE behind a node; `CannotHelp` says why it cannot be."""
-    applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {"vae": vae}, nodes)
-    if not applied.steps:
-        raise applied.errors[0]
-    changed: VAE = applied.objects["vae"]
-    return changed
 
 
 @dataclass(frozen=True)

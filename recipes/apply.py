@@ -130,6 +130,15 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
     return applied
 
 
+def behind(step: Step, thing: Any, nodes: Nodes) -> Any:
+    """Return what a step's node changes, a MODEL or a VAE, behind that node; `CannotHelp` says why it cannot be."""
+    kind = changed_by(nodes[step.node])
+    applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {kind: thing}, nodes)
+    if not applied.steps:
+        raise applied.errors[0]
+    return applied.objects[kind]
+
+
 def changed_by(node: Any) -> str:
     """Return what a node changes: it is its first input and its first output."""
     return str(node.define_schema().inputs[0].id)

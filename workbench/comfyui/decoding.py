@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from statistics import median_high
 from time import monotonic
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...core.errors import CannotHelp, PacelineError
-from ...core.phrases import Phrase, phrase
-from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
+from ...core.errors import PacelineError
 from ...optimizers.hosts.comfyui.structure.protocols import VAE
 from ..expectation.expect import Probed
 from ..measurement.speedup import interleaved, measure_speedup
+from .trying import brief_of, ends_of, trying
 
 ROUNDS = 3
 """Timed decodings of each VAE, after one that is not timed."""
@@ -92,7 +92,7 @@ def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spar
         try:
             vaes[name] = change(decoding.vae)
         except PacelineError as error:
-            refused[name] = error.brief if isinstance(error, CannotHelp) else str(error)
+            refused[name] = brief_of(error)
         made[name] = time.perf_counter() - began
     if len(refused) == len(candidates):
         return ProbedVAE(decoding.seconds, [Probed(name, why_not=refused[name]) for name in candidates])
@@ -102,22 +102,14 @@ def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spar
         if number and monotonic() > deadline:
             break
         for name in interleaved([name for name in vaes if name not in refused], number):
-            try:
-                with compiled_until(deadline):
-                    taken, picture = _decode(vaes[name], decoding, latent)
-            except TooLong:
-                refused[name] = too_long(spare)
-            except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
-                if not name:
-                    raise
-                refused[name] = str(error)
-            else:
+            with trying(name, refused, deadline, spare):
+                taken, picture = _decode(vaes[name], decoding, latent)
                 seconds.setdefault(name, []).append(taken)
                 pictures.setdefault(name, picture)
     plain = seconds[""][1:]
     noise = max(plain, default=1.0) / min(plain, default=1.0)
     scale = decoding.count * decoding.latent.numel() / latent.numel()
-    whole = min(decoding.seconds, scale * sorted(plain)[len(plain) // 2]) if plain else decoding.seconds
+    whole = min(decoding.seconds, scale * median_high(plain)) if plain else decoding.seconds
     found = [
         Probed(name, why_not=refused[name])
         if name in refused
@@ -125,14 +117,6 @@ def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spar
         for name in candidates
     ]
     return ProbedVAE(whole, found)
-
-
-def too_long(seconds: float) -> Phrase:
-    """Return why something was not compiled to its end."""
-    return phrase(
-        "compiling takes longer than the {seconds:.0f} s of this test. It can pay where you draw many pictures.",
-        seconds=seconds,
-    )
 
 
 def _decode(vae: VAE, decoding: Decoding, latent: Tensor) -> tuple[float, Tensor]:
@@ -173,6 +157,5 @@ def _judged(name: str, seconds: list[float], plain: list[float], made: float, er
     if not timed:
         return Probed(name)
     speedup = measure_speedup(plain[: len(timed)], timed)
-    once = made + max(0.0, first - sorted(timed)[len(timed) // 2])
-    times = (speedup.low, speedup.ratio, min(speedup.high, 1000.0))
-    return Probed(name, times, speedup.clear, error, points=1, once=once, noise=noise)
+    once = made + max(0.0, first - median_high(timed))
+    return Probed(name, ends_of(speedup), speedup.clear, error, points=1, once=once, noise=noise)

@@ -27,9 +27,8 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
-from ...core.errors import CannotHelp, InvalidSetting, PacelineError
+from ...core.errors import InvalidSetting, PacelineError
 from ...core.technique import WholeSteps
-from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.hosts.comfyui.runtime.run import sampling_run
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
@@ -37,8 +36,8 @@ from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
-from .decoding import too_long
 from .observer import ReplayInputs
+from .trying import brief_of, ends_of, trying
 
 TIMED = 4
 """Evaluations of a candidate in each round, after one that is not timed."""
@@ -124,7 +123,7 @@ def probe(
         try:
             model = change(sampling.model)
         except PacelineError as error:
-            refused[name] = error.brief if isinstance(error, CannotHelp) else str(error)
+            refused[name] = brief_of(error)
             continue
         added = [one for one in stack_of(model).techniques if one not in there]
         idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
@@ -155,16 +154,8 @@ def probe(
         for name in interleaved(["", *alive], number):
             say(done, allowed, name)
             done += len(points) + sides[name].untimed
-            try:
-                with compiled_until(deadline):
-                    _evaluate(again, sides[name], points, number)
-            except TooLong:
-                refused[name] = too_long(most)
-            except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
-                if not name:
-                    raise
-                refused[name] = str(error)
-            else:
+            with trying(name, refused, deadline, most):
+                _evaluate(again, sides[name], points, number)
                 nothing = sides[name].nothing_done
                 refused |= {name: nothing} if nothing else {}
         if not again_plain.warm:
@@ -251,10 +242,7 @@ def _judged(
         sampling.share(sampling.sketch.of(side.outputs[place]) - sampling.sketch.of(plain.outputs[place]))
         for place in judged
     ]
-    low, ratio, high = (
-        _of_all(times, sampling.evaluations) if side.keeps else times
-        for times in (speedup.low, speedup.ratio, min(speedup.high, 1000.0))
-    )
+    low, ratio, high = (_of_all(times, sampling.evaluations) if side.keeps else times for times in ends_of(speedup))
     return Probed(
         name,
         (low, ratio, high),
