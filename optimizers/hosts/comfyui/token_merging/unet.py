@@ -161,7 +161,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         if not (same or reduction.shrinks_queries or (_are_aligned(context, query) and _are_aligned(value, query))):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
-        residual = where_kept(state.residual, block.name, reduction.tokens, query.device)
+        residual = where_kept(state.residual, block.name)
         if residual is not None:
             is_reduced = not residual.full
             state.next = _Next(block.name, reduction, is_reduced, query.shape[0])
