@@ -13,8 +13,7 @@ from ....guard import Guard, Spoiled
 from ..runtime.run import RUN, SamplerCall, SamplingRun, sampling_run
 from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
 from ..runtime.technique import KEY, AnyTechnique
-from ..structure.model import first_of, require_model
-from ..structure.newer import kept_memory
+from ..structure.model import first_of, kept_memory, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
 from ..weights.moves import prepare_sampling
 
