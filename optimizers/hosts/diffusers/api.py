@@ -108,7 +108,8 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     _check(settings)
     parts = components_of(pipe)
     chosen = choose(parts, components)
-    plans = [(part, [(kind, value) for value in settings for kind in _kinds(value, part)]) for part in chosen]
+    wanted = [(kind, value) for value in settings for kind in _techniques(value)]
+    plans = [(part, [one for one in wanted if part.role in one[0].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for _, value in plan], chosen)
     done: list[tuple[ComponentTarget, tuple[Claim, ...]]] = []
     try:
@@ -149,10 +150,6 @@ def _techniques(value: object) -> tuple[type[PipelineTechnique], ...]:
         known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU"
         raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
     return found
-
-
-def _kinds(value: object, part: Component) -> list[type[PipelineTechnique]]:
-    return [kind for kind in _techniques(value) if part.role in kind.roles]
 
 
 def _check(settings: tuple[object, ...]) -> None:
