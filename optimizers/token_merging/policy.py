@@ -112,14 +112,11 @@ class TokenMergingPolicy(Policy, Generic[B]):
         return active
 
     def began(self) -> None:
+        self.ended()  # somebody may have called the network outside of a run
         self.residuals = Residuals(self.allocating)
-        self._forget()  # somebody may have called the network outside of a run
 
     def ended(self) -> None:
         self.residuals.drop()
-        self._forget()
-
-    def _forget(self) -> None:
         self._prepared.clear()
         self._numbers.clear()
 

@@ -23,8 +23,7 @@ from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.run import SamplerCall, SamplingRun
 from ..runtime.schedule import can_be_followed
 from ..runtime.technique import ComfyTechnique, ModelCall
-from ..structure.model import describe_model, is_compiled_by_others
-from ..structure.newer import kept_memory
+from ..structure.model import describe_model, is_compiled_by_others, kept_memory
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
 from .evaluations import Evaluations, SchedulePosition
