@@ -67,7 +67,7 @@ def answer(report: template_runs.Report) -> str:
     if report.state == "active":
         return "active"
     reason = report.details[0] if report.headline.startswith(("not active", "nothing was")) else report.headline
-    reason = re.sub(r"^\d+ x fallback: | \([\w.]+\)$|^not possible here: ", "", reason)
+    reason = re.sub(r"^\d+ x fallback: | \([\w., ]+\)$|^not possible here: ", "", reason)
     return f"no: {reason[1:-1] if reason.startswith('(') and reason.endswith(')') else reason}"
 
 
