@@ -41,12 +41,12 @@ class Row:
         self.said.setdefault(node, []).append(answer)
 
     def cell(self, node: str) -> str:
-        """Return the different answers, each with how often it was given if there are several."""
+        """Return the different answers, each with in how many templates it was given if there are several."""
         answers = self.said.get(node, [])
         different = dict.fromkeys(answers)
         if len(different) < 2:
             return "".join(different)
-        return "; ".join(f"{answer} ({answers.count(answer)} of {len(answers)})" for answer in different)
+        return "; ".join(f"{answer} ({answers.count(answer)} of {self.drawn})" for answer in different)
 
 
 def family_of(template: templates.Template) -> str:

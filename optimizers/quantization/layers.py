@@ -160,13 +160,10 @@ class Chooser:
         if before.reason:
             return before
         choice = self._quantized(layer, weight(), before.timing)
-        wanted = self.settings.thresholds
-        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name):
+        most = self.settings.thresholds.max_error
+        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or choice.is_near(most):
             return choice
-        if choice.is_near(wanted.max_error):
-            return choice
-        reason = f"its error would be above {wanted.max_error:.1%}"
-        return LayerChoice(layer, reason=reason, error=choice.error, timing=choice.timing)
+        return replace(choice, weight=None, reason=f"its error would be above {most:.1%}")
 
     def before(self, layer: Layer) -> LayerChoice:
         """Return the choice for a layer that stays as it is whatever its weights are; without a reason, they decide."""
@@ -199,12 +196,6 @@ class Chooser:
         return LayerChoice(layer, weight=quantized, error=error, timing=timing)
 
 
-def together(choices: Iterable[LayerChoice]) -> Timing | None:
-    """Return the times of layers together, where they were measured."""
-    timings = [choice.timing for choice in choices if choice.timing is not None]
-    return Timing(sum(t.floating for t in timings), sum(t.int8 for t in timings)) if timings else None
-
-
 @dataclass(frozen=True)
 class LayerChoices:
     """The choices for all layers of a network.
@@ -233,7 +224,8 @@ class LayerChoices:
 
     def seconds(self) -> Timing | None:
         """Return the times of the quantised layers together, where they were measured."""
-        return together(self.quantized.values())
+        timings = [choice.timing for choice in self.quantized.values() if choice.timing is not None]
+        return Timing(sum(t.floating for t in timings), sum(t.int8 for t in timings)) if timings else None
 
     def worst(self) -> LayerChoice | None:
         found = [choice for choice in self.quantized.values() if choice.error is not None]

@@ -10,7 +10,7 @@ from ...core.errors import NothingGained
 from ...core.phrases import phrase
 from ...core.technique import INT8, Policy
 from .kernels import SafeKernel
-from .layers import LayerChoice, LayerChoices, together
+from .layers import LayerChoice, LayerChoices
 from .settings import QuantizationSettings
 
 UNIT = phrase("linear layers")
@@ -87,25 +87,6 @@ class QuantizationPolicy(Policy):
             "active in {count} {unit} over {calls} model {calls|call|calls}", count=count, unit=UNIT, calls=calls
         )
         return Summary("partly" if fallbacks else "active", headline, counts, details)
-
-    def foretell(self, model: str) -> Summary:
-        """Return what is said before a run, of choices made without weights; `NothingGained` as `require_gain`."""
-        likely = [choice for choice in self.choices.all if not choice.reason]
-        if not likely:
-            self.require_gain(model)
-        counts: dict[str, str | float] = {"count": len(likely), "total": len(self.choices.all), "unit": UNIT}
-        seconds = together(likely) if all(choice.timing is not None for choice in likely) else None
-        if self.settings.mode == "weight_only":
-            headline = phrase("{count} of {total} {unit} in int8, to save memory: none gets faster", **counts)
-        elif seconds is None:
-            headline = phrase("up to {count} of {total} {unit} in int8: the first run measures which gain", **counts)
-        else:
-            headline = phrase(
-                "up to {count} of {total} {unit} in int8: {speedup:.2f} x in those, as measured here",
-                **counts,
-                speedup=seconds.speedup,
-            )
-        return Summary("waiting", headline)
 
     def require_gain(self, model: str) -> None:
         """Raise `NothingGained` with the numbers if no layer was chosen; ``model`` is its name in the sentence."""

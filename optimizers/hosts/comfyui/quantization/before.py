@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 
 from .....core.activity import Summary
 from .....core.phrases import phrase
+from ....quantization.before import foretold
 from ....quantization.kernels import available
-from ....quantization.layers import Chooser, Layer, LayerChoices, largest_shape, quantizing_device
-from ....quantization.policy import QuantizationPolicy
+from ....quantization.layers import Chooser, Layer, largest_shape, quantizing_device
 from ....quantization.settings import QuantizationSettings
 from ..structure.model import describe_model
 from ..structure.protocols import BaseModel, ModelPatcher
@@ -39,8 +39,8 @@ def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: 
         None if kernel is None else lambda shape: timings.known(kernel, shape),
         quantizing_device(settings.device, timings.device),
     )
-    choices = tuple(chooser.before(layer) for layer in layers)
-    return QuantizationPolicy(settings, LayerChoices(choices, kernel)).foretell(describe_model(patcher))
+    choices = [chooser.before(layer) for layer in layers]
+    return foretold(settings, choices, describe_model(patcher))
 
 
 def _layers_of(patcher: ModelPatcher) -> list[Layer]:

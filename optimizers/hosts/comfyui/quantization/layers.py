@@ -50,8 +50,9 @@ def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tupl
 def refuse_other_formats(patcher: ModelPatcher, formats: Set[str]) -> None:
     """Raise `UnsupportedModel` if layers of a MODEL are quantised in ``formats``, none of which is int8."""
     if formats:
+        names = ", ".join(sorted(formats))
         raise UnsupportedModel(
-            f"This {describe_model(patcher)} comes from a file that is quantised already: {', '.join(sorted(formats))}.",
+            f"This {describe_model(patcher)} comes from a file that is quantised already ({names}).",
             "Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8.",
             phrase("the file is quantised already"),
         )
