@@ -205,13 +205,26 @@ class Job:
 
     def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
         """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
-        samplings, stages = self.observer.samplings, by_stage(kinds)
-        found = {stage: stages.get(stage, 0.0) for stage in ("loading", "text", "vae")}
-        found["steps"] = sum(one.sampling_seconds for one in samplings)
+        watched = by_stage({kind: sum(nodes.values()) for kind, nodes in self.parts(0.0).items()})
+        stages = by_stage(kinds)
         # The page tells weights that a sampler loads from its rest.
-        found["loading"] = max(found["loading"], sum(one.loading_seconds for one in samplings))
+        found = {stage: max(stages.get(stage, 0.0), watched.get(stage, 0.0)) for stage in ("loading", "text", "vae")}
+        found["steps"] = watched["steps"]
         found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
         return found
+
+    def parts(self, whole: float) -> dict[str, dict[str, float]]:
+        """Return what was observed of a run of ``whole`` seconds, by the page's kinds of nodes and by node."""
+        samplings, decodings = self.observer.samplings, self.observer.decodings.values()
+        steps: dict[str, float] = {}
+        for one in samplings:
+            samplers = self.plans[int(one.link)].link.samplers
+            id = samplers[0] if len(samplers) == 1 else ""
+            steps[id] = steps.get(id, 0.0) + one.sampling_seconds
+        loading, decoding = sum(one.loading_seconds for one in samplings), sum(one.seconds for one in decodings)
+        rest = max(0.0, whole - loading - decoding - sum(steps.values()))
+        found = {"loading": {"": loading}, "samplingRun": steps, "decoding": {"": decoding}, "otherNodes": {"": rest}}
+        return {kind: nodes for kind, nodes in found.items() if sum(nodes.values())} | {"samplingRun": steps}
 
     def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
         """Return a model behind a node; `CannotHelp` says why it cannot be."""

@@ -35,6 +35,11 @@ class JobStore:
         job = self._job
         return job if job is not None and job.id == id else None
 
+    def watching(self, prompt: Any) -> Job | None:
+        """Return the job that watches the run of a prompt; None where none does."""
+        job = self._job
+        return job if job is not None and job.id in str(prompt) else None
+
     def known(self, id: str) -> Job:
         """Return the job of this id; `InvalidSetting` where another one was begun since."""
         job = self.find(id)

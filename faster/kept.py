@@ -97,7 +97,7 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
     texts = {id: _all_before(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
     return KeptRun(
-        fingerprint_of([_lasting_nodes(workflow), sorted(set(ended.nodes))])[:16],
+        fingerprint_of([_lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
         ended.loaded,

@@ -22,6 +22,8 @@ SIDES = ("plain", "faster")
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
 
+_WATCH = {"_PacelineObserved", "_PacelineObservedVAE"}
+
 Chosen = Sequence[tuple[ModelLink | VAELink, Sequence[Step]]]
 """The nodes to insert on each link."""
 
@@ -37,6 +39,14 @@ def observed(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAEL
         watch = _node("_PacelineObservedVAE", job=job, link=str(number))
         workflow = _on_link(workflow, vae, {f"paceline_observed vae {number}": watch})
     return _nodes(workflow)
+
+
+def as_it_is(watched: Workflow) -> Workflow:
+    """Return the workflow that a prompt of ``observed`` was made of, and any other as it is."""
+    origins = {id: [*next(iter(watched.links(id).values()))] for id in watched if watched.type(id) in _WATCH}
+    links = [(id, name, link) for id in watched for name, link in watched.links(id).items() if link[0] in origins]
+    edited = watched.edited({(id, name): origins[link[0]] for id, name, link in links})
+    return Workflow({id: edited[id] for id in watched if id not in origins})
 
 
 def probing(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAELink], job: str) -> Prompt:

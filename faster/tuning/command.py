@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,10 @@ from ..node_types import Prompt
 from .reading import read_workflow
 from .server import Server, start_server
 
-_ROUTE = "/paceline/faster"
+_ROUTE, _OUTCOMES = "/paceline/faster", "/paceline/outcomes"
+
+_KEEP = "Paceline.KeepOutcomes"
+"""The page's setting whether runs are kept."""
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
@@ -81,9 +85,11 @@ def _followed(server: Server, state: Any) -> Any:
     """Run what the server asks for until there is nothing more to run, and return what it says then."""
     while state["prompt"] is not None:
         started = time.monotonic()
-        server.run(state["prompt"])
-        # The server is told how long the run took; of which parts only the page is told.
-        seconds = {"otherNodes": time.monotonic() - started} if state["phase"] == "run" else {}
+        id, seconds = server.run(state["prompt"]), {}
+        if state["phase"] == "run":  # of its nodes only the page is told
+            seconds = {"otherNodes": time.monotonic() - started}
+            if server.ask(f"/settings/{_KEEP}") is not False:
+                server.ask(_OUTCOMES, {"prompt_id": id, "seconds": seconds, "nodes": [], "loaded": False})
         state = server.ask(_ROUTE, {"do": "next", "job": state["job"], "seconds": seconds})
         if state["phase"] == "probe":
             print("probing what could make it faster", flush=True)
@@ -91,6 +97,11 @@ def _followed(server: Server, state: Any) -> Any:
 
 
 def _say(state: Any) -> None:
+    if state["time"]:
+        print(state["time"]["sentence"]["text"])
+        for part in state["time"]["parts"]:
+            name = part["name"] or re.sub("(?=[A-Z])", " ", part["kind"]).lower()
+            print(f"  {name}: {part['seconds']:.2g} s. {part['remedy']['text']}")
     for line in (*state["lines"], state["why_not"]):
         if line["text"]:
             print(line["text"])

@@ -21,6 +21,11 @@ return sampler?.widgets?.find(({ name }) => name === "$$paceline-chip")?.element
 IDLE = "const { queue_running } = await (await fetch('/queue')).json(); return !queue_running.length"
 
 
+@pytest.fixture(autouse=True)
+def no_run_is_kept(page: Page) -> None:
+    page.script("await fetch('/paceline/outcomes', { method: 'DELETE' })")
+
+
 def undo(page: Page) -> None:
     page.script("await app.extensionManager.command.execute('Comfy.Undo')")
     page.settle()
