@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -20,6 +20,8 @@ from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
 from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Step
+from .foretold import foretold
+from .kept import KeptRuns
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
@@ -117,6 +119,7 @@ class Job:
                     for link, probed in self.probed_vaes.items()
                     for one in probed.found
                 ]
+                KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
                 offered = {name for offer in offers for name in offer.names}
                 self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped, self.pictures)
                 self.offers = offers
@@ -131,7 +134,8 @@ class Job:
         samplings, decodings = self.observer.samplings, self._decodings()
         parts = len(samplings) + len(decodings)
         for number, sampling in enumerate(samplings):
-            tries = self.plans[int(sampling.link)].tries
+            tries, known = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds)
+            self.probed[number] += known
             candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
             keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
@@ -143,9 +147,17 @@ class Job:
             probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
         for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
             say(place / parts)
-            steps = self.vae_plans[number].tries.items()
-            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in steps}
-            self.probed_vaes[str(number)] = probe_decoding(decoding, ways, SPARE / parts)
+            tries, known = self._too_long(self.vae_plans[number].tries, 0.0)
+            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in tries.items()}
+            probed = probe_decoding(decoding, ways, SPARE / parts)
+            self.probed_vaes[str(number)] = replace(probed, found=[*known, *probed.found])
+
+    def _too_long(self, tries: Mapping[str, Step], seconds: float) -> tuple[dict[str, Step], list[Probed]]:
+        """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
+        runs = KeptRuns().read()
+        known = [foretold(step.node, title, self.workflow, runs) for title, step in tries.items()]
+        costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
+        return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
 
     def answer(self) -> Payload:
         offers = self.offers or []

@@ -94,7 +94,9 @@ def _parts(
             elif kind == "samplingRun":
                 yield Part(kind, name, seconds, _of_steps(id, plans))
             elif not id:
-                yield Part(kind, name, seconds, phrase("Not told apart: encoding of texts, loading, saving and others."))
+                yield Part(
+                    kind, name, seconds, phrase("Not told apart: encoding of texts, loading, saving and others.")
+                )
             else:
                 yield Part(kind, name, seconds, phrase("Nothing: no node of this pack acts on it."))
     if small:

@@ -120,6 +120,14 @@ def left_open(
 def _why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     """Return why a candidate is not offered; None where it is open."""
     one = tried.one
+    if one.too_long:
+        return phrase(
+            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw",
+            name=one.name,
+            why=one.why_not,
+            least=one.once / pictures,
+            pictures=pictures,
+        )
     if one.why_not:
         return phrase("{name}: {why}", name=one.name, why=one.why_not)
     if one.untried or one.unclear or one.drowned:

@@ -7,6 +7,7 @@ import re
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -137,6 +138,88 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     assert any(one.untried for one in job.probed[0]) and answer["phase"] == "answer"
     said = [line["text"] for line in answer["lines"]]
     assert STOPPED in said and not any(one.startswith(("Not tried", "Nothing is expected")) for one in said)
+
+
+@pytest.fixture
+def compiling(comfyui, workflow, user_folder, monkeypatch):
+    """Where Compile UNet would be tried: a function that returns the answer of a run whose steps took 9 s.
+
+    It is given what is kept of runs of the same model, as seconds of steps and of compiling, and our nodes there.
+    """
+    from paceline.faster import kept, plan
+    from paceline.faster.jobs import JOBS
+    from paceline.faster.workflow import Workflow
+    from paceline.recipes.presets import Machine
+    from paceline.workbench.measurement.slower import KeptRun
+
+    monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
+
+    def answered(runs, tried, pictures=20):
+        began = ask(do="run", prompt=workflow, choice="lossless", pictures=pictures)
+        job, known = JOBS.known(began["job"]), Workflow.read(workflow)
+        monkeypatch.setattr(job, "_with", tried)
+        comfyui.run(began["prompt"])
+        for one in job.observer.samplings:
+            one.loading_seconds, one.sampling_seconds = 0.0, 9.0
+        for steps, compile_seconds, nodes in runs:
+            seconds = {"steps": steps} | ({"compiling": compile_seconds} if compile_seconds else {})
+            about = kept.about(known) | ({"nodes": nodes} if nodes else {})
+            key = "" if nodes else kept.workflow_key(known)
+            store = kept.KeptRuns()
+            store.add(KeptRun("work", "now", seconds, False, kept.facts_here(), about, key), str(len(store.read())))
+        comfyui.run(ask(do="next", job=began["job"], seconds={"samplingRun": 9.0})["prompt"])
+        return ask(do="next", job=began["job"])
+
+    return answered
+
+
+def said_of_compiling(answer: dict[str, Any]) -> str:
+    (said,) = [line["text"] for line in answer["lines"] if line["text"].startswith("Compile UNet")]
+    return said
+
+
+NOT_TRIED = Mock(side_effect=AssertionError("it is tried"))
+HAVING = [(6.0, 108.0, "Compile UNet"), (6.0, 0.0, "Compile UNet")]
+
+
+def test_what_compiled_for_too_long_here_is_not_tried_and_said_with_its_cost(compiling):
+    answer = compiling(HAVING[:1], NOT_TRIED)
+    assert answer["offers"] == [] and said_of_compiling(answer) == (
+        "Compile UNet: compiling took 108 s or more on this machine, too long to try it here; it pays only if it wins "
+        "more than 5.4 s a picture, with 20 to draw"
+    )
+
+
+def test_what_compiling_won_here_says_from_which_picture_it_pays(compiling):
+    runs = [(9.0, 0.0, ""), *HAVING]
+    answer = compiling(runs, NOT_TRIED)
+    cost = "costs 108 s once, wins 3 s a picture: pays from picture 36"
+    assert answer["offers"] == [] and said_of_compiling(answer) == f"Compile UNet: {cost}"
+    (offer,) = compiling([], NOT_TRIED, pictures=1000)["offers"]
+    assert offer["label"] == "Compile UNet" and offer["expected"]["text"] == f"expected 1.5x (1.5 to 1.5); {cost}"
+
+
+def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
+    from paceline.optimizers.hosts.comfyui.compilation import comfy_env
+    from paceline.workbench.comfyui import probe
+
+    def compiles(executor, *args, **kwargs):
+        comfy_env.NodeObserver(None).check_cancelled()
+        return executor(*args, **kwargs)
+
+    def slow(_step, _shape, model):
+        clone = model.clone()
+        clone.add_wrapper_with_key("apply_model", "compiles", compiles)
+        return clone
+
+    with monkeypatch.context() as long_ago:
+        long_ago.setattr(probe, "monotonic", lambda: -1e9)
+        said = said_of_compiling(compiling([(9.0, 0.0, "")], slow))
+    assert said == (
+        "Compile UNet: compiling takes longer than the 30 s of this test, and how long is not known here; it pays only "
+        "if it wins more than 1.5 s a picture, with 20 to draw"
+    )
+    assert "compiling took 30 s or more on this machine" in said_of_compiling(compiling([], NOT_TRIED))
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):

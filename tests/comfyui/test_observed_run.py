@@ -251,5 +251,5 @@ def test_what_compiles_for_longer_than_the_probe_is_given_up_and_named(studio, m
     monkeypatch.setattr(probing, "monotonic", lambda: -1e9)
     with torch.inference_mode():
         (found,) = probe(observer.samplings[0], {"compiled": slow})
-    assert found.why_not.startswith("compiling takes longer than the 30 s of this test.")
+    assert found.why_not.startswith("compiling takes longer than the 30 s of this test") and found.once == 30.0
     comfy_env.NodeObserver(None).check_cancelled()  # none is given up behind it

@@ -88,7 +88,8 @@ class Probed:
             is 0 in whole steps.
         kept: whether it is of what is kept from whole steps.
         points: how many different evaluations that is of.
-        once: seconds that it took before its first evaluation was ready, over what one takes.
+        once: seconds that it took before its first evaluation was ready, over what one takes; at least so many where
+            that was too long.
         noise: how many times longer the plain evaluations took at one time than at another.
         why_not: why it was not evaluated, or changed nothing; empty otherwise.
     """
@@ -107,6 +108,11 @@ class Probed:
     def faster(self) -> bool:
         """Whether its whole interval is faster, by more than the plain evaluations differ."""
         return not self.why_not and self.speedup[0] > 1 and self.speedup[1] > self.noise
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it was not evaluated because of what it costs once."""
+        return bool(self.why_not) and self.once > 0
 
     @property
     def drowned(self) -> bool:
