@@ -27,7 +27,7 @@ from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
-from .runs import PICTURES, inserted, probing, proving
+from .runs import FEWEST, PICTURES, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
 from .vae import VAEPlan, faster_vae
 from .workflow import Workflow
@@ -165,16 +165,21 @@ class Job:
         return job_state("answer", self.id, lines=lines, offers=[self._offer(one) for one in offers])
 
     def prove(self, number: int) -> Payload:
-        offer = self.offer(number)
         self.proof = Proof(number, Observer(keep=False))
-        prompt = proving(self.workflow, offer.chosen, self.id)
+        return self._proving(self.proof, range(FEWEST))
+
+    def _proving(self, proof: Proof, seeds: range) -> Payload:
+        prompt = proving(self.workflow, self.offer(proof.offer).chosen, self.id, seeds)
         if prompt is None:
             self.proof = None
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
         return job_state("proof", self.id, prompt)
 
     def proved(self, request: Request) -> Payload:
-        proof, self.proof = self.proof, None
+        proof = self.proof
+        if proof is not None and proof.latents and proof.text is None and not request.stopped:
+            return self._proving(proof, range(proof.seeds, PICTURES))
+        self.proof = None
         state = self.answer()
         if proof is not None and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
@@ -202,7 +207,9 @@ class Job:
                 offer.sampling_speedup.likely,
                 offer.sampling_speedup.high,
             ],
-            "proof_seconds": None if steps is None else PICTURES * offer.sampling_seconds * (1 + 2 / steps.likely),
+            "proof_seconds": []
+            if steps is None
+            else [seeds * offer.sampling_seconds * (1 + 2 / steps.likely) for seeds in (FEWEST, PICTURES)],
             "measured": None,
             "picture": None,
             "inserts": [

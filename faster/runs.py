@@ -14,8 +14,8 @@ from .workflow import ModelLink, Workflow
 NO_RUN = "paceline_trial"
 """Ids of nodes begin with it in prompts that are no runs of a workflow, for the page; see web/js/run_prompt.js."""
 
-PICTURES = 3
-"""Seeds that a proof draws, plain and faster."""
+FEWEST, PICTURES = 2, 3
+"""Seeds that a proof draws, plain and faster: the fewest, and as many where their seconds are not clear by then."""
 
 SIDES = ("plain", "faster")
 
@@ -73,7 +73,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
     return _nodes(workflow)
 
 
-def proving(workflow: Workflow, chosen: Chosen, job: str) -> Prompt | None:
+def proving(workflow: Workflow, chosen: Chosen, job: str, seeds: range) -> Prompt | None:
     """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
     ends = _sampled(workflow, [link for link, _ in chosen if isinstance(link, ModelLink)])
     if not ends:
@@ -81,7 +81,7 @@ def proving(workflow: Workflow, chosen: Chosen, job: str) -> Prompt | None:
     nodes: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
     last: list[Any] | None = None
-    for seed in range(PICTURES):
+    for seed in seeds:
         for side in SIDES if seed % 2 == 0 else reversed(SIDES):
             latents = _draw(nodes, workflow, chosen, ends, side, seed, job, last)
             drawn |= {f"{side} {seed} {number}": latent for number, latent in enumerate(latents)}

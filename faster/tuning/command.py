@@ -65,11 +65,10 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
         return prompt
     for number, offer in enumerate(state["offers"]):
         print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
-        if number == 0 and not prove and offer["proof_seconds"] is not None:
-            print(
-                f"--prove would draw the same seeds plain and faster, which takes about {offer['proof_seconds']:.0f} s"
-            )
-    if prove and state["offers"][0]["proof_seconds"] is None:
+        if number == 0 and not prove and offer["proof_seconds"]:
+            least, most = offer["proof_seconds"]
+            print(f"--prove would draw the same seeds plain and faster, which takes {least:.0f} to {most:.0f} s")
+    if prove and not state["offers"][0]["proof_seconds"]:
         print("There is nothing to prove: only its VAE gets faster, and that was measured.")
     elif prove:
         print("drawing the same seeds plain and faster", flush=True)
@@ -114,6 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
     choices = " ".join(f"{name}: {choice.label}. {choice.sentence}" for name, choice in CHOICES.items())
     add("--choice", choices=CHOICES, default="balanced", help=f"{choices} Default: balanced")
-    add("--prove", action="store_true", help="draw the same seeds plain and faster, three pictures each, and measure")
+    add(
+        "--prove",
+        action="store_true",
+        help="draw the same two or three seeds plain and faster, and measure",
+    )
     add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
     return parser

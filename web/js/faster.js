@@ -135,8 +135,8 @@ async function open(timeline) {
     const offer = state.offers[picked];
     if (!offer) return;
     const { proof_seconds: seconds } = offer;
-    prove.hidden = seconds === null;
-    if (seconds !== null) prove.textContent = words("fasterProve").replace("%s", number(seconds, ".2g"));
+    prove.hidden = !seconds.length;
+    prove.textContent = words("fasterProve").replace("%s", seconds.map((each) => number(each, ".2g")).join("–"));
   }
 
   async function begin() {
@@ -206,7 +206,7 @@ async function open(timeline) {
     app.canvas.selectItems?.(nodes);
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
-    if (watched && offer.proof_seconds !== null) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    if (watched && offer.proof_seconds.length) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
 }
