@@ -22,6 +22,7 @@ from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Step
 from .foretold import foretold
 from .kept import KeptRuns
+from .levers import needless_tiles
 from .offers import Offer, make_offers
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
@@ -122,6 +123,7 @@ class Job:
                 KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
                 offered = {name for offer in offers for name in offer.names}
                 self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped, self.pictures)
+                self.left_open += needless_tiles(self.observer.decodings.values())
                 self.offers = offers
                 self.observer.forget()
 

@@ -85,7 +85,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
         plans = make_plans(workflow, request.choice, nodes)
         vae_plans = make_vae_plans(workflow, request.choice, nodes)
         job = Job(workflow, request.choice, plans, vae_plans, nodes, request.pictures)
-        return _look(job) if request.do == "look" else _begin(job)
+        return _look(job, request) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
             JOBS.take(None)
@@ -96,7 +96,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)
 
 
-def _look(job: Job) -> Payload:
+def _look(job: Job, request: Request) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
     every = [*(plan.titles for plan in job.plans), *(plan.tries for plan in job.vae_plans)]
     titles = list(dict.fromkeys(title for one in every for title in one))
@@ -104,7 +104,7 @@ def _look(job: Job) -> Payload:
     state = job_state("look")
     time = picture_time(job.workflow, KeptRuns().read(), job.plans, job.vae_plans)
     state["time"] = None if time is None else time.payload()
-    found = levers(job.workflow)
+    found = levers(job.workflow, request.bypassed)
     if not titles:
         why = phrase(
             "Nothing is left to try: what could make it faster is there already, or would change nothing here."

@@ -30,6 +30,14 @@ class Sent(BaseModel):
             raise InvalidSetting(f"This request cannot be read: {where}: {wrong['msg']}.", remedy) from None
 
 
+class Bypassed(BaseModel):
+    """A node of the page that is switched off: its type, its title, and the files that it names."""
+
+    type: str
+    title: str
+    values: list[str]
+
+
 class Request(Sent):
     """One question about a workflow.
 
@@ -43,6 +51,7 @@ class Request(Sent):
         offer: number of an offer of the answer.
         stopped: whether the last prompt was stopped.
         seconds: of the run that was watched.
+        bypassed: nodes that are no part of the prompt, for ``look``.
     """
 
     do: Literal["look", "run", "next", "keep", "prove", "drop"]
@@ -53,3 +62,4 @@ class Request(Sent):
     offer: int = Field(default=0, ge=0)
     stopped: bool = False
     seconds: Seconds = Field(default_factory=dict)
+    bypassed: list[Bypassed] = Field(default_factory=list)

@@ -3,7 +3,7 @@
 import { app, attempt, messageOf } from "./comfy.js";
 import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { asOneStep, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
+import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
 import { createPictureTime } from "./faster_time.js";
 import { createOffers } from "./offers.js";
@@ -50,7 +50,7 @@ async function open(timeline) {
   let choice = CHOICES[1];
   let pictures = 20;
   /** @type {FasterState} */
-  let state = await ask(ROUTE, { do: "look", prompt, choice });
+  let state = await ask(ROUTE, { do: "look", prompt, choice, bypassed: bypassedNodes() });
   const known = Boolean(state.time);
   if (openWorkflow() !== workflow) return; // the answer is about another one
   let stop = new AbortController();
@@ -96,7 +96,7 @@ async function open(timeline) {
   async function choose(name) {
     choice = name;
     try {
-      const looked = await ask(ROUTE, { do: "look", prompt, choice });
+      const looked = await ask(ROUTE, { do: "look", prompt, choice, bypassed: bypassedNodes() });
       if (choice !== name || group.disabled) return; // another one was chosen since, or it runs
       state = looked;
       show();

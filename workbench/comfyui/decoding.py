@@ -50,6 +50,15 @@ class Decoding:
     seconds: float
     count: int = 1
 
+    @property
+    def memory(self) -> tuple[float, float]:
+        """Bytes that the first call takes if it is not in tiles, by ComfyUI's estimate, and those that are free now."""
+        import comfy.model_management
+
+        vae: Any = self.vae
+        needed: float = vae.memory_used_decode(self.latent.shape, vae.vae_dtype)
+        return needed, comfy.model_management.get_free_memory(vae.device)
+
 
 def watched(vae: VAE, found: Callable[[Decoding], None]) -> VAE:
     """Return a copy of a VAE that tells of each decoding; what it decodes is the same, bit for bit."""
