@@ -23,7 +23,7 @@ from ..workbench.recipe import Step
 from .foretold import foretold
 from .kept import KeptRuns
 from .levers import needless_tiles
-from .offers import Offer, make_offers
+from .offers import Offer, make_offers, reusing
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
 from .proof import Proof
@@ -120,9 +120,11 @@ class Job:
                     for link, probed in self.probed_vaes.items()
                     for one in probed.found
                 ]
+                limit = CHOICES[self.choice].limit
+                found += [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
                 KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
                 offered = {name for offer in offers for name in offer.names}
-                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped, self.pictures)
+                self.left_open = left_open(found, offered, limit, stopped, self.pictures)
                 self.left_open += needless_tiles(self.observer.decodings.values())
                 self.offers = offers
                 self.observer.forget()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.choices import CHOICES
 from ..workbench.expectation.expect import (
+    FINEST,
     GAIN,
     Probed,
     Range,
@@ -17,10 +18,12 @@ from ..workbench.expectation.expect import (
     speedup,
     won_by,
 )
+from ..workbench.expectation.replay import replay
 from ..workbench.expectation.sampling import Sampling
 from ..workbench.recipe import Step
 from .others import apart
 from .plan import Plan
+from .sentences import Tried
 from .vae import FasterVAE, VAELink
 from .workflow import ModelLink
 
@@ -128,6 +131,13 @@ def _offer(
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
+
+
+def reusing(sampling: Sampling, limit: float) -> Tried:
+    """Return what became of Reuse Steps alone in one run of a sampler, for the reason why it is not offered."""
+    nothing = propose(sampling, (), limit) is None
+    one = Probed("Reuse Steps", (2.0, 2.0, 2.0), clear=True, points=1, why_not=replay(sampling, FINEST).why_not)
+    return Tried(sampling.link, one, 1.0, math.inf if nothing else 0.0)
 
 
 def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:
