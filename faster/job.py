@@ -23,12 +23,12 @@ from ..workbench.recipe import Step
 from .foretold import foretold
 from .kept import KeptRuns
 from .levers import needless_tiles
-from .offers import Offer, make_offers, reusing
+from .offers import Offer, make_offer, reusing
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
-from .runs import FEWEST, PICTURES, inserted, probing, proving
+from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
 from .vae import VAEPlan, faster_vae
 from .workflow import Workflow
@@ -56,7 +56,8 @@ class Job:
     probed: list[list[Probed]] = field(default_factory=list)
     probed_vaes: dict[str, ProbedVAE] = field(default_factory=dict)
     probing: bool = False
-    offers: list[Offer] | None = None
+    concluded: bool = False
+    offer: Offer | None = None
     left_open: list[Phrase] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = None
@@ -66,7 +67,7 @@ class Job:
         """Return what follows after a prompt has ended, or was stopped."""
         if self.proof is not None:
             return self.proved(request)
-        if self.offers is not None:
+        if self.concluded:
             return self.answer()
         if self.observer.empty:
             why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
@@ -96,19 +97,19 @@ class Job:
             self.conclude(stopped)
 
     def conclude(self, stopped: bool) -> None:
-        """Find the offers once, and free what was kept of the run.
+        """Find the offer once, and free what was kept of the run.
 
         A probe that is stopped can end after the answer, or after the run was dropped.
         """
         with self.lock:
             samplings = self.observer.samplings
-            if self.offers is None and not self.observer.empty:
+            if not self.concluded and not self.observer.empty:
                 vaes = [
                     faster_vae(self.vae_plans[int(link)], probed, self.choice, self.pictures)
                     for link, probed in self.probed_vaes.items()
                 ]
                 faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
-                offers = make_offers(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
+                self.offer = make_offer(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
                 pairs = zip(samplings, self.probed, strict=True)
                 found = [
                     Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
@@ -123,10 +124,10 @@ class Job:
                 limit = CHOICES[self.choice].limit
                 found += [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
                 KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
-                offered = {name for offer in offers for name in offer.names}
+                offered = self.offer.names if self.offer is not None else frozenset()
                 self.left_open = left_open(found, offered, limit, stopped, self.pictures)
                 self.left_open += needless_tiles(self.observer.decodings.values())
-                self.offers = offers
+                self.concluded = True
                 self.observer.forget()
 
     def _decodings(self) -> dict[int, Decoding]:
@@ -164,16 +165,15 @@ class Job:
         return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
 
     def answer(self) -> Payload:
-        offers = self.offers or []
         lines = [where_time_went(self.seconds), *self.left_open]
-        return job_state("answer", self.id, lines=lines, offers=[self._offer(one) for one in offers])
+        return job_state("answer", self.id, lines=lines, offer=None if self.offer is None else self._offer(self.offer))
 
-    def prove(self, number: int) -> Payload:
-        self.proof = Proof(number, Observer(keep=False))
-        return self._proving(self.proof, range(FEWEST))
+    def prove(self) -> Payload:
+        self.proof = Proof(Observer(keep=False))
+        return self._proving(range(FEWEST))
 
-    def _proving(self, proof: Proof, seeds: range) -> Payload:
-        prompt = proving(self.workflow, self.offer(proof.offer).chosen, self.id, seeds)
+    def _proving(self, seeds: range) -> Payload:
+        prompt = proving(self.workflow, self.chosen, self.id, seeds)
         if prompt is None:
             self.proof = None
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
@@ -182,22 +182,24 @@ class Job:
     def proved(self, request: Request) -> Payload:
         proof = self.proof
         if proof is not None and proof.latents and proof.text is None and not request.stopped:
-            return self._proving(proof, range(proof.seeds, PICTURES))
+            return self._proving(range(proof.seeds, PICTURES))
         self.proof = None
         state = self.answer()
-        if proof is not None and not request.stopped:
+        if proof is not None and state["offer"] and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
             state["phase"] = "proved"
-            state["offers"][proof.offer] |= {"measured": measured, "picture": proof.picture}
+            state["offer"] |= {"measured": measured, "picture": proof.picture}
         return state
 
-    def keep(self, number: int) -> Payload:
-        return job_state("keep", self.id, inserted(self.workflow, self.offer(number).chosen))
+    def keep(self) -> Payload:
+        return job_state("keep", self.id, inserted(self.workflow, self.chosen))
 
-    def offer(self, number: int) -> Offer:
-        if self.offers is None or number >= len(self.offers):
-            raise InvalidSetting(f"There is no offer {number}.", "Choose one of the answer's.")
-        return self.offers[number]
+    @property
+    def chosen(self) -> Chosen:
+        """The offer's nodes."""
+        if self.offer is None:
+            raise InvalidSetting("There is no offer.", "Run the workflow first.")
+        return self.offer.chosen
 
     def _offer(self, offer: Offer) -> Payload:
         """Return ``Offer`` in web/js/payloads.d.ts."""
@@ -263,7 +265,7 @@ def job_state(
     prompt: Any = None,
     why_not: str = "",
     lines: list[Any] | None = None,
-    offers: list[Payload] | None = None,
+    offer: Payload | None = None,
 ) -> Payload:
     """Return ``FasterState`` in web/js/payloads.d.ts."""
     said = [told(line) for line in lines or ()]
@@ -273,6 +275,6 @@ def job_state(
         "prompt": prompt,
         "why_not": told(why_not),
         "lines": said,
-        "offers": offers or [],
+        "offer": offer,
         "time": None,
     }

@@ -61,7 +61,7 @@ class JobStore:
         Another tab may queue a prompt between this one's request and its run; then the job is dropped.
         """
         job = self._job
-        kept = job is not None and not job.observer.empty and not job.probing and job.offers is None
+        kept = job is not None and not job.observer.empty and not job.probing and not job.concluded
         if job is not None and kept and not _to_come(job.id, sent, server.prompt_queue):
             self.take(None)
         return sent
@@ -93,7 +93,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     known = JOBS.known(request.job)
     if request.do == "next":
         return known.next(request)
-    return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)
+    return known.keep() if request.do == "keep" else known.prove()
 
 
 def _look(job: Job, request: Request) -> Payload:

@@ -60,7 +60,7 @@ class Offer:
         return pays_from(self.once, self.won)
 
 
-def make_offers(
+def make_offer(
     samplings: Sequence[Sampling],
     probed: Sequence[list[Probed]],
     plans: Sequence[Plan],
@@ -68,24 +68,12 @@ def make_offers(
     choice: str,
     run_seconds: float,
     pictures: int,
-) -> list[Offer]:
-    """Return the fastest of what a choice allows; nothing where it is not certainly faster, or pays too late.
+) -> Offer | None:
+    """Return the fastest of what a choice allows; None where it is not certainly faster, or pays too late.
 
     ``pictures``: in so many it has to win back what it costs once.
     """
-    offer = _offer(samplings, probed, plans, vaes, CHOICES[choice].limit, run_seconds, pictures)
-    return [] if offer is None or offer.run_speedup.low < GAIN or offer.pays_from > pictures else [offer]
-
-
-def _offer(
-    samplings: Sequence[Sampling],
-    probed: Sequence[list[Probed]],
-    plans: Sequence[Plan],
-    vaes: Sequence[FasterVAE],
-    limit: float,
-    run_seconds: float,
-    pictures: int,
-) -> Offer | None:
+    limit = CHOICES[choice].limit
     chosen: list[tuple[ModelLink | VAELink, tuple[Step, ...]]] = []
     expected, labels, all_names, once = [], [], set[str](), 0.0
     for number, plan in enumerate(plans):
@@ -119,7 +107,7 @@ def _offer(
     decodings = [(vae.seconds, vae.time_left) for vae in vaes]
     run_speedup = speedup(run_seconds, [*steps, *decodings])
     sampling_seconds = sum(seconds for seconds, _ in steps)
-    return Offer(
+    offer = Offer(
         "; ".join(dict.fromkeys(labels)),
         frozenset(all_names),
         tuple(chosen),
@@ -131,6 +119,7 @@ def _offer(
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
+    return None if run_speedup.low < GAIN or offer.pays_from > pictures else offer
 
 
 def reusing(sampling: Sampling, limit: float) -> Tried:

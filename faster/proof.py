@@ -31,12 +31,11 @@ BY_SIDE = {"baseline": "plain", "optimized": "faster"}
 
 @dataclass
 class Proof:
-    """Of an offer, by its number; ``text`` is None before it is judged, ``picture`` where none was decoded.
+    """``text`` is None before it is judged, ``picture`` where none was decoded.
 
     ``latents``: of both sides, by side, seed and end.
     """
 
-    offer: int
     observer: Observer
     latents: dict[str, Latent] = field(default_factory=dict)
     text: Phrase | None = None

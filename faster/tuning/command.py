@@ -61,22 +61,21 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
     print("running the workflow once, as it is", flush=True)
     state = _followed(server, state)
     _say(state)
-    if not state["offers"]:
+    offer = state["offer"]
+    if offer is None:
         return prompt
-    for number, offer in enumerate(state["offers"]):
-        print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
-        if number == 0 and not prove and offer["proof_seconds"]:
-            least, most = offer["proof_seconds"]
-            print(f"--prove would draw the same seeds plain and faster, which takes {least:.0f} to {most:.0f} s")
-    if prove and not state["offers"][0]["proof_seconds"]:
+    print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
+    if prove and not offer["proof_seconds"]:
         print("There is nothing to prove: only its VAE gets faster, and that was measured.")
     elif prove:
         print("drawing the same seeds plain and faster", flush=True)
-        proved = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"], "offer": 0}))
-        measured = proved["offers"][0]["measured"]
+        measured = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"]}))["offer"]["measured"]
         print(measured["text"] if measured else "Nothing was measured.")
-    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "job": state["job"], "offer": 0})["prompt"]
-    print(f"kept {state['offers'][0]['label']}")
+    elif offer["proof_seconds"]:
+        least, most = offer["proof_seconds"]
+        print(f"--prove would draw the same seeds plain and faster, which takes {least:.0f} to {most:.0f} s")
+    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "job": state["job"]})["prompt"]
+    print(f"kept {offer['label']}")
     return kept
 
 

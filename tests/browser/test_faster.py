@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser.layout import outside, overlapping
-from browser.one_click import SAMPLED, choose, graph, offers, open_dialog, press, said
+from browser.one_click import SAMPLED, choose, graph, offer, open_dialog, press, said
 from browser.page import CANVAS, PICTURES, VUE, Page
 from cases import often
 from comfy_host.paths import ROOT
@@ -42,7 +42,7 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     page.screenshot(f"faster_expected_{renderer}")
     press(page, "Run once and look")
-    best, *_ = offers(page)
+    best = offer(page)
     assert said(page).startswith("This run took ") and "steps " in said(page)
     assert "Reuse Steps" in best and "expected " in best and "a seed change (" in best
     page.screenshot(f"faster_answer_{renderer}")
@@ -113,13 +113,13 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     press(page, "Run once and look")
     page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
-    assert "Reuse Steps" in offers(page)[0]  # of which the run itself tells
+    assert "Reuse Steps" in offer(page)  # of which the run itself tells
     assert "It was stopped before its end" in said(page) and "Not tried" not in said(page)
     page.wait(lambda: page.script(IDLE), "end of the probe")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
     page.wait(lambda: "the same seeds" in page.text("dialog"), "proof")
     press(page, "Stop")
-    assert "Measured" not in offers(page)[0]
+    assert "Measured" not in offer(page)
     press(page, "Close")
     page.wait(lambda: page.script(IDLE), "end of the proof")
     assert graph(page) == before
@@ -144,7 +144,7 @@ def test_two_samplers_and_a_subgraph(page: Page):
     open_dialog(page)
     choose(page, "fast")
     press(page, "Run once and look")
-    assert "Reuse Steps" in offers(page)[0]
+    assert "Reuse Steps" in offer(page)
     press(page, "Keep")
     prompt = page.script("return (await app.graphToPrompt()).output")
     samplers = [node for node in prompt.values() if node["class_type"] == "KSampler"]
@@ -174,7 +174,7 @@ def test_one_click_with_a_trained_model(page: Page):
     press(page, "Look for more")
     page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
     look(1.5)
-    offers(page)
+    offer(page)
     look(3.5)
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
     page.wait(lambda: page.text(".paceline-measured"), "proof", 300)

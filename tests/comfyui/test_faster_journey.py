@@ -61,7 +61,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     answer = ask(do="next", job=began["job"])
     assert answer["phase"] == "answer" and job.observer.bytes == 0 and answer["prompt"] is None
     assert [one.name for one in job.probed[0]] == ["Apply ToMe"]
-    (best,) = answer["offers"]
+    best = answer["offer"]
     assert "Reuse Steps" in best["label"] and best["expected"]["text"].startswith("expected ")
     low, likely, high = best["sampling_speedup"]
     assert low <= likely <= high and best["measured"] is None
@@ -74,10 +74,10 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     while proved["prompt"]:
         comfyui.run(proved["prompt"])
         proved = ask(do="next", job=began["job"])
-    measured = proved["offers"][0]["measured"]["text"]
+    measured = proved["offer"]["measured"]["text"]
     assert proved["phase"] == "proved" and re.match(r"Measured, steps of [23] pictures: ", measured)
     assert " a seed change" in measured
-    assert proved["offers"][0]["picture"] is None  # no VAE makes pictures here
+    assert proved["offer"]["picture"] is None  # no VAE makes pictures here
     drawn = {name: latent(comfyui, prompt) for name, prompt in (("kept", kept), ("plain", workflow))}
     assert torch.equal(drawn["plain"], plain) and not torch.equal(drawn["kept"], plain)
     links = proving["prompt"].pop("paceline_trial")["inputs"]
@@ -208,7 +208,7 @@ HAVING = [(6.0, 108.0, "Compile UNet"), (6.0, 0.0, "Compile UNet")]
 
 def test_what_compiled_for_too_long_here_is_not_tried_and_said_with_its_cost(compiling):
     answer = compiling(HAVING[:1], NOT_TRIED)
-    assert answer["offers"] == [] and said_of_compiling(answer) == (
+    assert answer["offer"] is None and said_of_compiling(answer) == (
         "Compile UNet: compiling took 108 s or more on this machine, too long to try it here; it pays only if it wins "
         "more than 5.4 s a picture, with 20 to draw"
     )
@@ -218,8 +218,8 @@ def test_what_compiling_won_here_says_from_which_picture_it_pays(compiling):
     runs = [(9.0, 0.0, ""), *HAVING]
     answer = compiling(runs, NOT_TRIED)
     cost = "costs 108 s once, wins 3 s a picture: pays from picture 36"
-    assert answer["offers"] == [] and said_of_compiling(answer) == f"Compile UNet: {cost}"
-    (offer,) = compiling([], NOT_TRIED, pictures=1000)["offers"]
+    assert answer["offer"] is None and said_of_compiling(answer) == f"Compile UNet: {cost}"
+    offer = compiling([], NOT_TRIED, pictures=1000)["offer"]
     assert offer["label"] == "Compile UNet" and offer["expected"]["text"] == f"expected 1.5x (1.5 to 1.5); {cost}"
 
 

@@ -6,9 +6,9 @@ import { api, app, happens, open, until } from "./comfyui.mjs";
 import { makeFaster } from "../../web/js/faster.js";
 
 const said = (text) => ({ text, phrase: text });
-const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], offers: [], ...more });
+const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], offer: null, ...more });
 const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], measured: null, picture: null, inserts: [] };
-const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offers: [OFFER] });
+const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offer: OFFER });
 
 /** What the dialog has asked, and by what is asked for what the server answers. */
 let asked, answers;
@@ -79,7 +79,7 @@ test("a second click asks for nothing more, and where a proof fails the answer c
 });
 
 test("what leaves the steps as they are has no proof", async () => {
-  answers.run = () => answer({ phase: "answer", job: "one", offers: [{ ...OFFER, label: "VAE Precision", proof_seconds: [] }] });
+  answers.run = () => answer({ phase: "answer", job: "one", offer: { ...OFFER, label: "VAE Precision", proof_seconds: [] } });
   press("Run once and look");
   await until(() => labels().includes("Keep"));
   assert.deepEqual(labels(), ["Close", "Keep"]);

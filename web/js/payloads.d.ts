@@ -77,8 +77,8 @@ export interface FasterState {
   why_not: Told;
   /** What is known, in sentences. */
   lines: Told[];
-  /** What could be inserted, the fastest first. */
-  offers: Offer[];
+  /** What could be inserted; null where nothing is worth it. */
+  offer: Offer | null;
   /** Where the time of the last picture went; null where no run of this workflow is kept. */
   time: PictureTime | null;
 }
