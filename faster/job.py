@@ -23,7 +23,7 @@ from ..workbench.recipe import Step
 from .foretold import foretold
 from .kept import KeptRuns
 from .levers import needless_tiles
-from .offers import Offer, make_offer, reusing
+from .offers import Offer, make_offer, reusing, without_trial
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
 from .proof import Proof
@@ -110,25 +110,30 @@ class Job:
                 ]
                 faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
                 self.offer = make_offer(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
-                pairs = zip(samplings, self.probed, strict=True)
-                found = [
-                    Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
-                    for sampling, probed in pairs
-                    for one in probed
-                ]
-                found += [
-                    Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
-                    for link, probed in self.probed_vaes.items()
-                    for one in probed.found
-                ]
-                limit = CHOICES[self.choice].limit
-                found += [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
+                limit, found = CHOICES[self.choice].limit, self._tried()
                 KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
                 offered = self.offer.names if self.offer is not None else frozenset()
                 self.left_open = left_open(found, offered, limit, stopped, self.pictures)
                 self.left_open += needless_tiles(self.observer.decodings.values())
                 self.concluded = True
                 self.observer.forget()
+
+    def _tried(self) -> list[Tried]:
+        """Return what became of each candidate of each sampler and VAE."""
+        samplings, limit = self.observer.samplings, CHOICES[self.choice].limit
+        found = [
+            Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
+            for sampling, probed in zip(samplings, self.probed, strict=True)
+            for one in probed
+        ]
+        found += [
+            Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
+            for link, probed in self.probed_vaes.items()
+            for one in probed.found
+        ]
+        small = [int(link) for link in self.observer.decodings if int(link) not in self._decodings()]
+        found += [without_trial(f"vae {link}", title) for link in small for title in self.vae_plans[link].tries]
+        return found + [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
 
     def _decodings(self) -> dict[int, Decoding]:
         """Return what was decoded, by the number of its plan, where a faster VAE could make the whole run faster."""

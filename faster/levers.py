@@ -45,7 +45,7 @@ def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
         if needed < free:
             yield phrase(
                 "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
-                "{needed:.1f} GB by ComfyUI's estimate, and {free:.1f} GB are free: VAE Decode does it at once.",
+                "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
                 needed=needed / 1e9,
                 free=free / 1e9,
             )

@@ -124,9 +124,13 @@ def make_offer(
 
 def reusing(sampling: Sampling, limit: float) -> Tried:
     """Return what became of Reuse Steps alone in one run of a sampler, for the reason why it is not offered."""
-    nothing = propose(sampling, (), limit) is None
-    one = Probed("Reuse Steps", (2.0, 2.0, 2.0), clear=True, points=1, why_not=replay(sampling, FINEST).why_not)
-    return Tried(sampling.link, one, 1.0, math.inf if nothing else 0.0)
+    farthest = math.inf if propose(sampling, (), limit) is None else 0.0
+    return without_trial(sampling.link, "Reuse Steps", farthest, replay(sampling, FINEST).why_not)
+
+
+def without_trial(link: str, name: str, farthest: float = 0.0, why_not: str = "") -> Tried:
+    """Return what gains too little of the whole run, or moves the picture too far, or cannot be, without a trial."""
+    return Tried(link, Probed(name, (2.0, 2.0, 2.0), clear=True, points=1, why_not=why_not), 1.0, farthest)
 
 
 def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:

@@ -170,7 +170,7 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
         return [str(line) for line in needless_tiles([Decoding(vae, method, torch.zeros(1), {}, 1.0)])]
 
     (line,) = said()
-    assert "The whole needs about 3.0 GB by ComfyUI's estimate, and 8.0 GB are free" in line
+    assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in line
     assert said("decode") == said(needed=9e9) == said(handles_tiling=True) == []
 
 
