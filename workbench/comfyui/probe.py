@@ -142,6 +142,9 @@ def probe(
     def work(names: Sequence[str], timed: int) -> int:
         return sum(timed + sides[name].untimed for name in ("", *names)) + (0 if again_plain.warm else AGAIN)
 
+    def late() -> bool:
+        return monotonic() + len(points) * each / 2 > deadline  # less than half of a side's would be in time
+
     done, number, alive, waiting = 0, 0, list[str](), [name for name in sides if name]
     again_plain, noise = _Side(sampling.model), 1.0
     while True:
@@ -150,10 +153,12 @@ def probe(
         alive = [name for name in alive if name in open_]
         while waiting and done + work([*alive, waiting[0]], TIMED) <= allowed:
             alive.append(waiting.pop(0))
-        if not alive or done + work(alive, len(points)) > allowed or (number and monotonic() > deadline):
+        if not alive or done + work(alive, len(points)) > allowed or (number and late()):
             break
         for name in interleaved(["", *alive], number):
             say(done, allowed, name)
+            if (number or name not in ("", alive[0])) and late():
+                break
             done += len(points) + sides[name].untimed
             with trying(name, refused, deadline, most):
                 _evaluate(again, sides[name], points, number)
