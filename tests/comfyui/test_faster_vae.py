@@ -125,9 +125,10 @@ def test_what_a_vae_costs_once_is_won_back_in_as_many_pictures_as_are_drawn(comf
     assert answer["offer"]["label"] == "VAE Precision"
 
 
-def test_a_vae_that_takes_next_to_nothing_of_the_run_is_not_tried(comfyui, workflow):
+def test_a_vae_that_takes_next_to_nothing_of_the_run_is_not_tried_and_that_is_said(comfyui, workflow):
     _, answer = answered(comfyui, workflow, steps=1000.0)
-    assert not any("VAE Precision" in line["text"] for line in answer["lines"]) and not answer["offer"]
+    why = [line["text"] for line in answer["lines"] if "VAE Precision" in line["text"]]
+    assert why == ["VAE Precision: the whole run would gain too little."] and not answer["offer"]
 
 
 def test_short_numbers_that_a_processor_does_not_have_are_not_tried(comfyui, workflow, monkeypatch):
