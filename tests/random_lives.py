@@ -160,11 +160,7 @@ class Life:
             parts = dict(named.pipe.components)
             if own:
                 parts["scheduler"] = type(parts["scheduler"]).from_config(parts["scheduler"].config)
-            config = {"requires_safety_checker": False} if "requires_safety_checker" in named.pipe.config else {}
-            config |= {"add_watermarker": False} if self.name in ("sdxl", "ssd1b") else {}
-            made = type(named.pipe)(**parts, **config)
-            made.set_progress_bar_config(disable=True)
-            return NamedPipeline(named.name, made, named.about, named.arguments)
+            return _made_of(named, parts)
 
         self._pairs.append(Pair(second(pair.ours), second(pair.twin)))
         self._say(f"a second pipeline with the same parts{', and a scheduler of its own' * own}")
@@ -268,14 +264,11 @@ class Life:
 
     def _fresh(self, pair: Pair, on: dict[tuple[str, str], Any]) -> NamedPipeline:
         parts = {name: copy.deepcopy(part) for name, part in pair.twin.pipe.components.items()}
-        config = {"requires_safety_checker": False} if "requires_safety_checker" in pair.twin.pipe.config else {}
-        config |= {"add_watermarker": False} if self.name in ("sdxl", "ssd1b") else {}
-        pipe = type(pair.twin.pipe)(**parts, **config)
-        pipe.set_progress_bar_config(disable=True)
+        made = _made_of(pair.twin, parts)
         for (name, _), claim in on.items():
             if name != "scheduler":
-                optimize(pipe, claim.settings, components=[name])
-        return NamedPipeline(pair.twin.name, pipe, pair.twin.about, pair.twin.arguments)
+                optimize(made.pipe, claim.settings, components=[name])
+        return made
 
     def _draw(self, named: NamedPipeline) -> torch.Tensor:
         self.drawn += 1
@@ -308,6 +301,15 @@ class Life:
 
 class Wrong(Exception):
     """What was not right."""
+
+
+def _made_of(named: NamedPipeline, parts: dict[str, Any]) -> NamedPipeline:
+    """Return a pipeline of the same kind with other parts."""
+    config = {"requires_safety_checker": False} if "requires_safety_checker" in named.pipe.config else {}
+    config |= {"add_watermarker": False} if named.name in ("sdxl", "ssd1b") else {}
+    pipe = type(named.pipe)(**parts, **config)
+    pipe.set_progress_bar_config(disable=True)
+    return NamedPipeline(named.name, pipe, named.about, named.arguments)
 
 
 def _on(pipe: Any) -> dict[tuple[str, str], Any]:

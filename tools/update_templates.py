@@ -51,7 +51,7 @@ class Row:
 
 def family_of(template: templates.Template) -> str:
     """Return the name of the family of a template's diffusion model; of others, the template's own words."""
-    from paceline.optimizers.families.known import families
+    from paceline.optimizers.families import families
 
     for file in templates.diffusion_models(template):
         name = next((name for pattern, (name, _) in NETWORKS if re.search(pattern, file, re.I)), "")
