@@ -16,7 +16,7 @@ from .picture_time import picture_time
 from .plan import make_plans
 from .request import Request
 from .runs import observed
-from .sentences import before_any_run, told
+from .sentences import told
 from .vae import make_vae_plans
 from .workflow import Workflow, find_model_links
 
@@ -114,9 +114,9 @@ def _look(job: Job, request: Request) -> Payload:
         return state | {"why_not": told(why), "lines": [told(line) for line in [*found, *notes]]}
     if time is not None:
         return state | {"lines": [told(line) for line in [*found, *notes]]}
-    ranges = [plan.before for plan in job.plans if plan.before is not None]
+    unknown = phrase("How much faster is known after one run: nothing is measured here yet.")
     looked = phrase("Looks at: {names}", names=", ".join(titles))
-    return state | {"lines": [told(line) for line in [*found, before_any_run(ranges), looked, *notes]]}
+    return state | {"lines": [told(line) for line in [*found, unknown, looked, *notes]]}
 
 
 def _begin(job: Job) -> Payload:

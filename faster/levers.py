@@ -52,8 +52,7 @@ def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
 
 
 def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[Phrase]:
-    counts = [link.steps for link in find_model_links(workflow) if link.steps is not None]
-    taken = max(counts, default=0)
+    taken = _steps(workflow) or 0
     for node in bypassed:
         if "MODEL" not in output_types(node.type) or "MODEL" not in input_types(node.type).values():
             continue

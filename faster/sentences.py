@@ -45,18 +45,6 @@ def told(text: str) -> Payload:
     return {"text": str(text), "phrase": data(text)}
 
 
-def before_any_run(ranges: Sequence[Range]) -> Phrase:
-    """Return what is expected of Reuse Steps of all models, from other models."""
-    if not ranges:
-        return phrase("How much faster is known after one run: nothing is measured here yet.")
-    low, high = min(one.low for one in ranges), max(one.high for one in ranges)
-    return phrase(
-        "Expected {low:.1f}x to {high:.1f}x, from other models with so many steps. Nothing is measured here yet.",
-        low=low,
-        high=high,
-    )
-
-
 def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     """Return e.g. ``This run took 271 s: steps 84 %, VAE 11 %, loading 5 %``, from seconds by part."""
     whole = sum(seconds.values()) or 1.0

@@ -37,7 +37,7 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     page.build(SAMPLED, 20, 48)  # of a shorter run nothing is said, as its messages come together
     before = graph(page)
     open_dialog(page)
-    assert "Nothing is measured here yet." in said(page) and "256 MB" in said(page)
+    assert "nothing is measured here yet." in said(page) and "256 MB" in said(page)
     choose(page, "fast")
     page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     page.screenshot(f"faster_expected_{renderer}")

@@ -57,7 +57,6 @@ def test_it_finds_where_a_model_is_sampled_and_what_each_choice_tries_there():
     assert nodes_of(plan(prompt, "fast")) == {"PacelineApplyToMe", attention, "PacelineReuseSteps"}
     (merging,) = [step for step in plan(prompt, "balanced").tries.values() if step.node == "PacelineApplyToMe"]
     assert merging.inputs == {"preset": "quality"}
-    assert plan(prompt).before.high > 1 and plan(prompt, "lossless").before is None
 
 
 def test_attention_that_is_comfyuis_own_is_left_out_with_a_sentence(monkeypatch):
@@ -129,6 +128,17 @@ def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
     prompt = custom(sigmas=node("BasicScheduler", steps=["text", 0]), text=text)
     prompt["guider"]["inputs"]["model"] = ["1", 0]
     assert plan(prompt).notes == () and plan(prompt).reuse
+
+
+def test_steps_are_those_that_a_sampler_does_of_a_schedule(comfyui):
+    from paceline.faster.workflow import Workflow, find_model_links
+
+    parts = {"start_at_step": 0, "end_at_step": 12}, {"start_at_step": 12, "end_at_step": 10000}
+    prompt = prompt_with(
+        **{str(id): node("KSamplerAdvanced", model=["1", 0], steps=20, **part) for id, part in enumerate(parts, 5)}
+    )
+    prompt["6"]["inputs"]["model"] = ["2", 0]
+    assert sorted(link.steps for link in find_model_links(Workflow.read(prompt))) == [8, 12]
 
 
 def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
