@@ -22,7 +22,7 @@ export function createPictureTime({ sentence, parts }) {
     const title = createElement("th", { scope: "row", dir: "auto" }, name ? `${wordsOf(kind)}: ${name}` : wordsOf(kind));
     title.dataset.kind = kind;
     const share = `${number(seconds, ".2g")} s · ${Math.round((100 * seconds) / total)} %`;
-    return createElement("tr", {}, title, createElement("td", {}, share), createElement("td", {}, said(remedy.text, remedy.phrase)));
+    return createElement("tr", {}, title, createElement("td", { dir: "ltr" }, share), createElement("td", {}, said(remedy.text, remedy.phrase)));
   });
   const table = createElement("table", {}, createElement("tbody", {}, ...rows));
   return createBox("paceline-picture-time", createElement("p", {}, said(sentence.text, sentence.phrase)), bar, table);
