@@ -22,7 +22,7 @@ export function createPictureTime({ sentence, parts }) {
     const title = createElement("th", { scope: "row" }, createApart(wordsOf(kind)), ...(name ? [": ", createApart(name)] : []));
     title.dataset.kind = kind;
     const share = `${number(seconds, ".2g")} s · ${Math.round((100 * seconds) / total)} %`;
-    return createElement("tr", {}, title, createElement("td", {}, createApart(share)), createElement("td", {}, said(remedy.text, remedy.phrase)));
+    return createElement("tr", {}, title, createElement("td", { dir: "ltr" }, share), createElement("td", {}, said(remedy.text, remedy.phrase)));
   });
   const table = createElement("table", {}, createElement("tbody", {}, ...rows));
   return createBox("paceline-picture-time", createElement("p", {}, said(sentence.text, sentence.phrase)), bar, table);
