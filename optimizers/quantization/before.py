@@ -11,7 +11,7 @@ from .policy import UNIT, QuantizationPolicy
 from .settings import QuantizationSettings
 
 
-def foretold(settings: QuantizationSettings, choices: Sequence[LayerChoice], model: str) -> Summary:
+def before_run(settings: QuantizationSettings, choices: Sequence[LayerChoice], model: str) -> Summary:
     """Return what a run will do at most; `NothingGained` as after it where no layer is left.
 
     ``choices``: of `Chooser.before`, for all layers of a network; ``model``: its name in the sentence.

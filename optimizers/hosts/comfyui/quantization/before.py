@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from .....core.activity import Summary
 from .....core.phrases import phrase
-from ....quantization.before import foretold
+from ....quantization.before import before_run
 from ....quantization.kernels import available
 from ....quantization.layers import Chooser, Layer, largest_shape, quantizing_device
 from ....quantization.settings import QuantizationSettings
@@ -40,7 +40,7 @@ def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: 
         quantizing_device(settings.device, timings.device),
     )
     choices = [chooser.before(layer) for layer in layers]
-    return foretold(settings, choices, describe_model(patcher))
+    return before_run(settings, choices, describe_model(patcher))
 
 
 def _layers_of(patcher: ModelPatcher) -> list[Layer]:
