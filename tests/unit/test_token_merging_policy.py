@@ -49,8 +49,8 @@ class Schedule:
         ({**THINNED, "max_downsample": 2, "level_decay": 0.0}, (1, 2), [(384, 117), (384, 117), None, None]),
         ({**THINNED, "method": "auto", "max_downsample": 2}, (1, 2), [(384, 117), (384, 117), None, None]),
         (PRESETS["quality"], (1, 2), [(384, 216), (384, 216), None, None]),  # without what is kept, as by hand here
-        (PRESETS["balanced"], (1, 2), [(384, 117), (384, 117), (96, 63), (96, 63)]),
-        (PRESETS["fast"], (1, 2), [(384, 35), (384, 35), (96, 35), (96, 35)]),
+        (PRESETS["balanced"], (1, 2), [(384, 117), (384, 117), None, None]),
+        (PRESETS["fast"], (1, 2), [(384, 117), (384, 117), (96, 63), (96, 63)]),
     ],
     ids=["both levels", "finest level", "keys", "decay", "auto", "quality", "balanced", "fast"],
 )
