@@ -181,7 +181,7 @@ class Run:
         with ExitStack() as ready:
             while waiting and (self._images.together or len(taken) == 1):
                 # The rounds need time too: two at the least.
-                if len(taken) > 1 and time.perf_counter() + 2 * self._round() > end:
+                if len(taken) > 1 and time.perf_counter() + self._longest() + 2 * self._round() > end:
                     break
                 variant = waiting.pop(0)
                 try:
@@ -197,6 +197,9 @@ class Run:
                 left = max(end - time.perf_counter(), SHORTEST)
                 share = left if self._images.together else max(left / (len(waiting) + 1), SHORTEST)
                 self._measure(taken, self._options.rounds, share - self._round())
+
+    def _longest(self) -> float:
+        return max(one["first_image_seconds"] for one in self._quality.values())
 
     def _round(self) -> float:
         return sum(row.seconds_median or 0.0 for row in self.rows.values())

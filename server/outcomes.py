@@ -58,7 +58,8 @@ class Outcomes:
 
 def sentence(found: Slower) -> Phrase:
     """Return what became slower, since when, and what is known to have changed."""
-    changed = ", ".join(f"{name} {before} → {after}" for name, (before, after) in found.changed.items())
+    arrow = "\N{RIGHTWARDS ARROW}"  # as it is, a Windows console could not print this file
+    changed = ", ".join(f"{name} {before} {arrow} {after}" for name, (before, after) in found.changed.items())
     same = phrase("Versions and device are the same as before.")
     return phrase(
         "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",

@@ -125,9 +125,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         """Whether the difference that reducing makes to self-attention is kept."""
         return self.settings.residual != "off" and self.settings.does_something and self.settings.merge_attn
 
-    @property
-    def uneven(self) -> bool:
-        return self.keeps
+    uneven = keeps
 
     def refused_by(self, scope: str) -> str:
         """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``, "" for none."""
