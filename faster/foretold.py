@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from ..core.phrases import phrase
@@ -28,26 +28,18 @@ def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun])
     if stage is None:
         return None
     alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
-    having = [run for run in alike if title in _nodes(run.about)]
+    having = [run for run in alike if title in run.about.get("nodes", "")]
     # Of a VAE it is not told apart from decoding.
     costs = [run.seconds.get("compiling", 0.0) for run in having if stage == "steps"]
     once = max([*costs, *(run.given_up.get(title, 0.0) for run in alike)], default=0.0)
     if not once:
         return None
-    plain = [run.seconds[stage] for run in alike if run.about == now and stage in run.seconds]
-    ready = [run for run in having if _without(title, run.about) == now and not run.seconds.get("compiling")]
+    with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
+    ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
     faster = [run.seconds[stage] for run in ready if run.seconds.get(stage)]
-    if plain and faster:
+    plain = [run.seconds[stage] for run in alike if run.about == now and run.seconds.get(stage)]
+    if plain and faster and any(costs):
         ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
         return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)
     why = phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once)
     return Probed(title, why_not=why, once=once)
-
-
-def _nodes(about: Mapping[str, str]) -> list[str]:
-    return about.get("nodes", "").split(", ")
-
-
-def _without(title: str, about: Mapping[str, str]) -> dict[str, str]:
-    left = {**about, "nodes": ", ".join(name for name in _nodes(about) if name != title)}
-    return {name: value for name, value in left.items() if value}

@@ -111,7 +111,7 @@ class Job:
                 faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
                 self.offer = make_offer(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
                 limit, found = CHOICES[self.choice].limit, self._tried()
-                KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
+                KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.why_not})
                 offered = self.offer.names if self.offer is not None else frozenset()
                 self.left_open = left_open(found, offered, limit, stopped, self.pictures)
                 self.left_open += needless_tiles(self.observer.decodings.values())

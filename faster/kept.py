@@ -83,7 +83,7 @@ class KeptRuns:
         return known
 
     def give_up(self, workflow: Workflow, seconds: Mapping[str, float]) -> None:
-        """Note with the last run of a workflow after how many seconds nodes were given up, by their titles."""
+        """Note with the last run of a workflow what could not be tried, as ``KeptRun.given_up``."""
         key = workflow_key(workflow)
         with self._lock:
             known = self.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..core.phrases import Phrase, phrase
@@ -71,13 +71,20 @@ def picture_time(
         return None
     last = own[-1]
     run, before = kept[last], kept[last - 1] if last else None
-    parts = sorted(_parts(workflow, run, before, plans, vae_plans), key=lambda part: -part.seconds)
+    idle = {name for number in own for name, seconds in kept[number].given_up.items() if not seconds}
+    parts = sorted(_parts(workflow, run, before, plans, vae_plans, idle), key=lambda part: -part.seconds)
     return PictureTime(tuple(parts), tuple(sum(kept[number].seconds.values()) for number in own))
 
 
 def _parts(
-    workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan], vae_plans: Sequence[VAEPlan]
+    workflow: Workflow,
+    run: KeptRun,
+    before: KeptRun | None,
+    plans: Sequence[Plan],
+    vae_plans: Sequence[VAEPlan],
+    idle: Collection[str],
 ) -> Iterator[Part]:
+    """Yield the parts; ``idle`` are nodes that have nothing to do there."""
     whole, small = sum(sum(nodes.values()) for nodes in run.parts.values()), 0.0
     for kind, nodes in run.parts.items():
         if kind not in ("samplingRun", "otherNodes", "controlnet"):
@@ -92,7 +99,7 @@ def _parts(
             if seconds < SEEN * whole:
                 small += seconds
             elif kind == "samplingRun":
-                yield Part(kind, name, seconds, _of_steps(id, plans))
+                yield Part(kind, name, seconds, _of_steps(id, plans, idle))
             elif not id:
                 yield Part(
                     kind, name, seconds, phrase("Not told apart: encoding of texts, loading, saving and others.")
@@ -132,10 +139,10 @@ def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
     return phrase("Nothing while the texts are new: each is encoded once.")
 
 
-def _of_steps(sampler: str, plans: Sequence[Plan]) -> Phrase:
+def _of_steps(sampler: str, plans: Sequence[Plan], idle: Collection[str]) -> Phrase:
     """Return what can be done about a sampler, or about all of them where it has no id."""
     behind = [plan for plan in plans if not sampler or sampler in plan.link.samplers]
-    names = list(dict.fromkeys(title for plan in behind for title in plan.titles))
+    names = list(dict.fromkeys(title for plan in behind for title in plan.titles if title not in idle))
     notes = [note for plan in behind for note in plan.notes]
     return notes[0] if notes and not names else _can_be_tried(names)
 

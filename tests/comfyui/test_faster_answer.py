@@ -66,6 +66,15 @@ def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(kept):
     assert "Nothing while the texts are new" in found["textEncoding", ""][1], "the picture before had another text"
 
 
+def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):
+    from paceline.faster.workflow import Workflow
+
+    ended(kept)
+    kept.give_up(Workflow.read(PROMPT), {"Apply ToMe": 0.0, "Compile UNet": 30.0})
+    ended(kept)
+    assert rows()["samplingRun", "KSampler"] == (6.0, "Can be tried: Reuse Steps.")
+
+
 @pytest.mark.parametrize(
     ("dtype", "said"),
     [

@@ -39,7 +39,8 @@ class KeptRun:
         parts: seconds by kind of node and by node.
         again: why weights were loaded again; empty where they were not, or that is not known.
         texts: what stands for all that each text was encoded from.
-        given_up: seconds after which a node's compilation was given up when it was tried after the run, by its title.
+        given_up: nodes that could not be tried after the run, by their titles: the seconds after which the compilation
+            was given up, 0 where they have nothing to do there.
     """
 
     work: str
