@@ -44,7 +44,7 @@ CHOICES: Mapping[str, Choice] = {
         "Fastest",
         "Detail may change where you can see it side by side.",
         0.15,
-        "fast",
+        "quality",
     ),
 }
 """By the names that workflows, presets and commands hold. ``tests/unit/test_choices.py`` holds them to the results."""

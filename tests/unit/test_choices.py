@@ -17,7 +17,8 @@ MEASURED = json.loads((ROOT / "benchmarks" / "results" / "peers_large_cpu.json")
 def test_a_choice_moves_pictures_no_farther_than_its_name_says(name: str, allowed: float):
     choice = CHOICES[name]
     row = next(row for row in MEASURED if row["name"] == f"Apply ToMe, {choice.merging}")
-    assert 0 < row["quality"]["share"] < allowed
+    shares = sorted(map(float, row["pairs"]["share"].split()))
+    assert 0 < shares[len(shares) * 9 // 10] < allowed  # nine of ten pictures
     assert choice.limit < allowed
 
 

@@ -119,8 +119,6 @@ def test_what_the_page_for_webui_says_of_the_presets_was_measured() -> None:
     words = " ".join((ROOT / "docs" / "webui.md").read_text(encoding="utf-8").split())
     mean, worst = moved["Apply ToMe, quality"]
     assert f"`quality` moved the latents by {mean:.2f} of a seed change in the mean and by {worst:.2f} in" in words
-    mean, worst = moved["Apply ToMe, fast"]
-    assert f"`fast` by {mean:.2f} and {worst:.2f}" in words
 
 
 def test_each_file_of_results_supports_something() -> None:
