@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
-from paceline import Attention, FuseQKV, TokenMerging, optimize, report, restore
-from random_pipelines import picture, small
+from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
+from random_pipelines import distance, picture, small
 
 KEYS, MERGED = TokenMerging(ratio=0.5, method="kv_downsample"), TokenMerging(ratio=0.5, method="merge")
 
@@ -41,6 +41,16 @@ def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) ->
     restore(pipeline.pipe)
     assert {name: id(one) for name, one in pipeline.denoiser.attn_processors.items()} == now
     optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), picture(plain))
+
+
+def test_diffusers_fuses_the_floating_point_weights_of_int8_layers() -> None:
+    plain, pipeline = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, QuantizeInt8(include="*"), components=["unet"])
+    for one in (plain, pipeline):
+        fuse(one.pipe)
+    assert distance(picture(pipeline), picture(plain)) < 0.1
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), picture(plain))
 
