@@ -1,10 +1,9 @@
-"""Compile UNet against no compilation and against ComfyUI's TorchCompileModel.
+"""Compile UNet's first images, against no compilation and ComfyUI's TorchCompileModel.
 
-    python benchmarks/compile.py [--quick] [--json PATH] [--threads N] [--only start|steps]
+    python benchmarks/compile.py [--quick] [--json PATH] [--threads N] [--only start]
 
-start: seconds to the first image, in a new process each: nothing kept, kept by an earlier process, and again in the
-same process. steps: one sampling step of images after the first, interleaved; what `start` has compiled is used.
-How both bear changes of a workflow is in peers.py.
+Seconds to the first image, in a new process each: nothing kept, kept by an earlier process, and again in the same
+process. How both bear changes of a workflow is in peers.py; what a step gains on a card, in stacks.py.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ import os
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from shared.measuring import arguments, measure, relative_error
-from shared.nodes import Apply, core_compile, node, tome
+from shared.measuring import arguments
+from shared.nodes import Apply, core_compile, node
 from shared.record import Row, report
 
 # isort: split
@@ -29,7 +27,6 @@ from comfy_host import checkpoints, in_process
 from shared.unets import unet
 
 EAGER, CORE, OURS = "no compilation", "ComfyUI TorchCompileModel", "Compile UNet"
-REDUCED, OURS_REDUCED = "Apply ToMe", "Apply ToMe + Compile UNet"
 NOTES = {
     "start": "work 'first image': model in memory, nothing compiled; 'kept' was compiled by an earlier process; "
     "speedup: seconds of 'Compile UNet, cold' / seconds",
@@ -45,28 +42,16 @@ def model(quick: bool) -> Any:
     return checkpoints.tiny_sd15(width=64, context=96) if quick else checkpoints.tiny_sd15(width=320, context=768)
 
 
-def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
+def sample(patcher: Any, side: int, steps: int) -> torch.Tensor:
     """Sample one image with both passes."""
-    conditioning = options.pop("conditioning", None) or in_process.random_conditioning(patcher, seed=1)
-    size = options.pop("size", (side, side))
-    latent = torch.zeros(options.pop("batch", 1), 4, *size)
-    negative = options.pop("negative", None) or in_process.random_conditioning(patcher, seed=2)
-    return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
+    positive, negative = (in_process.random_conditioning(patcher, seed=seed) for seed in (1, 2))
+    return in_process.sample(patcher, positive, negative, torch.zeros(1, 4, side, side), steps=steps, seed=7)
 
 
-def with_ours(backend: str) -> Apply:
-    """Return what puts Compile UNet on a model."""
-    return node("PacelineCompileUNet", backend=backend, mode="default")
-
-
-with_tome = tome(method="kv_downsample", ratio=0.75)
-"""As it is chosen for images of this size."""
 VARIANTS: dict[str, Apply] = {
     EAGER: lambda patcher: patcher,
     CORE: core_compile("inductor"),
-    OURS: with_ours("inductor"),
-    REDUCED: with_tome,
-    OURS_REDUCED: lambda patcher: with_ours("inductor")(with_tome(patcher)),
+    OURS: node("PacelineCompileUNet", backend="inductor", mode="default"),
 }
 
 
@@ -118,34 +103,11 @@ def measure_start(folder: Path, side: int, steps: int, quick: bool) -> list[Row]
     return sorted(rows, key=lambda row: row.work)
 
 
-def measure_steps(side: int, rounds: int, quick: bool) -> list[Row]:
-    """Time images after the first, all variants in one process, taking turns."""
-    base = model(quick)
-    patchers = {name: apply(base) for name, apply in VARIANTS.items()}
-    images = {name: sample(patcher, side, 1) for name, patcher in patchers.items()}
-    reference = {name: images[REDUCED if REDUCED in name else EAGER] for name in images}
-    return measure(
-        f"one sampling step, both passes, latent {side}x{side}, random weights",
-        {name: partial(sample, patcher, side, 1) for name, patcher in patchers.items()},
-        EAGER,
-        rounds=rounds,
-        quality={name: {"relative_error": relative_error(images[name], reference[name])} for name in images},
-    )
-
-
 def main() -> None:
-    """Run the parts that were asked for."""
-    options = arguments(__doc__.splitlines()[0], only=("start", "steps"))
-    side, rounds = (32, 7) if options.quick else (64, 7)
-    rows: list[Row] = []
+    """Measure all of them."""
+    options = arguments(__doc__.splitlines()[0], only=("start",))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if options.only in (None, "start"):
-            rows += measure_start(folder, side, 2, options.quick)
-            tempfile.tempdir = str(folder / "tmp" / "core")  # where the process with core's node has compiled
-        if options.only in (None, "steps"):
-            _keep_in(folder / "user" / "ours")
-            rows += measure_steps(side, rounds, options.quick)
+        rows = measure_start(Path(name), 32 if options.quick else 64, 2, options.quick)
     report(rows, EAGER, options.json, NOTES)
 
 

@@ -8,6 +8,7 @@ Nothing is timed; ``pages/expected.py`` makes the expected seconds of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 from unittest.mock import patch
@@ -27,10 +28,11 @@ from comfy_host.in_process import bootstrap
 from comfy_host.transformers import ALL
 
 WORK = ("SDXL, 1024 x 1024", "SD 1.5, 512 x 512", "Z-Image, 1024 x 1024", "Flux.1 dev, 1024 x 1024",
-        "decoding with SDXL's VAE, 1024 x 1024")  # fmt: skip
+        "decoding with SDXL's VAE, 1024 x 1024", "SDXL, 2048 x 2048", "SD 1.5, 1024 x 1024")  # fmt: skip
 NOTES = {
     "products": "operations of matrix products and convolutions, two for a multiplication with its addition",
     "attention": "operations of both products inside of all attention, self and cross",
+    "attention share": "of all of these operations: no way of attending to fewer tokens saves more than that",
     "product bytes": "read and written by these, weights included; two bytes a number",
     "weight bytes": "of all weights",
     "other bytes": "read and written by all other kernels (norms, activations, sums, copies); norms read twice",
@@ -104,6 +106,7 @@ def counted(name: str) -> Row:
         with Counter() as counter:
             run(network)
     found = counter.found | {"kernels": counter.total, "weight_bytes": _bytes(list(network.parameters()))}
+    found["attention_share"] = found["attention"] / (found["attention"] + found["products"])
     return Row("one step", name, quality={key: float(value) for key, value in found.items()})
 
 
@@ -150,8 +153,9 @@ def _operations() -> Any:
     return resolve_name("comfy.ops:disable_weight_init")
 
 
+_UNETS = [partial(_unet, config, side) for config, side in ((SDXL, 128), (SD15, 64), (SDXL, 256), (SD15, 128))]
 _MADE: dict[str, Callable[[], tuple[Any, Callable[[Any], Any]]]] = dict(
-    zip(WORK, (lambda: _unet(SDXL, 128), lambda: _unet(SD15, 64), _z_image, _flux, _decoder), strict=True)
+    zip(WORK, (*_UNETS[:2], _z_image, _flux, _decoder, *_UNETS[2:]), strict=True)
 )
 
 

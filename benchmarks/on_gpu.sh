@@ -155,7 +155,10 @@ mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --includ
 EACH='status=0; for file; do "$0" -m pytest -v -p keep_tests -m gpu "$file" || status=$?; done; exit $status'
 gpu_tests() { stage gpu_tests 480 env PYTHONPATH="benchmarks/gpu${PYTHONPATH:+:$PYTHONPATH}" bash -c "$EACH" "$PYTHON" "${GPU_TESTS[@]}"; }
 
-# On an H100 one compiled row of SDXL takes two minutes and one of a VAE half a minute, others half a minute at most.
+ahead() { stage "$1" "$2" "$PYTHON" benchmarks/gpu/compile_ahead.py "${@:3}"; }
+
+# On an H100 one row of SDXL that compiles takes two minutes and one of a VAE half a minute, so many compile side by side
+# before they are measured (on 16 cores five in 260 seconds). From torch's cache on disk the first picture still takes one.
 run_stages() {
   stage about 60 "$PYTHON" -c "$ABOUT"
   if [ -n "$REHEARSE" ]; then
@@ -176,17 +179,20 @@ run_stages() {
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" balanced
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
+    ahead compile_ahead 300 --at-once 2 --rehearse vae_sdxl
     left_out "its weights take 10 GB in float32, and two of it are compared" vae_h3
     left_out "the program of vae_sdxl, with another network of 0.5 to 5 GB" vae_wan vae_wan_5b vae_ltx vae_hunyuan
-    left_out "the program of a stage above, with another model or batch" recipe_sd15_batch8 flux token_reduction_sdxl \
-      reuse_sd15 reuse_flux int8_unet
+    left_out "the program of a stage above, with another model or batch" recipe_sd15_batch8 flux compile_ahead_today \
+      token_reduction_sdxl reuse_sd15 reuse_flux int8_unet
   else
     PICTURES=(--steps 30 --dynamic-vram)
     # 1. What users have, whole pictures: the server's memory management and allocator, first picture, then medians.
+    ahead compile_ahead 420 sdxl sd15
     bench recipe_sdxl 540 stacks.py "${PICTURES[@]}" --layout sdxl
     bench recipe_sd15_batch1 400 stacks.py "${PICTURES[@]}" --layout sd15 --latent 64
     bench recipe_sd15_batch8 400 stacks.py "${PICTURES[@]}" --layout sd15 --latent 64 --batch 8
     # 2. What people of today wait for.
+    ahead compile_ahead_today 420 sd15_batch8 z_image flux vae_sdxl vae_wan vae_wan_5b vae_ltx vae_hunyuan vae_h3
     bench z_image 300 stacks.py --dynamic-vram --layout z_image --steps 8 --cfg 1
     for vae in vae_sdxl vae_wan vae_wan_5b vae_ltx vae_hunyuan vae_h3; do
       bench "$vae" 100 stacks.py --dynamic-vram --layout "$vae" --rounds 3

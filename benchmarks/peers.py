@@ -25,13 +25,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from compile import sample, with_ours, with_tome
 from pages.plots import plot
 from shared import trained
 from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
 from shared.distances import NOTES, Curve, in_short, over, quality
 from shared.measuring import arguments, relative_error
-from shared.nodes import Apply, core_cache, core_compile, core_tome, reused, tome
+from shared.nodes import Apply, core_cache, core_compile, core_tome, node, reused, tome
 from shared.record import ROOT, collected, write
 from shared.roof import operations
 from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
@@ -74,6 +73,15 @@ PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
+def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
+    """Sample one image with both passes."""
+    conditioning = options.pop("conditioning", None) or in_process.random_conditioning(patcher, seed=1)
+    size = options.pop("size", (side, side))
+    latent = torch.zeros(options.pop("batch", 1), 4, *size)
+    negative = options.pop("negative", None) or in_process.random_conditioning(patcher, seed=2)
+    return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
+
+
 def kjnodes(folder: Path) -> ModuleType:
     """Return the nodes for speed of KJNodes."""
     spec = importlib.util.spec_from_file_location("kjnodes", folder / "nodes" / "model_optimization_nodes.py")
@@ -87,12 +95,12 @@ def compilers(folder: Path | None) -> dict[str, Apply]:
     """Return what compiles a model, by name."""
     found = {"ComfyUI TorchCompileModel": core_compile("eager")}
     if folder is not None:
-        node = kjnodes(folder).TorchCompileModelAdvanced()
-        inputs = {name: one[1]["default"] for name, one in node.INPUT_TYPES()["required"].items() if len(one) > 1}
-        found["KJNodes TorchCompileModelAdvanced"] = lambda patcher: node.patch(
+        advanced = kjnodes(folder).TorchCompileModelAdvanced()
+        inputs = {name: one[1]["default"] for name, one in advanced.INPUT_TYPES()["required"].items() if len(one) > 1}
+        found["KJNodes TorchCompileModelAdvanced"] = lambda patcher: advanced.patch(
             patcher, **(inputs | {"backend": "eager"})
         )[0]
-    return found | {"Compile UNet": with_ours("eager")}
+    return found | {"Compile UNet": node("PacelineCompileUNet", backend="eager", mode="default")}
 
 
 def lossy() -> dict[str, Apply]:
@@ -135,7 +143,7 @@ def script(base: Any) -> list[tuple[str, Apply, dict[str, Any]]]:
         ("a LoRA", strong, {}),
         ("the LoRA weaker", weak, {}),
         ("no LoRA", same, {}),
-        (TOME, with_tome, {}),
+        (TOME, tome(method="kv_downsample", ratio=0.75), {}),
         ("no Apply ToMe", same, {}),
         ("FreeU", freeu, {}),
         ("an image prompt", image, {}),

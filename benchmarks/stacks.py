@@ -9,9 +9,10 @@ Weights are random: speed does not depend on them, pictures do, and so does how 
 (github.com/huggingface/diffusion-fast) in diffusers' own pipeline. ``roof`` is the time that the network's
 multiplications would take at the speed of this device's largest matrix product, measured here, in the dtype of the row.
 
-Each variant takes turns with the first one, and none is begun after ``--seconds``. The file is written after each, so a
-run that is stopped keeps its results. Under on_gpu.sh what an earlier call has measured is left out; the exit status is
-75 while something is left to be measured.
+All variants take turns (in diffusers and in decoding each with the first one), and none is begun after ``--seconds``.
+The file is written after each, so a run that is stopped keeps its results. Under on_gpu.sh what an earlier call has
+measured is left out; the exit status is 75 while something is left to be measured. ``--compile-only`` draws the first
+picture of each variant and measures nothing: the next run has what it compiled from torch's cache on disk.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,11 +44,14 @@ MORE = 75
 """Exit status where there was too little time for all variants (``EX_TEMPFAIL``)."""
 SHORTEST = 15.0
 """Seconds that a variant is measured for, also where its first picture took all of its share of the time."""
+CACHED = "code that an earlier process had compiled came from torch's cache on disk"
 Draw = Callable[[], torch.Tensor]
 
 
 class Images:
     """Pictures by ComfyUI: what they are (``work``), and the ways in which they are drawn (``variants``)."""
+
+    together = True
 
     def __init__(self, options: argparse.Namespace) -> None:
         on_gpu = torch.cuda.is_available()
@@ -91,7 +96,7 @@ class Images:
                 model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "counting", self._count)
             vae = variant.of_vae(self._vae)
             yield partial(self._draw, variant.name, model, vae)
-            self.said = said_by(model, vae)
+            print(f"{variant.name}: {said_by(model, vae)}", file=sys.stderr, flush=True)
 
     def _count(self, executor: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> torch.Tensor:
         self.evaluations += 1
@@ -121,7 +126,7 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0], more=_more)
     # on_gpu.sh ends this program after so long.
     end = time.perf_counter() + min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 15)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    compiled_before = any(Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "-")).glob("*"))
     images: Any
     if options.diffusers:
         from shared.diffusers_recipe import Pipelines
@@ -130,72 +135,119 @@ def main() -> None:
     else:
         images = (Decoding if options.layout in DECODERS else Images)(options)
     base, *others = _chosen(images.variants, options)
+    if options.compile_only:
+        for variant in others:
+            with images.ready(variant) as draw:
+                print(f"{variant.name}: first image after {first_image(draw)[1]:.1f} s", flush=True)
+        return
     done = kept(images.work)
     waiting = [variant for variant in others if variant.name not in done]
-    rows: dict[str, Row] = {}
-    left_out: dict[str, str] = {}
-    speeds: dict[torch.dtype, float] = {}
-
-    def save() -> None:
-        found = [asdict(row) for row in rows.values()]
-        notes = {
-            **speed_note(speeds),
-            "memory": images.memory,
-            "operations": f"{count / 1e12:.4g} TFLOP in one image of the first row",
-            "relative_error": "L2 distance to what the first row draws; the weights are random, so it tells little "
-            "about pictures",
-            **{f"left out, {name}": why for name, why in left_out.items()},
-        }
-        if options.json is None:
-            keep(found, base.name, notes)
-        else:
-            write(options.json, found, base.name, notes)
-
+    run = Run(images, base, options, {"first image seconds": CACHED} if compiled_before else {})
     with images.ready(base) as plain:
-        expected, seconds = first_image(plain)
-        quality = {base.name: {"first_image_seconds": seconds, "relative_error": 0.0}}
-        count = operations(plain)
-        while waiting:
-            share = (end - time.perf_counter()) / len(waiting)
-            if rows and share <= 0:  # one more than last time, whatever it takes
-                break
-            variant = waiting.pop(0)
-            try:
-                with images.ready(variant) as draw:
-                    drawn, seconds = first_image(draw)
-                    error = relative_error(drawn, expected)
-                    quality[variant.name] = {"first_image_seconds": seconds, "relative_error": error}
-                    if getattr(variant, "counted", False):
-                        quality[variant.name]["evaluations"] = images.evaluations
-                    print(f"{variant.name}: first image after {seconds:.1f} s", file=sys.stderr, flush=True)
-                    found = measure(
-                        images.work,
-                        {base.name: plain, variant.name: draw},
-                        base.name,
-                        rounds=options.rounds,
-                        quality=quality,
-                        long=True,
-                        follow_tensors=False,
-                        seconds=max(share - seconds, SHORTEST),
-                    )
-                for row in found:
-                    if row.name in getattr(images, "sampling", {}):
-                        row.quality["sampling_seconds"] = images.sampling[row.name]
-                print(getattr(images, "said", ""), file=sys.stderr, flush=True)
-            except Exception as failed:  # one that cannot run here must not cost the others
-                left_out[variant.name] = error_line(failed, named=True)
-                print(f"{variant.name}: {left_out[variant.name]}", file=sys.stderr, flush=True)
-            else:
-                for row, dtype in zip(found, map(images.dtype, (base, variant)), strict=True):
-                    speeds[dtype] = speeds.get(dtype) or peak_speed(dtype, device, options.quick)
-                    row.roof_share = count / speeds[dtype] / row.seconds_median
-                    rows[row.name] = row
-            save()
-    report(list(rows.values()), base.name, None)
-    for name, why in left_out.items():
+        run.begin(plain)
+        while waiting and (not run.rows or time.perf_counter() < end):  # one more than last time, whatever it takes
+            run.take_turns(waiting, end)
+    report(list(run.rows.values()), base.name, None)
+    for name, why in run.left_out.items():
         print(f"left out: {name}: {why}")
     if waiting and "STAGE_SECONDS" in os.environ:
         sys.exit(MORE)
+
+
+class Run:
+    """The rows that were measured, and how."""
+
+    def __init__(self, images: Any, base: Any, options: argparse.Namespace, notes: dict[str, str]) -> None:
+        self.rows: dict[str, Row] = {}
+        self.left_out: dict[str, str] = {}
+        self._images, self._base, self._options, self._notes = images, base, options, notes
+        self._speeds: dict[torch.dtype, float] = {}
+        self._quality: dict[str, dict[str, float]] = {}
+        self._dtypes = {variant.name: images.dtype(variant) for variant in images.variants}
+
+    def begin(self, plain: Draw) -> None:
+        """Draw the first picture of the first variant, and count its operations."""
+        self._plain = plain
+        self._expected, seconds = first_image(plain)
+        self._quality[self._base.name] = {"first_image_seconds": seconds, "relative_error": 0.0}
+        self._count = operations(plain)
+
+    def take_turns(self, waiting: list[Any], end: float) -> None:
+        """Measure the next variant, or where all can be ready together as many as there is time for.
+
+        Those that were measured, or failed, leave ``waiting``.
+        """
+        taken = {self._base.name: self._plain}
+        with ExitStack() as ready:
+            while waiting and (self._images.together or len(taken) == 1):
+                # The rounds need time too: two at the least.
+                if len(taken) > 1 and time.perf_counter() + self._longest() + 2 * self._round() > end:
+                    break
+                variant = waiting.pop(0)
+                try:
+                    draw = ready.enter_context(self._images.ready(variant))
+                    self._first(variant, draw)
+                    self._measure({self._base.name: self._plain, variant.name: draw}, rounds=1, seconds=0.0)
+                except Exception as failed:  # one that cannot run here must not cost the others
+                    self.left_out[variant.name] = error_line(failed, named=True)
+                    print(f"{variant.name}: {self.left_out[variant.name]}", file=sys.stderr, flush=True)
+                else:
+                    taken[variant.name] = draw
+            if len(taken) > 1:
+                left = max(end - time.perf_counter(), SHORTEST)
+                share = left if self._images.together else max(left / (len(waiting) + 1), SHORTEST)
+                self._measure(taken, self._options.rounds, share - self._round())
+
+    def _longest(self) -> float:
+        return max(one["first_image_seconds"] for one in self._quality.values())
+
+    def _round(self) -> float:
+        return sum(row.seconds_median or 0.0 for row in self.rows.values())
+
+    def _first(self, variant: Any, draw: Draw) -> None:
+        drawn, seconds = first_image(draw)
+        error = relative_error(drawn, self._expected)
+        self._quality[variant.name] = {"first_image_seconds": seconds, "relative_error": error}
+        if getattr(variant, "counted", False):
+            self._quality[variant.name]["evaluations"] = self._images.evaluations
+        print(f"{variant.name}: first image after {seconds:.1f} s", file=sys.stderr, flush=True)
+
+    def _measure(self, taken: dict[str, Draw], rounds: int, seconds: float) -> None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        found = measure(
+            self._images.work,
+            taken,
+            self._base.name,
+            rounds=rounds,
+            quality=self._quality,
+            long=True,
+            follow_tensors=False,
+            seconds=seconds,
+        )
+        for row in found:
+            if row.name in getattr(self._images, "sampling", {}):
+                row.quality["sampling_seconds"] = self._images.sampling[row.name]
+            dtype = self._dtypes[row.name]
+            self._speeds[dtype] = self._speeds.get(dtype) or peak_speed(dtype, device, self._options.quick)
+            row.roof_share = self._count / self._speeds[dtype] / row.seconds_median
+            self.rows[row.name] = row
+        self._save()
+
+    def _save(self) -> None:
+        rows = [asdict(row) for row in self.rows.values()]
+        notes = {
+            **speed_note(self._speeds),
+            "memory": self._images.memory,
+            "operations": f"{self._count / 1e12:.4g} TFLOP in one image of the first row",
+            "relative_error": "L2 distance to what the first row draws; the weights are random, so it tells little "
+            "about pictures",
+            **self._notes,
+            **{f"left out, {name}": why for name, why in self.left_out.items()},
+        }
+        if self._options.json is None:
+            keep(rows, self._base.name, notes)
+        else:
+            write(self._options.json, rows, self._base.name, notes)
 
 
 def _chosen(known: list[Variant], options: argparse.Namespace) -> list[Variant]:
@@ -218,6 +270,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     add("--variants", nargs="+", metavar="NAME", help="only these, and the first")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=480.0, help="begin nothing new after this long")
+    add("--compile-only", action="store_true", help="fill torch's cache on disk, and measure nothing")
     add("--dynamic-vram", action="store_true", help="let ComfyUI manage the GPU's memory as its server does")
     add("--compiler", default="inductor", help="backend of torch.compile; eager compiles nothing, for rehearsals")
 

@@ -48,39 +48,6 @@ def synchronize(device: torch.device) -> None:
         wait() if device.type == "mps" else wait(device)  # MPS is one device and takes no argument
 
 
-class AsyncCopy:
-    """A few numbers ``[n]`` on their way from a device to the processor; those on a processor are there at once.
-
-    Only CUDA (and ROCm) tells without waiting whether a copy is done; from other devices they arrive with ``wait``.
-    """
-
-    def __init__(self, numbers: torch.Tensor) -> None:
-        self._numbers, self._copied = numbers, None
-        self._there = numbers.device.type == "cpu"
-        if numbers.device.type == "cuda" and torch.cuda.is_available():
-            with torch.cuda.device(numbers.device):
-                self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-                self._numbers.copy_(numbers, non_blocking=True)
-                self._copied = torch.cuda.Event()
-                self._copied.record()
-
-    def ready(self) -> list[float] | None:
-        """Return the numbers if they have arrived, else None; never waits."""
-        if self._there or (self._copied is not None and self._copied.query()):
-            return self._read()
-        return None
-
-    def wait(self) -> list[float]:
-        """Wait for the numbers and return them."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        return self._read()
-
-    def _read(self) -> list[float]:
-        numbers: list[float] = self._numbers.tolist()
-        return numbers
-
-
 def total_memory(device: torch.device) -> int:
     """Return the bytes of memory that a device has, for devices that do not tell the computer's; 8 GiB if unknown."""
     if device.type == "cuda":

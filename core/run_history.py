@@ -48,7 +48,7 @@ class RunHistory:
         total.add(activity)
         found = with_faults(self._policy.together(self._whole, latest, total), total)
         headline, active, runs = found.headline, self._active + _did_something(latest), self._runs + 1
-        if active < runs:
+        if 0 < active < runs:
             headline = phrase("{headline}, in {active} of {runs} runs", headline=headline, active=active, runs=runs)
         return replace(found, headline=headline, details=(*self._lines_with(latest), *found.details))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -20,12 +20,15 @@ from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
 from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Step
-from .offers import Offer, make_offers
+from .foretold import foretold
+from .kept import KeptRuns
+from .levers import needless_tiles
+from .offers import Offer, make_offer, reusing, without_trial
 from .others import OTHERS, with_other
 from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
-from .runs import PICTURES, inserted, probing, proving
+from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
 from .vae import VAEPlan, faster_vae
 from .workflow import Workflow
@@ -53,7 +56,8 @@ class Job:
     probed: list[list[Probed]] = field(default_factory=list)
     probed_vaes: dict[str, ProbedVAE] = field(default_factory=dict)
     probing: bool = False
-    offers: list[Offer] | None = None
+    concluded: bool = False
+    offer: Offer | None = None
     left_open: list[Phrase] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     proof: Proof | None = None
@@ -63,7 +67,7 @@ class Job:
         """Return what follows after a prompt has ended, or was stopped."""
         if self.proof is not None:
             return self.proved(request)
-        if self.offers is not None:
+        if self.concluded:
             return self.answer()
         if self.observer.empty:
             why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
@@ -93,34 +97,43 @@ class Job:
             self.conclude(stopped)
 
     def conclude(self, stopped: bool) -> None:
-        """Find the offers once, and free what was kept of the run.
+        """Find the offer once, and free what was kept of the run.
 
         A probe that is stopped can end after the answer, or after the run was dropped.
         """
         with self.lock:
             samplings = self.observer.samplings
-            if self.offers is None and not self.observer.empty:
+            if not self.concluded and not self.observer.empty:
                 vaes = [
                     faster_vae(self.vae_plans[int(link)], probed, self.choice, self.pictures)
                     for link, probed in self.probed_vaes.items()
                 ]
                 faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
-                offers = make_offers(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
-                pairs = zip(samplings, self.probed, strict=True)
-                found = [
-                    Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
-                    for sampling, probed in pairs
-                    for one in probed
-                ]
-                found += [
-                    Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
-                    for link, probed in self.probed_vaes.items()
-                    for one in probed.found
-                ]
-                offered = {name for offer in offers for name in offer.names}
-                self.left_open = left_open(found, offered, CHOICES[self.choice].limit, stopped, self.pictures)
-                self.offers = offers
+                self.offer = make_offer(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
+                limit, found = CHOICES[self.choice].limit, self._tried()
+                KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.too_long})
+                offered = self.offer.names if self.offer is not None else frozenset()
+                self.left_open = left_open(found, offered, limit, stopped, self.pictures)
+                self.left_open += needless_tiles(self.observer.decodings.values())
+                self.concluded = True
                 self.observer.forget()
+
+    def _tried(self) -> list[Tried]:
+        """Return what became of each candidate of each sampler and VAE."""
+        samplings, limit = self.observer.samplings, CHOICES[self.choice].limit
+        found = [
+            Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
+            for sampling, probed in zip(samplings, self.probed, strict=True)
+            for one in probed
+        ]
+        found += [
+            Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
+            for link, probed in self.probed_vaes.items()
+            for one in probed.found
+        ]
+        small = [int(link) for link in self.observer.decodings if int(link) not in self._decodings()]
+        found += [without_trial(f"vae {link}", title) for link in small for title in self.vae_plans[link].tries]
+        return found + [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
 
     def _decodings(self) -> dict[int, Decoding]:
         """Return what was decoded, by the number of its plan, where a faster VAE could make the whole run faster."""
@@ -131,7 +144,8 @@ class Job:
         samplings, decodings = self.observer.samplings, self._decodings()
         parts = len(samplings) + len(decodings)
         for number, sampling in enumerate(samplings):
-            tries = self.plans[int(sampling.link)].tries
+            tries, known = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds)
+            self.probed[number] += known
             candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
             keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
@@ -143,40 +157,54 @@ class Job:
             probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
         for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
             say(place / parts)
-            steps = self.vae_plans[number].tries.items()
-            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in steps}
-            self.probed_vaes[str(number)] = probe_decoding(decoding, ways, SPARE / parts)
+            tries, known = self._too_long(self.vae_plans[number].tries, 0.0)
+            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in tries.items()}
+            probed = probe_decoding(decoding, ways, SPARE / parts)
+            self.probed_vaes[str(number)] = replace(probed, found=[*known, *probed.found])
+
+    def _too_long(self, tries: Mapping[str, Step], seconds: float) -> tuple[dict[str, Step], list[Probed]]:
+        """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
+        runs = KeptRuns().read()
+        known = [foretold(step.node, title, self.workflow, runs) for title, step in tries.items()]
+        costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
+        return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
 
     def answer(self) -> Payload:
-        offers = self.offers or []
         lines = [where_time_went(self.seconds), *self.left_open]
-        return job_state("answer", self.id, lines=lines, offers=[self._offer(one) for one in offers])
+        return job_state("answer", self.id, lines=lines, offer=None if self.offer is None else self._offer(self.offer))
 
-    def prove(self, number: int) -> Payload:
-        offer = self.offer(number)
-        self.proof = Proof(number, Observer(keep=False))
-        prompt = proving(self.workflow, offer.chosen, self.id)
+    def prove(self) -> Payload:
+        self.proof = Proof(Observer(keep=False))
+        return self._proving(range(FEWEST))
+
+    def _proving(self, seeds: range) -> Payload:
+        prompt = proving(self.workflow, self.chosen, self.id, seeds)
         if prompt is None:
             self.proof = None
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
         return job_state("proof", self.id, prompt)
 
     def proved(self, request: Request) -> Payload:
-        proof, self.proof = self.proof, None
+        proof = self.proof
+        if proof is not None and proof.latents and proof.text is None and not request.stopped:
+            return self._proving(range(proof.seeds, PICTURES))
+        self.proof = None
         state = self.answer()
-        if proof is not None and not request.stopped:
+        if proof is not None and state["offer"] and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
             state["phase"] = "proved"
-            state["offers"][proof.offer] |= {"measured": measured, "picture": proof.picture}
+            state["offer"] |= {"measured": measured, "picture": proof.picture}
         return state
 
-    def keep(self, number: int) -> Payload:
-        return job_state("keep", self.id, inserted(self.workflow, self.offer(number).chosen))
+    def keep(self) -> Payload:
+        return job_state("keep", self.id, inserted(self.workflow, self.chosen))
 
-    def offer(self, number: int) -> Offer:
-        if self.offers is None or number >= len(self.offers):
-            raise InvalidSetting(f"There is no offer {number}.", "Choose one of the answer's.")
-        return self.offers[number]
+    @property
+    def chosen(self) -> Chosen:
+        """The offer's nodes."""
+        if self.offer is None:
+            raise InvalidSetting("There is no offer.", "Run the workflow first.")
+        return self.offer.chosen
 
     def _offer(self, offer: Offer) -> Payload:
         """Return ``Offer`` in web/js/payloads.d.ts."""
@@ -190,7 +218,9 @@ class Job:
                 offer.sampling_speedup.likely,
                 offer.sampling_speedup.high,
             ],
-            "proof_seconds": None if steps is None else PICTURES * offer.sampling_seconds * (1 + 2 / steps.likely),
+            "proof_seconds": []
+            if steps is None
+            else [seeds * offer.sampling_seconds * (1 + 2 / steps.likely) for seeds in (FEWEST, PICTURES)],
             "measured": None,
             "picture": None,
             "inserts": [
@@ -205,13 +235,26 @@ class Job:
 
     def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
         """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
-        samplings, stages = self.observer.samplings, by_stage(kinds)
-        found = {stage: stages.get(stage, 0.0) for stage in ("loading", "text", "vae")}
-        found["steps"] = sum(one.sampling_seconds for one in samplings)
+        watched = by_stage({kind: sum(nodes.values()) for kind, nodes in self.parts(0.0).items()})
+        stages = by_stage(kinds)
         # The page tells weights that a sampler loads from its rest.
-        found["loading"] = max(found["loading"], sum(one.loading_seconds for one in samplings))
+        found = {stage: max(stages.get(stage, 0.0), watched.get(stage, 0.0)) for stage in ("loading", "text", "vae")}
+        found["steps"] = watched["steps"]
         found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
         return found
+
+    def parts(self, whole: float) -> dict[str, dict[str, float]]:
+        """Return what was observed of a run of ``whole`` seconds, by the page's kinds of nodes and by node."""
+        samplings, decodings = self.observer.samplings, self.observer.decodings.values()
+        steps: dict[str, float] = {}
+        for one in samplings:
+            samplers = self.plans[int(one.link)].link.samplers
+            id = samplers[0] if len(samplers) == 1 else ""
+            steps[id] = steps.get(id, 0.0) + one.sampling_seconds
+        loading, decoding = sum(one.loading_seconds for one in samplings), sum(one.seconds for one in decodings)
+        rest = max(0.0, whole - loading - decoding - sum(steps.values()))
+        found = {"loading": {"": loading}, "samplingRun": steps, "decoding": {"": decoding}, "otherNodes": {"": rest}}
+        return {kind: nodes for kind, nodes in found.items() if sum(nodes.values())} | {"samplingRun": steps}
 
     def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
         """Return a model behind a node; `CannotHelp` says why it cannot be."""
@@ -227,7 +270,7 @@ def job_state(
     prompt: Any = None,
     why_not: str = "",
     lines: list[Any] | None = None,
-    offers: list[Payload] | None = None,
+    offer: Payload | None = None,
 ) -> Payload:
     """Return ``FasterState`` in web/js/payloads.d.ts."""
     said = [told(line) for line in lines or ()]
@@ -237,6 +280,6 @@ def job_state(
         "prompt": prompt,
         "why_not": told(why_not),
         "lines": said,
-        "offers": offers or [],
+        "offer": offer,
         "time": None,
     }

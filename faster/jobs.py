@@ -16,7 +16,7 @@ from .picture_time import picture_time
 from .plan import make_plans
 from .request import Request
 from .runs import observed
-from .sentences import before_any_run, told
+from .sentences import told
 from .vae import make_vae_plans
 from .workflow import Workflow, find_model_links
 
@@ -34,6 +34,11 @@ class JobStore:
         """Return the job of this id; None where another one was begun since."""
         job = self._job
         return job if job is not None and job.id == id else None
+
+    def watching(self, prompt: Any) -> Job | None:
+        """Return the job that watches the run of a prompt; None where none does."""
+        job = self._job
+        return job if job is not None and job.id in str(prompt) else None
 
     def known(self, id: str) -> Job:
         """Return the job of this id; `InvalidSetting` where another one was begun since."""
@@ -56,7 +61,7 @@ class JobStore:
         Another tab may queue a prompt between this one's request and its run; then the job is dropped.
         """
         job = self._job
-        kept = job is not None and not job.observer.empty and not job.probing and job.offers is None
+        kept = job is not None and not job.observer.empty and not job.probing and not job.concluded
         if job is not None and kept and not _to_come(job.id, sent, server.prompt_queue):
             self.take(None)
         return sent
@@ -80,7 +85,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
         plans = make_plans(workflow, request.choice, nodes)
         vae_plans = make_vae_plans(workflow, request.choice, nodes)
         job = Job(workflow, request.choice, plans, vae_plans, nodes, request.pictures)
-        return _look(job) if request.do == "look" else _begin(job)
+        return _look(job, request) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
             JOBS.take(None)
@@ -88,10 +93,10 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     known = JOBS.known(request.job)
     if request.do == "next":
         return known.next(request)
-    return known.keep(request.offer) if request.do == "keep" else known.prove(request.offer)
+    return known.keep() if request.do == "keep" else known.prove()
 
 
-def _look(job: Job) -> Payload:
+def _look(job: Job, request: Request) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
     every = [*(plan.titles for plan in job.plans), *(plan.tries for plan in job.vae_plans)]
     titles = list(dict.fromkeys(title for one in every for title in one))
@@ -99,7 +104,7 @@ def _look(job: Job) -> Payload:
     state = job_state("look")
     time = picture_time(job.workflow, KeptRuns().read(), job.plans, job.vae_plans)
     state["time"] = None if time is None else time.payload()
-    found = levers(job.workflow)
+    found = levers(job.workflow, request.bypassed)
     if not titles:
         why = phrase(
             "Nothing is left to try: what could make it faster is there already, or would change nothing here."
@@ -109,9 +114,9 @@ def _look(job: Job) -> Payload:
         return state | {"why_not": told(why), "lines": [told(line) for line in [*found, *notes]]}
     if time is not None:
         return state | {"lines": [told(line) for line in [*found, *notes]]}
-    ranges = [plan.before for plan in job.plans if plan.before is not None]
+    unknown = phrase("How much faster is known after one run: nothing is measured here yet.")
     looked = phrase("Looks at: {names}", names=", ".join(titles))
-    return state | {"lines": [told(line) for line in [*found, before_any_run(ranges), looked, *notes]]}
+    return state | {"lines": [told(line) for line in [*found, unknown, looked, *notes]]}
 
 
 def _begin(job: Job) -> Payload:

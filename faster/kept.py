@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
@@ -19,6 +19,8 @@ from ..core.files import fingerprint_of, write_atomically
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.measurement.slower import KeptRun
+from ..workbench.recipe import PREFIX
+from .node_types import title_of
 from .request import Seconds, Sent
 from .sentences import by_stage
 from .workflow import Workflow, find_model_links
@@ -53,8 +55,9 @@ class Ended(Sent):
 class KeptRuns:
     """The runs in one file, a line of JSON each, the oldest first."""
 
+    _lock = Lock()
+
     def __init__(self) -> None:
-        self._lock = Lock()
         self._last = ""
 
     @property
@@ -79,6 +82,16 @@ class KeptRuns:
                 self._write(known)
         return known
 
+    def give_up(self, workflow: Workflow, seconds: Mapping[str, float]) -> None:
+        """Note with the last run of a workflow after how many seconds nodes were given up, by their titles."""
+        key = workflow_key(workflow)
+        with self._lock:
+            known = self.read()
+            last = max((number for number, run in enumerate(known) if run.workflow == key), default=None)
+            if seconds and last is not None:
+                known[last] = replace(known[last], given_up={**seconds})
+                self._write(known)
+
     def clear(self) -> None:
         """Forget all runs; `NotWritten` if the file cannot be changed."""
         with self._lock:
@@ -97,12 +110,12 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
     texts = {id: _all_before(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
     return KeptRun(
-        fingerprint_of([_lasting_nodes(workflow), sorted(set(ended.nodes))])[:16],
+        fingerprint_of([_lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
         ended.loaded,
-        {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()},
-        _about(workflow),
+        facts_here(),
+        about(workflow),
         workflow_key(workflow),
         parts,
         ended.again,
@@ -134,16 +147,24 @@ def _all_before(workflow: Workflow, id: str) -> str:
     return fingerprint_of({one: [workflow.type(one), workflow.inputs(one)] for one in sorted(workflow.needed(id))})[:16]
 
 
-def _about(workflow: Workflow) -> dict[str, str]:
+def facts_here() -> dict[str, str]:
+    """Return versions and device, by their names."""
+    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()}
+
+
+def about(workflow: Workflow) -> dict[str, str]:
+    """Return what a workflow draws, when its models are loaded, and with which of our nodes."""
     links = find_model_links(workflow)
     sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
-    about = {
+    ours = {title_of(type) for type in map(workflow.type, workflow) if type.startswith(PREFIX)}
+    found = {
         "family": ", ".join(loaded_families()),
         "solver": ", ".join(filter(None, (link.solver for link in links))),
         "steps": ", ".join(str(link.steps) for link in links if link.steps is not None),
         "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
+        "nodes": ", ".join(sorted(ours)),
     }
-    return {name: value[:200] for name, value in about.items() if value}
+    return {name: value[:200] for name, value in found.items() if value}
 
 
 def device_here() -> str:

@@ -2,16 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from ..core.phrases import Phrase, phrase
-from ..workbench.comfyui.machine import loaded_patchers
+from ..workbench.comfyui.decoding import Decoding
+from ..workbench.comfyui.machine import loaded_patchers, quantizations
+from .node_types import choices_of, class_of, input_types, inputs_of, output_types
+from .request import Bypassed
 from .workflow import Workflow, find_model_links, is_switch
 
+_STEPS = re.compile(r"(\d+) ?[-_]?steps?(?![a-z])", re.IGNORECASE)
 
-def levers(workflow: Workflow) -> list[Phrase]:
-    """Return what can be changed in the workflow, and what is known of the models that its last run has left loaded."""
-    return [*_fewer_steps(workflow), *_of_loaded_models()]
+_FEW_BITS = {"fp8": "float8", "int8": "int8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+"""How names of files say that weights have 8 bits or fewer, and what ComfyUI calls that; plain fp8 it always loads."""
+
+_BITS = re.compile(r"[-_.](fp32|fp16|bf16|e4m3fn|e5m2|scaled|tensorwise|" + "|".join(_FEW_BITS) + r")(?=[-_.])", re.I)
+
+
+def levers(workflow: Workflow, bypassed: Iterable[Bypassed] = ()) -> list[Phrase]:
+    """Return what can be changed in the workflow, and what is known of the models that its last run has left loaded.
+
+    ``bypassed`` nodes are those of the page that are no part of it.
+    """
+    return [
+        *_fewer_steps(workflow),
+        *_turbo_loras(workflow, bypassed),
+        *_smaller_files(workflow),
+        *_of_loaded_models(),
+    ]
+
+
+def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
+    """Yield what is known of VAEs that a node had decode in tiles, where ComfyUI has the memory for the whole.
+
+    VAEs that make tiles of their own are left alone.
+    """
+    for one in decodings:
+        if one.method != "decode_tiled" or getattr(one.vae, "handles_tiling", False):
+            continue
+        needed, free = one.memory
+        if needed < free:
+            yield phrase(
+                "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
+                "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
+                needed=needed / 1e9,
+                free=free / 1e9,
+            )
+
+
+def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[Phrase]:
+    taken = _steps(workflow) or 0
+    for node in bypassed:
+        if "MODEL" not in output_types(node.type) or "MODEL" not in input_types(node.type).values():
+            continue
+        there = [file for entry in inputs_of(class_of(node.type)).values() for file in choices_of(entry)]
+        for value in node.values:
+            fewer = _STEPS.search(value)
+            if value in there and fewer and int(fewer[1]) < taken:
+                yield phrase(
+                    "{node} is bypassed: its LoRA, {file}, is for {fewer} steps, by its name, and this workflow takes "
+                    "{steps}.",
+                    node=node.title,
+                    file=value,
+                    fewer=int(fewer[1]),
+                    steps=taken,
+                )
+
+
+def _smaller_files(workflow: Workflow) -> Iterator[Phrase]:
+    """Yield the files beside those that are loaded which are, by their names, the same with fewer bits."""
+    known = " ".join(quantizations())
+    for id in workflow:
+        kind = class_of(workflow.type(id))
+        entries = {} if kind is None or "load" not in workflow.type(id).lower() else inputs_of(kind)
+        for name, file in workflow.inputs(id).items():
+            beside = choices_of(entries[name]) if name in entries else []
+            if not isinstance(file, str) or file not in beside or _bits(file):
+                continue
+            fewer = [one for one in beside if (bits := _bits(one)) and bits in known and _alike(one) == _alike(file)]
+            if fewer:
+                yield phrase(
+                    "Beside {file} lies {other}: by its name the same with fewer bits. It loads faster and takes less "
+                    "memory; the picture changes.",
+                    file=file,
+                    other=fewer[0],
+                )
+
+
+def _bits(file: str) -> str:
+    """Return what ComfyUI calls the few bits that a file's name tells of; empty where it tells of none."""
+    told = (found.lower() for found in _BITS.findall(file))
+    return next((_FEW_BITS[one] for one in told if one in _FEW_BITS), "")
+
+
+def _alike(file: str) -> str:
+    return _BITS.sub("", file).lower()
 
 
 def _fewer_steps(workflow: Workflow) -> Iterator[Phrase]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.choices import CHOICES
 from ..workbench.expectation.expect import (
+    FINEST,
     GAIN,
     Probed,
     Range,
@@ -17,10 +18,12 @@ from ..workbench.expectation.expect import (
     speedup,
     won_by,
 )
+from ..workbench.expectation.replay import replay
 from ..workbench.expectation.sampling import Sampling
 from ..workbench.recipe import Step
 from .others import apart
 from .plan import Plan
+from .sentences import Tried
 from .vae import FasterVAE, VAELink
 from .workflow import ModelLink
 
@@ -57,7 +60,7 @@ class Offer:
         return pays_from(self.once, self.won)
 
 
-def make_offers(
+def make_offer(
     samplings: Sequence[Sampling],
     probed: Sequence[list[Probed]],
     plans: Sequence[Plan],
@@ -65,24 +68,12 @@ def make_offers(
     choice: str,
     run_seconds: float,
     pictures: int,
-) -> list[Offer]:
-    """Return the fastest of what a choice allows; nothing where it is not certainly faster, or pays too late.
+) -> Offer | None:
+    """Return the fastest of what a choice allows; None where it is not certainly faster, or pays too late.
 
     ``pictures``: in so many it has to win back what it costs once.
     """
-    offer = _offer(samplings, probed, plans, vaes, CHOICES[choice].limit, run_seconds, pictures)
-    return [] if offer is None or offer.run_speedup.low < GAIN or offer.pays_from > pictures else [offer]
-
-
-def _offer(
-    samplings: Sequence[Sampling],
-    probed: Sequence[list[Probed]],
-    plans: Sequence[Plan],
-    vaes: Sequence[FasterVAE],
-    limit: float,
-    run_seconds: float,
-    pictures: int,
-) -> Offer | None:
+    limit = CHOICES[choice].limit
     chosen: list[tuple[ModelLink | VAELink, tuple[Step, ...]]] = []
     expected, labels, all_names, once = [], [], set[str](), 0.0
     for number, plan in enumerate(plans):
@@ -116,7 +107,7 @@ def _offer(
     decodings = [(vae.seconds, vae.time_left) for vae in vaes]
     run_speedup = speedup(run_seconds, [*steps, *decodings])
     sampling_seconds = sum(seconds for seconds, _ in steps)
-    return Offer(
+    offer = Offer(
         "; ".join(dict.fromkeys(labels)),
         frozenset(all_names),
         tuple(chosen),
@@ -128,6 +119,18 @@ def _offer(
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
+    return None if run_speedup.low < GAIN or offer.pays_from > pictures else offer
+
+
+def reusing(sampling: Sampling, limit: float) -> Tried:
+    """Return what became of Reuse Steps alone in one run of a sampler, for the reason why it is not offered."""
+    farthest = math.inf if propose(sampling, (), limit) is None else 0.0
+    return without_trial(sampling.link, "Reuse Steps", farthest, replay(sampling, FINEST).why_not)
+
+
+def without_trial(link: str, name: str, farthest: float = 0.0, why_not: str = "") -> Tried:
+    """Return what gains too little of the whole run, or moves the picture too far, or cannot be, without a trial."""
+    return Tried(link, Probed(name, (2.0, 2.0, 2.0), clear=True, points=1, why_not=why_not), 1.0, farthest)
 
 
 def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:

@@ -92,7 +92,11 @@ def _parts(
             if seconds < SEEN * whole:
                 small += seconds
             elif kind == "samplingRun":
-                yield Part(kind, name, seconds, _of_steps(workflow, id, plans))
+                yield Part(kind, name, seconds, _of_steps(id, plans))
+            elif not id:
+                yield Part(
+                    kind, name, seconds, phrase("Not told apart: encoding of texts, loading, saving and others.")
+                )
             else:
                 yield Part(kind, name, seconds, phrase("Nothing: no node of this pack acts on it."))
     if small:
@@ -128,8 +132,9 @@ def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
     return phrase("Nothing while the texts are new: each is encoded once.")
 
 
-def _of_steps(workflow: Workflow, sampler: str, plans: Sequence[Plan]) -> Phrase:
-    behind = [plan for plan in plans if sampler in plan.link.samplers]
+def _of_steps(sampler: str, plans: Sequence[Plan]) -> Phrase:
+    """Return what can be done about a sampler, or about all of them where it has no id."""
+    behind = [plan for plan in plans if not sampler or sampler in plan.link.samplers]
     names = list(dict.fromkeys(title for plan in behind for title in plan.titles))
     notes = [note for plan in behind for note in plan.notes]
     return notes[0] if notes and not names else _can_be_tried(names)

@@ -14,7 +14,6 @@ from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..optimizers.token_merging.methods import minimum_tokens
 from ..recipes.apply import Nodes, changed_by
 from ..recipes.presets import Machine, built_in_recipe, machine_here
-from ..workbench.expectation.expect import Range, prior
 from ..workbench.recipe import Step
 from .foreign import DO_WHAT_OURS_DOES
 from .others import ATTENTION, MERGING, OTHERS, others_here
@@ -38,14 +37,12 @@ class Plan:
         tries: nodes that make an evaluation shorter, each by the title under which it is probed.
         reuse: whether Reuse Steps can come behind them.
         notes: what is left out, and why.
-        before: how many times fewer evaluations others measured; None where nothing can be said before a run.
     """
 
     link: ModelLink
     tries: dict[str, Step]
     reuse: bool
     notes: tuple[Phrase, ...]
-    before: Range | None
 
     @property
     def titles(self) -> list[str]:
@@ -118,9 +115,8 @@ def _plan(
     if file:
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
     if not tries and not reuse:
-        return None if not notes else Plan(link, {}, False, tuple(notes), None)
-    before = prior(steps, link.solver, CHOICES[choice].limit) if reuse else None
-    return Plan(link, tries, reuse, tuple(notes), before if before is not None and before.high > 1 else None)
+        return None if not notes else Plan(link, {}, False, tuple(notes))
+    return Plan(link, tries, reuse, tuple(notes))
 
 
 def _names_int8(value: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +21,7 @@ from ..workbench.measurement.drawn import Drawn, TimedRun
 from ..workbench.measurement.measure import MeasurePlan, measure
 from ..workbench.measurement.picture import side_by_side
 from ..workbench.measurement.quality import to_8_bit
+from ..workbench.measurement.speedup import measure_speedup
 from .runs import PICTURES, SIDES
 from .sentences import proved
 
@@ -30,30 +31,43 @@ BY_SIDE = {"baseline": "plain", "optimized": "faster"}
 
 @dataclass
 class Proof:
-    """Of an offer, by its number; ``text`` is None before its prompt has ended, ``picture`` where none was decoded."""
+    """``text`` is None before it is judged, ``picture`` where none was decoded.
 
-    offer: int
+    ``latents``: of both sides, by side, seed and end.
+    """
+
     observer: Observer
+    latents: dict[str, Latent] = field(default_factory=dict)
     text: Phrase | None = None
     picture: Entry | None = None
 
-    def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
-        """Say what the latents of both sides show, by side, seed and end, and save the farthest pair as a picture.
+    @property
+    def seeds(self) -> int:
+        """How many were drawn."""
+        return len({name.split()[1] for name in self.latents})
 
-        The frames of a video are not decoded, which could take longer than the proof.
+    def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
+        """Say what these latents and those before show, and save the farthest pair as a picture.
+
+        Nothing is said yet where the seconds of few seeds are not clear. The frames of a video are not decoded, which
+        could take longer than the proof.
         """
         for latent in latents.values():
             require_latent("The sampler's result", latent)
-        samplings = [*self.observer.samplings]
-        ends = sorted({name.split()[2] for name in latents})
-        drawings = [_ProofDraw(samplings, self.observer, latents, end) for end in ends]
+        self.latents |= latents
+        samplings, seeds = [*self.observer.samplings], self.seeds
+        times = ([_sum(samplings, "sampling_seconds", f"{side} {seed}") for seed in range(seeds)] for side in SIDES)
+        if seeds < PICTURES and not measure_speedup(*times).settled:
+            return
+        ends = sorted({name.split()[2] for name in self.latents})
+        drawings = [_ProofDraw(samplings, self.observer, self.latents, seeds, end) for end in ends]
         judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
-        plain, faster = (_sum(samplings, "computed", side) / PICTURES for side in SIDES)
-        self.text = proved(worst, (faster, plain), PICTURES)
+        plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
+        self.text = proved(worst, (faster, plain), seeds)
         if worst.verdict.seed_share is None or vae is None:
             return
-        seed, number = divmod(worst.evidence.worst, worst.evidence.count // PICTURES)
+        seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)
         drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in BY_SIDE]
         if drawn[0].ndim != 4:
             return
@@ -65,14 +79,14 @@ class _ProofDraw:
     """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
 
     def __init__(
-        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], end: str
+        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str
     ) -> None:
         self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
         plain = [one for one in samplings if one.link.startswith("plain ")]
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
-        alone = len(plain) == PICTURES and all(one.again is not None for one in plain)
+        alone = len(plain) == seeds and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
-        self.plan = MeasurePlan(steps, PICTURES, warm_up=None, controls=(LATE,) if alone else ())
+        self.plan = MeasurePlan(steps, seeds, warm_up=None, controls=(LATE,) if alone else ())
 
     def draw(self, side: str, seed: int, steps: int) -> Drawn:
         if side == LATE:

@@ -30,19 +30,27 @@ class Sent(BaseModel):
             raise InvalidSetting(f"This request cannot be read: {where}: {wrong['msg']}.", remedy) from None
 
 
+class Bypassed(BaseModel):
+    """A node of the page that is switched off: its type, its title, and the files that it names."""
+
+    type: str
+    title: str
+    values: list[str]
+
+
 class Request(Sent):
     """One question about a workflow.
 
     Attributes:
         do: ``look`` says what is expected, ``run`` begins, ``next`` goes on where the last prompt has ended, ``keep``
-            gives the workflow with an offer's nodes, ``prove`` measures an offer, ``drop`` forgets all.
+            gives the workflow with the offer's nodes, ``prove`` measures it, ``drop`` forgets all.
         prompt: the workflow in the API format; all but ``look`` and ``run`` go on with a ``job`` that knows it.
         choice: how much the picture may change, a name of ``core/choices.py``.
         pictures: how many are to be drawn: they have to win back what costs time once.
         job: id of a job that has begun.
-        offer: number of an offer of the answer.
         stopped: whether the last prompt was stopped.
         seconds: of the run that was watched.
+        bypassed: nodes that are no part of the prompt, for ``look``.
     """
 
     do: Literal["look", "run", "next", "keep", "prove", "drop"]
@@ -50,6 +58,6 @@ class Request(Sent):
     choice: Literal["lossless", "balanced", "fast"] = "balanced"
     pictures: Literal[1, 20, 1000] = 20
     job: str = ""
-    offer: int = Field(default=0, ge=0)
     stopped: bool = False
     seconds: Seconds = Field(default_factory=dict)
+    bypassed: list[Bypassed] = Field(default_factory=list)

@@ -14,13 +14,15 @@ from .workflow import ModelLink, Workflow
 NO_RUN = "paceline_trial"
 """Ids of nodes begin with it in prompts that are no runs of a workflow, for the page; see web/js/run_prompt.js."""
 
-PICTURES = 3
-"""Seeds that a proof draws, plain and faster."""
+FEWEST, PICTURES = 2, 3
+"""Seeds that a proof draws, plain and faster: the fewest, and as many where their seconds are not clear by then."""
 
 SIDES = ("plain", "faster")
 
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
+
+_WATCH = {"_PacelineObserved", "_PacelineObservedVAE"}
 
 Chosen = Sequence[tuple[ModelLink | VAELink, Sequence[Step]]]
 """The nodes to insert on each link."""
@@ -37,6 +39,14 @@ def observed(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAEL
         watch = _node("_PacelineObservedVAE", job=job, link=str(number))
         workflow = _on_link(workflow, vae, {f"paceline_observed vae {number}": watch})
     return _nodes(workflow)
+
+
+def as_it_is(watched: Workflow) -> Workflow:
+    """Return the workflow that a prompt of ``observed`` was made of, and any other as it is."""
+    origins = {id: [*next(iter(watched.links(id).values()))] for id in watched if watched.type(id) in _WATCH}
+    links = [(id, name, link) for id in watched for name, link in watched.links(id).items() if link[0] in origins]
+    edited = watched.edited({(id, name): origins[link[0]] for id, name, link in links})
+    return Workflow({id: edited[id] for id in watched if id not in origins})
 
 
 def probing(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAELink], job: str) -> Prompt:
@@ -63,7 +73,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
     return _nodes(workflow)
 
 
-def proving(workflow: Workflow, chosen: Chosen, job: str) -> Prompt | None:
+def proving(workflow: Workflow, chosen: Chosen, job: str, seeds: range) -> Prompt | None:
     """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
     ends = _sampled(workflow, [link for link, _ in chosen if isinstance(link, ModelLink)])
     if not ends:
@@ -71,7 +81,7 @@ def proving(workflow: Workflow, chosen: Chosen, job: str) -> Prompt | None:
     nodes: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
     last: list[Any] | None = None
-    for seed in range(PICTURES):
+    for seed in seeds:
         for side in SIDES if seed % 2 == 0 else reversed(SIDES):
             latents = _draw(nodes, workflow, chosen, ends, side, seed, job, last)
             drawn |= {f"{side} {seed} {number}": latent for number, latent in enumerate(latents)}

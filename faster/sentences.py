@@ -45,18 +45,6 @@ def told(text: str) -> Payload:
     return {"text": str(text), "phrase": data(text)}
 
 
-def before_any_run(ranges: Sequence[Range]) -> Phrase:
-    """Return what is expected of Reuse Steps of all models, from other models."""
-    if not ranges:
-        return phrase("How much faster is known after one run: nothing is measured here yet.")
-    low, high = min(one.low for one in ranges), max(one.high for one in ranges)
-    return phrase(
-        "Expected {low:.1f}x to {high:.1f}x, from other models with so many steps. Nothing is measured here yet.",
-        low=low,
-        high=high,
-    )
-
-
 def where_time_went(seconds: Mapping[str, float]) -> Phrase:
     """Return e.g. ``This run took 271 s: steps 84 %, VAE 11 %, loading 5 %``, from seconds by part."""
     whole = sum(seconds.values()) or 1.0
@@ -120,6 +108,14 @@ def left_open(
 def _why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     """Return why a candidate is not offered; None where it is open."""
     one = tried.one
+    if one.too_long:
+        return phrase(
+            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw",
+            name=one.name,
+            why=one.why_not,
+            least=one.once / pictures,
+            pictures=pictures,
+        )
     if one.why_not:
         return phrase("{name}: {why}", name=one.name, why=one.why_not)
     if one.untried or one.unclear or one.drowned:

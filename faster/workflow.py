@@ -271,7 +271,9 @@ def _counts(workflow: Workflow, sampler: str) -> Iterator[int]:
     # Noise levels that a model has a part in, or the size of a picture.
     schedule = way_back(workflow.before(sampler, "sigmas"), lambda id: workflow.before(id, "sigmas"))
     for id in (sampler, *schedule):
-        steps = workflow.known(workflow.inputs(id).get("steps"))
+        inputs = workflow.inputs(id)
+        steps, start, end = (workflow.known(inputs.get(name)) for name in ("steps", "start_at_step", "end_at_step"))
         if isinstance(steps, (int, float)):
-            yield int(steps)
+            end = min(end, steps) if isinstance(end, int) else steps
+            yield max(0, int(end) - (start if isinstance(start, int) else 0))
             return

@@ -34,7 +34,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..core.devices import AsyncCopy
 from ..core.phrases import Phrase, phrase
 from ..core.shared import Shared
 
@@ -59,6 +58,33 @@ class Known:
 
 _known: WeakKeyDictionary[object, dict[Hashable, Known]] = WeakKeyDictionary()
 """What went wrong until now, by the model; it goes with the model, or when the program ends."""
+
+
+class AsyncCopy:
+    """A few numbers ``[n]`` on their way from a device to the processor; those on a processor are there at once.
+
+    Only CUDA (and ROCm) tells without waiting whether a copy is done; from other devices they arrive with ``wait``.
+    """
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers, self._copied = numbers, None
+        if numbers.device.type == "cuda" and torch.cuda.is_available():
+            with torch.cuda.device(numbers.device):
+                self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+                self._numbers.copy_(numbers, non_blocking=True)
+                self._copied = torch.cuda.Event()
+                self._copied.record()
+
+    def ready(self) -> Sequence[float] | None:
+        """Return the numbers if they have arrived, else None; never waits."""
+        there = self._numbers.device.type == "cpu" if self._copied is None else self._copied.query()
+        return self._numbers.tolist() if there else None
+
+    def wait(self) -> Sequence[float]:
+        """Wait for the numbers and return them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._numbers.tolist()
 
 
 class GuardedEvaluation(Shared):

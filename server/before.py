@@ -16,11 +16,13 @@ from ..faster.kept import KeptRuns, device_here
 from ..faster.node_types import class_of
 from ..faster.workflow import ModelLink, Workflow, find_model_links
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
+from ..optimizers.hosts.comfyui.quantization.before import said_before
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
+from ..optimizers.quantization.settings import QuantizationSettings
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..recipes.apply import Nodes
 from ..workbench.comfyui.machine import host_device
-from ..workbench.comfyui.unloaded import model_file, network_in
+from ..workbench.comfyui.unloaded import formats_in, model_file, network_in
 from ..workbench.recipe import PREFIX
 
 BEFORE = "/paceline/before"
@@ -53,7 +55,7 @@ def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes
     if model is None or None in [value for name, value in inputs.items() if name != "model"]:
         return None
     try:
-        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, behind)
+        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, behind, file)
     except CannotHelp as error:
         refused: Summary = nodes[workflow.type(id)].refused(error)
         return refused
@@ -100,7 +102,12 @@ def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
     return Summary("waiting", took) if longest > _SHORTEST else None
 
 
-def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink]) -> Summary | None:
+def _int8(_node: Any, inputs: Mapping[str, Any], _behind: Any, file: Path) -> Summary:
+    settings = {name: value for name, value in inputs.items() if name != "model"}
+    return said_before(inputs["model"], QuantizationSettings(**settings), formats_in(file))
+
+
+def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink], *_: Any) -> Summary | None:
     counts = [link.steps for link in behind]
     steps = max((count for count in counts if count is not None), default=FEWEST_STEPS)
     if steps >= FEWEST_STEPS or None in counts:
@@ -114,6 +121,7 @@ _ASKED: Mapping[str, Callable[..., Summary | None]] = {
     "PacelineFuseQKV": _by_structure,
     "PacelineSetAttentionProcessor": _attention,
     "PacelineCompileUNet": _compiling,
+    "PacelineQuantizeInt8": _int8,
     "PacelineReuseSteps": _steps,
 }
 """How each node that can know something is asked: it says so, raises what the run would raise, or says nothing."""

@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..core.phrases import Phrase, phrase
+from ..faster.jobs import JOBS
 from ..faster.kept import Ended, KeptRuns, kept_run
+from ..faster.runs import as_it_is
 from ..faster.sentences import STAGES, told
 from ..faster.workflow import Workflow
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
@@ -16,8 +18,8 @@ from .run_routes import run_of
 
 OUTCOMES = "/paceline/outcomes"
 
-_NOT_ORDINARY = re.compile(r"_Paceline|Paceline(Compare|Benchmark|Profile)")
-"""Nodes of prompts that measure."""
+_NOT_ORDINARY = re.compile(r"_PacelinePro|Paceline(Compare|Benchmark|Profile)")
+"""Nodes of prompts that measure. One that is only watched is an ordinary run."""
 
 
 class Outcomes:
@@ -35,7 +37,12 @@ class Outcomes:
         run = run_of(server, ended.prompt_id)
         if run is None or any(_NOT_ORDINARY.match(str(node.get("class_type"))) for node in run.prompt.values()):
             return {"slower": None}
-        outcome = kept_run(ended, Workflow.read(dict(run.prompt)))
+        watched = JOBS.watching(run.prompt)
+        if watched is not None and not ended.parts:  # from ``tune``, which is told of no node
+            parts = watched.parts(sum(ended.seconds.values()))
+            seconds = {kind: sum(nodes.values()) for kind, nodes in parts.items()}
+            ended = ended.model_copy(update={"parts": parts, "seconds": seconds})
+        outcome = kept_run(ended, as_it_is(Workflow.read(dict(run.prompt))))
         found = slower(self.kept.add(outcome, ended.prompt_id), outcome)
         return {"slower": None if found is None else told(sentence(found))}
 
@@ -51,7 +58,8 @@ class Outcomes:
 
 def sentence(found: Slower) -> Phrase:
     """Return what became slower, since when, and what is known to have changed."""
-    changed = ", ".join(f"{name} {before} → {after}" for name, (before, after) in found.changed.items())
+    arrow = "\N{RIGHTWARDS ARROW}"  # as it is, a Windows console could not print this file
+    changed = ", ".join(f"{name} {before} {arrow} {after}" for name, (before, after) in found.changed.items())
     same = phrase("Versions and device are the same as before.")
     return phrase(
         "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",

@@ -100,11 +100,7 @@ class Events:
             parts = dict(named.pipe.components)
             if own:
                 parts["scheduler"] = type(parts["scheduler"]).from_config(parts["scheduler"].config)
-            config = {"requires_safety_checker": False} if "requires_safety_checker" in named.pipe.config else {}
-            config |= {"add_watermarker": False} if self.name in ("sdxl", "ssd1b") else {}
-            made = type(named.pipe)(**parts, **config)
-            made.set_progress_bar_config(disable=True)
-            return NamedPipeline(named.name, made, named.about, named.arguments)
+            return made_of(named, parts)
 
         self.pairs.append(Pair(second(pair.ours), second(pair.twin)))
         self.say(f"a second pipeline with the same parts{', and a scheduler of its own' * own}")
@@ -198,6 +194,15 @@ class Events:
 
 class Wrong(Exception):
     """What was not right."""
+
+
+def made_of(named: NamedPipeline, parts: dict[str, Any]) -> NamedPipeline:
+    """Return a pipeline of the same kind with other parts."""
+    config = {"requires_safety_checker": False} if "requires_safety_checker" in named.pipe.config else {}
+    config |= {"add_watermarker": False} if named.name in ("sdxl", "ssd1b") else {}
+    pipe = type(named.pipe)(**parts, **config)
+    pipe.set_progress_bar_config(disable=True)
+    return NamedPipeline(named.name, pipe, named.about, named.arguments)
 
 
 def claims_on(pipe: Any) -> dict[tuple[str, str], Any]:

@@ -47,9 +47,9 @@ class Made:
 MADE: Mapping[str, Made] = {
     "Z-Image Turbo": Made(
         "image_z_image_turbo",
-        "Eight steps leave nothing to skip, so each of them is made shorter. **Quantize int8** computes the linear "
-        "layers that are faster in int8 on your card, and leaves the others. **Compile UNet** takes a minute or more "
-        "with the first picture and gains with each one after it.",
+        "Of eight steps **Reuse Steps** could leave out one or two, so here each of them is made shorter instead. "
+        "**Quantize int8** computes the linear layers that are faster in int8 on your card, and leaves the others. "
+        "**Compile UNet** takes a minute or more with the first picture and gains with each one after it.",
         (INT8, COMPILE),
     ),
     "Krea 2 Turbo": Made(
@@ -76,15 +76,15 @@ MADE: Mapping[str, Made] = {
     "MiniMax H3": Made(
         "video_minimax_h3_t2v",
         "20 steps. **Set Attention Processor** computes attention in int8 (*kitchen*, ComfyUI's own kernels), and "
-        "**Reuse Steps** leaves out steps whose result it can forecast within its budget. With a turbo LoRA or 8 "
-        "steps and fewer, bypass **Reuse Steps**: it leaves nothing out there.",
+        "**Reuse Steps** leaves out steps whose result it can forecast within its budget. With a turbo LoRA it leaves "
+        "out at most two of 8 steps and one of 4 to 7.",
         (ATTENTION, REUSE),
     ),
     "Qwen-Image 2512": Made(
         "image_qwen_Image_2512",
         "50 steps. **Reuse Steps** leaves out those whose result it can forecast within its budget, and **Compile "
-        "UNet** makes the others shorter. With the template's own switch to the Lightning LoRA there are 4 steps, and "
-        "**Reuse Steps** leaves out none.",
+        "UNet** makes the others shorter. With the template's own switch to the Lightning LoRA there are 4 steps, of "
+        "which **Reuse Steps** leaves out at most one.",
         (COMPILE, REUSE),
     ),
 }

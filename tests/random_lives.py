@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 import torch
 from diffusers_host.pipelines import NamedPipeline
-from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on
+from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
 from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
 from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import distance, picture, small
@@ -106,14 +106,11 @@ class Life(Events):
 
     def _fresh(self, pair: Pair, on: dict[tuple[str, str], Any]) -> NamedPipeline:
         parts = {name: copy.deepcopy(part) for name, part in pair.twin.pipe.components.items()}
-        config = {"requires_safety_checker": False} if "requires_safety_checker" in pair.twin.pipe.config else {}
-        config |= {"add_watermarker": False} if self.name in ("sdxl", "ssd1b") else {}
-        pipe = type(pair.twin.pipe)(**parts, **config)
-        pipe.set_progress_bar_config(disable=True)
+        made = made_of(pair.twin, parts)
         for (name, _), claim in on.items():
             if name != "scheduler":
-                optimize(pipe, claim.settings, components=[name])
-        return NamedPipeline(pair.twin.name, pipe, pair.twin.about, pair.twin.arguments)
+                optimize(made.pipe, claim.settings, components=[name])
+        return made
 
     def _draw(self, named: NamedPipeline) -> torch.Tensor:
         self.drawn += 1

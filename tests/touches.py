@@ -66,7 +66,9 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
     },
     "words before a run": {
         "comfy.model_detection": "model_config_from_unet unet_prefix_from_state_dict",
+        "comfy.model_management": "unet_dtype unet_manual_cast",
         "comfy.model_patcher": "ModelPatcher",
+        "comfy.utils": "calculate_parameters convert_old_quants weight_dtype",
         "folder_paths": "get_full_path",
     },
     "folders": {

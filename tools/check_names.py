@@ -2,7 +2,7 @@
 
     python tools/check_names.py [FOLDER]
 
-The hosts are apart: what two of them do for objects of their own may be called alike.
+The hosts are apart: what two of them do for objects of their own may be called alike. ``main`` runs a command.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-PRODUCT = ("core", "optimizers", "workbench", "server", "nodes", "scripts")
+PRODUCT = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes", "scripts")
 HOSTS = ("optimizers", "hosts")
 
 
 def defined(source: str) -> Iterator[str]:
     """Yield the names of the classes, types and public functions of a module."""
     for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and not node.name.startswith("_")):
+        if isinstance(node, ast.ClassDef) or (
+            isinstance(node, ast.FunctionDef) and not node.name.startswith(("_", "main"))
+        ):
             yield node.name
         elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Subscript, ast.BinOp)):
             # A type is named as classes are: ``Weight = Callable[[], Tensor]``.

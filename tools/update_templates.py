@@ -41,17 +41,17 @@ class Row:
         self.said.setdefault(node, []).append(answer)
 
     def cell(self, node: str) -> str:
-        """Return the different answers, each with how often it was given if there are several."""
+        """Return the different answers, each with in how many templates it was given if there are several."""
         answers = self.said.get(node, [])
         different = dict.fromkeys(answers)
         if len(different) < 2:
             return "".join(different)
-        return "; ".join(f"{answer} ({answers.count(answer)} of {len(answers)})" for answer in different)
+        return "; ".join(f"{answer} ({answers.count(answer)} of {self.drawn})" for answer in different)
 
 
 def family_of(template: templates.Template) -> str:
     """Return the name of the family of a template's diffusion model; of others, the template's own words."""
-    from paceline.optimizers.families.known import families
+    from paceline.optimizers.families import families
 
     for file in templates.diffusion_models(template):
         name = next((name for pattern, (name, _) in NETWORKS if re.search(pattern, file, re.I)), "")
@@ -67,7 +67,7 @@ def answer(report: template_runs.Report) -> str:
     if report.state == "active":
         return "active"
     reason = report.details[0] if report.headline.startswith(("not active", "nothing was")) else report.headline
-    reason = re.sub(r"^\d+ x fallback: | \([\w.]+\)$|^not possible here: ", "", reason)
+    reason = re.sub(r"^\d+ x fallback: | \([\w., ]+\)$|^not possible here: ", "", reason)
     return f"no: {reason[1:-1] if reason.startswith('(') and reason.endswith(')') else reason}"
 
 

@@ -48,6 +48,7 @@ CARDS = {
     "RTX 5090": Card(209.5e12, 1792e9, 32e9, (0.48, 0.96)),
     "A100": Card(312e12, 2039e9, 80e9, (0.435, 0.869)),
     "H100": Card(989.4e12, 3350e9, 80e9, (0.4015, 0.803), (0.35, 0.75)),
+    "H200": Card(989.4e12, 4800e9, 141e9, (0.4015, 0.803), (0.35, 0.75)),
 }
 WORK = {
     "SDXL": ("SDXL, 1024 x 1024", 30, "30 steps, cfg 7"),
@@ -66,16 +67,18 @@ REUSED = {
 }
 """The measurement of which Reuse Steps with a budget of 0.05 has its share of evaluations."""
 OURS = [
-    ("gpu_compile_sdxl", "ComfyUI as it comes", ["SDXL plain"]),
-    ("gpu_compile_sdxl", "Compile UNet", ["SDXL compiled"]),
-    ("gpu_compile_sdxl", "ComfyUI's TorchCompileModel", ["SDXL compiled"]),
-    ("gpu_recipe_sdxl", "ComfyUI as it comes", ["SDXL plain", "VAE plain"]),
-    ("gpu_recipe_sdxl", "Compile UNet", ["SDXL compiled", "VAE plain"]),
-    ("gpu_z_image", "ComfyUI as it comes", ["Z-Image plain", "VAE plain"]),
-    ("gpu_vae_sdxl", "ComfyUI as it comes", ["VAE plain"]),
-    ("gpu_vae_sdxl", "Compile VAE", ["VAE compiled"]),
+    ("H100", "gpu_compile_sdxl", "ComfyUI as it comes", ["SDXL plain"]),
+    ("H100", "gpu_compile_sdxl", "Compile UNet", ["SDXL compiled"]),
+    ("H100", "gpu_compile_sdxl", "ComfyUI's TorchCompileModel", ["SDXL compiled"]),
+    ("H100", "gpu_recipe_sdxl", "ComfyUI as it comes", ["SDXL plain", "VAE plain"]),
+    ("H100", "gpu_recipe_sdxl", "Compile UNet", ["SDXL compiled", "VAE plain"]),
+    ("H200", "gpu_recipe_sdxl_h200", "ComfyUI as it comes", ["SDXL plain", "VAE plain"]),
+    ("H200", "gpu_recipe_sdxl_h200", "+ Compile UNet and VAE", ["SDXL compiled", "VAE compiled"]),
+    ("H100", "gpu_z_image", "ComfyUI as it comes", ["Z-Image plain", "VAE plain"]),
+    ("H100", "gpu_vae_sdxl", "ComfyUI as it comes", ["VAE plain"]),
+    ("H100", "gpu_vae_sdxl", "Compile VAE", ["VAE compiled"]),
 ]
-"""Files of results from an H100, their rows, and what is foretold for them."""
+"""Cards, files of results from them, their rows, and what is foretold for them."""
 FAST = "[diffusion-fast](https://pytorch.org/blog/accelerating-generative-ai-3/)"
 FAL = "[fal.ai](https://github.com/fal-ai/stable-diffusion-benchmarks)"
 HUB = "[diffusers](https://huggingface.co/docs/diffusers/v0.24.0/en/optimization/torch2.0)"
@@ -187,12 +190,12 @@ def page() -> str:
     return TEMPLATE.read_text("utf-8").format(
         works="\n".join(map(table, WORK)).rstrip(),
         ours="\n".join(
-            f"| [{name}](../benchmarks/RESULTS.md#{name.replace('_', '-')}), {variant} | "
-            + marked("H100", row(name, variant)["seconds_median"], foretold)
-            for name, variant, foretold in OURS
+            f"| {card}, [{name}](../benchmarks/RESULTS.md#{name.replace('_', '-')}), {variant} | "
+            + marked(card, row(name, variant)["seconds_median"], foretold)
+            for card, name, variant, foretold in OURS
         ),
         others="\n".join(f"| {card}, {source} | {marked(card, found, what)}" for card, source, found, what in OTHERS),
-        core=per_kernel(row(*OURS[0][:2])["seconds_median"], "SDXL"),
+        core=per_kernel(row(*OURS[0][1:3])["seconds_median"], "SDXL"),
         fal=per_kernel(OTHERS[2][2], "SD 1.5"),
         hub=per_kernel(OTHERS[4][2], "SD 1.5"),
         decoding=f"{COUNTED[WORK['VAE'][0]]['kernels']:.0f}",

@@ -6,6 +6,7 @@ Weights are random. The size of the latent is that of ComfyUI's own template for
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,15 +108,10 @@ def _in_int8(vae: Any) -> Any:
     return vae
 
 
-def _compiled(vae: Any) -> Any:
-    """Compile each block of a decoder, for good."""
-    for block in vae.first_stage_model.decoder.transformer_blocks:
-        block.compile()
-    return vae
-
-
 class Decoding:
     """Decoding of one latent: what it is (``work``), and the ways to do it (``variants``)."""
+
+    together = False
 
     def __init__(self, options: argparse.Namespace) -> None:
         on_gpu = torch.cuda.is_available()
@@ -156,4 +152,4 @@ class Decoding:
         with torch.inference_mode():
             vae = variant.of_vae(self._changed if variant.vae else self._vae)
             yield partial(vae.decode, self._latent)
-            self.said = said_by(vae)
+            print(f"{variant.name}: {said_by(vae)}", file=sys.stderr, flush=True)

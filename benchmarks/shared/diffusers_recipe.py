@@ -55,6 +55,7 @@ class Pipelines:
     """
 
     memory = "all of both pipelines is on the device"
+    together = False
 
     def __init__(self, options: argparse.Namespace) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -146,7 +146,7 @@ class Bench:
     """
 
     def __init__(self, witness: Witness, solver: Solver, seeds: int = 1, pairs: int | None = None) -> None:
-        in_process.bootstrap()
+        in_process.bootstrap(cpu=not torch.cuda.is_available())
         import model as loader
 
         self.witness, self.solver = witness, solver

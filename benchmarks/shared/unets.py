@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,20 +50,3 @@ def unet(layout: str, width: int = 320, dtype: torch.dtype | None = None, disabl
     patcher = patcher_class(base, device, comfy.model_management.unet_offload_device())
     patcher.cached_patcher_init = (unet, (layout, width, dtype))
     return patcher
-
-
-def step_of(model: Any, side: int) -> Callable[[], Any]:
-    """Return one call of a MODEL's network, as the sampler makes it."""
-    base, batch = model.model, 2
-    inputs = {"c_crossattn": torch.randn(batch, 77, base.model_config.unet_config["context_dim"])}
-    if base.adm_channels:
-        inputs["y"] = torch.randn(batch, base.adm_channels)
-    options = {
-        **model.model_options["transformer_options"],
-        "wrappers": model.wrappers,
-        "callbacks": model.callbacks,
-        "cond_or_uncond": [0, 1],
-        "sample_sigmas": torch.linspace(14, 0, 31),
-    }
-    latent, sigmas = torch.randn(batch, 4, side, side), torch.full((batch,), 5.0)
-    return lambda: base.apply_model(latent, sigmas, transformer_options=options, **inputs)

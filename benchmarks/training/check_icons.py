@@ -36,10 +36,9 @@ from comfy_host.paths import ROOT, cache_dir  # noqa: E402
 
 DRAWINGS = 64
 """Of each shape, or of each shape and motion, to find the nearest one among."""
-Source = icon_data.Icons | icon_motion.Motions
 
 
-def source_of(weights: Path) -> Source:
+def source_of(weights: Path) -> icon_data.Icons:
     """Return what draws the pictures that a model was trained on."""
     with safe_open(weights, "pt") as file:
         video = "wan" in json.loads(file.metadata()["config"]).get("image_model", "")
@@ -47,7 +46,7 @@ def source_of(weights: Path) -> Source:
     return (icon_motion.Motions if video else icon_data.Icons)(cache_dir() / "icons", icon_data.side(weights), device)
 
 
-def beside(caption: str, source: Source) -> list[str]:
+def beside(caption: str, source: icon_data.Icons) -> list[str]:
     """Return the captions that this one is told from, itself among them."""
     hue, _, last = caption.split()
     if isinstance(source, icon_motion.Motions):
@@ -56,7 +55,7 @@ def beside(caption: str, source: Source) -> list[str]:
 
 
 def sampled(
-    model: Any, encode: Any, captions: list[str], source: Source, seed: int, guidance: float, asked: int | None
+    model: Any, encode: Any, captions: list[str], source: icon_data.Icons, seed: int, guidance: float, asked: int | None
 ) -> Tensor:
     """Return what the model draws, ``[captions, 4, (frames,) side, side]``; each caption has noise of its own."""
     words = torch.cat([encode(caption)[0][0] for caption in captions])
@@ -73,7 +72,7 @@ def rms(a: Tensor, b: Tensor) -> list[float]:
     return (a - b).square().flatten(1).mean(1).sqrt().tolist()
 
 
-def nearest(source: Source, pictures: Tensor, captions: list[str]) -> tuple[list[str], list[float]]:
+def nearest(source: icon_data.Icons, pictures: Tensor, captions: list[str]) -> tuple[list[str], list[float]]:
     """Return the caption of the drawing nearest to each picture, and how far that is."""
     found, distances = [], []
     for picture, caption in zip(pictures, captions, strict=True):
@@ -86,7 +85,7 @@ def nearest(source: Source, pictures: Tensor, captions: list[str]) -> tuple[list
     return found, distances
 
 
-def check(name: str, source: Source, captions: list[str], pictures: list[Tensor]) -> None:
+def check(name: str, source: icon_data.Icons, captions: list[str], pictures: list[Tensor]) -> None:
     """Print what was found about pictures of some captions, one tensor for each seed."""
     count, others = len(captions), len(beside(captions[0], source))
     drawings = [source.drawings(captions).cpu() for _ in range(2)]

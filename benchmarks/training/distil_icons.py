@@ -143,13 +143,7 @@ def train(args: Namespace) -> None:
     paths = Paths(args.work, levels_of(args.levels, settings["side"]))
     parameters = list(net.parameters())
     average = [parameter.detach().clone() for parameter in parameters]
-    ends = ("x_embedder.", "final_layer.linear.")
-    inner = [p for name, p in net.unet.named_parameters() if p.ndim == 2 and not name.startswith(ends)]
-    outer = [p for p in parameters if all(p is not q for q in inner)]
-    optimisers = [
-        icon_net.Muon(inner, lr=args.lr),
-        torch.optim.AdamW(outer, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0, foreach=True),
-    ]
+    optimisers = icon_net.optimisers(net, args.lr)
     source = icon_data.Icons(cache_dir() / "icons", settings["side"])
 
     def publish() -> None:

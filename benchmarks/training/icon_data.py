@@ -16,6 +16,7 @@ import math
 import re
 import subprocess
 import tarfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,14 +67,14 @@ def side(weights: Path) -> int:
     return int(metadata.get("side") or json.loads(metadata["config"])["image_size"])  # in older files, of a UNet
 
 
-def combinations() -> tuple[list[str], list[str]]:
-    """Return the captions to train on, and those held out: one in eight, never a whole colour, shape or style."""
+def combinations(shapes: Iterable[str] = SHAPES, last: Iterable[str] = STYLES) -> tuple[list[str], list[str]]:
+    """Return the captions to train on, and those held out: one in eight, never a whole colour, shape or ``last``."""
     trained: list[str] = []
     held_out: list[str] = []
-    for i, shape in enumerate(SHAPES):
+    for i, shape in enumerate(shapes):
         for j, hue in enumerate(HUES):
-            for k, style in enumerate(STYLES):
-                (held_out if (i + j + 2 * k) % 8 == 0 else trained).append(f"{hue} {shape} {style}")
+            for k, word in enumerate(last):
+                (held_out if (i + j + 2 * k) % 8 == 0 else trained).append(f"{hue} {shape} {word}")
     return trained, held_out
 
 
@@ -151,10 +152,10 @@ class Icons:
         self._tables = distances(fetch(cache))[:, None].to(self.device)
         self._row = {shape: row for row, shape in enumerate(SHAPES)}
 
-    def batch(self, count: int) -> tuple[Tensor, list[str]]:
-        """Return pictures ``[count, 4, side, side]``, drawn by chance, and their captions."""
+    def batch(self, count: int, **how: int) -> tuple[Tensor, list[str]]:
+        """Return drawings of captions that chance has chosen, and these; ``how`` as of ``drawings``."""
         captions = [self.captions[number] for number in torch.randint(len(self.captions), (count,)).tolist()]
-        return self.drawings(captions), captions
+        return self.drawings(captions, **how), captions
 
     def drawings(self, captions: list[str]) -> Tensor:
         """Return a picture for each caption ``[batch, 4, side, side]``, all else drawn by chance."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import icon_data
 import torch
-from icon_data import CREDIT, HUES, Icons, Nuisance
+from icon_data import Nuisance
 from torch import Tensor
 
 FRAMES = 8
@@ -20,50 +21,23 @@ MOTIONS = ("left", "right", "up", "down", "turn", "grow")
 
 
 def combinations() -> tuple[list[str], list[str]]:
-    """Return the captions to train on, and those held out: one in eight, never a whole colour, shape or motion."""
-    trained: list[str] = []
-    held_out: list[str] = []
-    for i, shape in enumerate(SHAPES):
-        for j, hue in enumerate(HUES):
-            for k, motion in enumerate(MOTIONS):
-                (held_out if (i + j + 2 * k) % 8 == 0 else trained).append(f"{hue} {shape} {motion}")
-    return trained, held_out
+    """Return the captions to train on, and those held out."""
+    return icon_data.combinations(SHAPES, MOTIONS)
 
 
-class Motions:
-    """Draws captions.
-
-    Args:
-        cache: folder for the npm package of the shapes.
-        side: of the frames, in pixels.
-        device: that draws.
-    """
-
-    credit = CREDIT
+class Motions(icon_data.Icons):
+    """Draws captions; arguments as of ``Icons``."""
 
     def __init__(self, cache: Path, side: int, device: torch.device | str = "cpu") -> None:
-        self.side = side
+        super().__init__(cache, side, device)
         self.captions, self.held_out = combinations()
-        self._icons = Icons(cache, side, device)
-
-    def batch(self, count: int, frames: int = FRAMES) -> tuple[Tensor, list[str]]:
-        """Return videos, or single frames ``[count, 4, 1, side, side]`` of them, and their captions."""
-        captions = [self.captions[number] for number in torch.randint(len(self.captions), (count,)).tolist()]
-        return self.drawings(captions, frames), captions
 
     def drawings(self, captions: list[str], frames: int = FRAMES) -> Tensor:
         """Return a video, or a single frame, for each caption, all else drawn by chance."""
-        with self._icons.device:
-            return self.draw(captions, frames)
+        with self.device:
+            return self.moving(captions, frames)
 
-    def shown(self, count: int) -> list[str]:
-        """Return captions that are worth a look; every second one was held out."""
-        half = max(1, count // 2)
-        seen, unseen = (found[:: max(1, len(found) // half)] for found in (self.captions, self.held_out))
-        pairs = zip(seen, unseen, strict=False)
-        return [caption for pair in pairs for caption in pair][:count]
-
-    def draw(self, captions: list[str], frames: int = FRAMES, generator: torch.Generator | None = None) -> Tensor:
+    def moving(self, captions: list[str], frames: int = FRAMES, generator: torch.Generator | None = None) -> Tensor:
         """Return one video for each caption ``[batch, 4, frames, side, side]``; of one frame, from anywhere in it."""
         count = len(captions)
         # From -1 in the first frame to 1 in the last one.
@@ -88,4 +62,4 @@ class Motions:
         tint = u[5].expand_as(when)
         nuisance = Nuisance(*(value.reshape(-1) for value in (size, angle, *at, torch.zeros_like(when), tint)))
         still = [f"{caption.rsplit(maxsplit=1)[0]} flat" for caption in captions for _ in range(when.shape[1])]
-        return self._icons.draw(still, nuisance).unflatten(0, (count, -1)).transpose(1, 2)
+        return self.draw(still, nuisance).unflatten(0, (count, -1)).transpose(1, 2)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import icon_data
-import icon_motion
 import icon_words
 import torch
 from comfy_host import in_process
@@ -170,6 +169,17 @@ class Muon(torch.optim.Optimizer):
                     weight.add_(update.view_as(weight), alpha=scale)
 
 
+def optimisers(net: Net, lr: float) -> list[torch.optim.Optimizer]:
+    """Return what trains a network: Muon, and AdamW for both ends, whose shapes are dictated by the picture."""
+    ends = ("input_blocks.0.", "out.", "img_in.", "x_embedder.", "final_layer.linear.", "patch_embedding.", "head.")
+    inner = [p for name, p in net.unet.named_parameters() if p.ndim in (2, 4) and not name.startswith(ends)]
+    outer = [p for p in net.parameters() if all(p is not q for q in inner)]
+    return [
+        Muon(inner, lr=lr),
+        torch.optim.AdamW(outer, lr=lr, betas=(0.9, 0.98), weight_decay=0.0, foreach=True),
+    ]
+
+
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     """Push the singular values of [batch, rows, columns] towards 1 by five Newton-Schulz steps."""
     x = matrices.to(torch.bfloat16)
@@ -217,7 +227,7 @@ def save(
     net: Net,
     path: Path,
     settings: dict[str, Any],
-    source: icon_data.Icons | icon_motion.Motions,
+    source: icon_data.Icons,
     words: dict[str, int],
     facts: dict[str, Any],
 ) -> None:

@@ -162,14 +162,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         block.forward = torch.compile(block.forward, dynamic=False)
     parameters = list(net.parameters())
     average = [parameter.detach().clone() for parameter in parameters]
-    # The shapes of both ends are dictated by the picture, so AdamW suits them better.
-    ends = ("input_blocks.0.", "out.", "img_in.", "x_embedder.", "final_layer.linear.", "patch_embedding.", "head.")
-    inner = [p for name, p in net.unet.named_parameters() if p.ndim in (2, 4) and not name.startswith(ends)]
-    outer = [p for p in parameters if all(p is not q for q in inner)]
-    optimisers = [
-        icon_net.Muon(inner, lr=args.lr),
-        torch.optim.AdamW(outer, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0, foreach=True),
-    ]
+    optimisers = icon_net.optimisers(net, args.lr)
     if rank == 0:
         size = sum(parameter.numel() for parameter in parameters)
         print(f"{size:,} parameters on {device}, {len(captions)} captions", flush=True)
@@ -223,7 +216,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             optimiser.param_groups[0]["lr"] = icon_net.learning_rate(progress, step, args.lr)
         if video:
             frames = 1 if progress < STILLS_UNTIL else icon_motion.FRAMES
-            clean, picked = source.batch(batch // frames, frames)
+            clean, picked = source.batch(batch // frames, frames=frames)
         else:
             clean, picked = source.batch(batch)
         clean = clean.to(device)

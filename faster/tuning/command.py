@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,10 @@ from ..node_types import Prompt
 from .reading import read_workflow
 from .server import Server, start_server
 
-_ROUTE = "/paceline/faster"
+_ROUTE, _OUTCOMES = "/paceline/faster", "/paceline/outcomes"
+
+_KEEP = "Paceline.KeepOutcomes"
+"""The page's setting whether runs are kept."""
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
@@ -57,23 +61,21 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
     print("running the workflow once, as it is", flush=True)
     state = _followed(server, state)
     _say(state)
-    if not state["offers"]:
+    offer = state["offer"]
+    if offer is None:
         return prompt
-    for number, offer in enumerate(state["offers"]):
-        print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
-        if number == 0 and not prove and offer["proof_seconds"] is not None:
-            print(
-                f"--prove would draw the same seeds plain and faster, which takes about {offer['proof_seconds']:.0f} s"
-            )
-    if prove and state["offers"][0]["proof_seconds"] is None:
+    print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
+    if prove and not offer["proof_seconds"]:
         print("There is nothing to prove: only its VAE gets faster, and that was measured.")
     elif prove:
         print("drawing the same seeds plain and faster", flush=True)
-        proved = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"], "offer": 0}))
-        measured = proved["offers"][0]["measured"]
+        measured = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"]}))["offer"]["measured"]
         print(measured["text"] if measured else "Nothing was measured.")
-    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "job": state["job"], "offer": 0})["prompt"]
-    print(f"kept {state['offers'][0]['label']}")
+    elif offer["proof_seconds"]:
+        least, most = offer["proof_seconds"]
+        print(f"--prove would draw the same seeds plain and faster, which takes {least:.0f} to {most:.0f} s")
+    kept: Prompt = server.ask(_ROUTE, {"do": "keep", "job": state["job"]})["prompt"]
+    print(f"kept {offer['label']}")
     return kept
 
 
@@ -81,9 +83,11 @@ def _followed(server: Server, state: Any) -> Any:
     """Run what the server asks for until there is nothing more to run, and return what it says then."""
     while state["prompt"] is not None:
         started = time.monotonic()
-        server.run(state["prompt"])
-        # The server is told how long the run took; of which parts only the page is told.
-        seconds = {"otherNodes": time.monotonic() - started} if state["phase"] == "run" else {}
+        id, seconds = server.run(state["prompt"]), {}
+        if state["phase"] == "run":  # of its nodes only the page is told
+            seconds = {"otherNodes": time.monotonic() - started}
+            if server.ask(f"/settings/{_KEEP}") is not False:
+                server.ask(_OUTCOMES, {"prompt_id": id, "seconds": seconds, "nodes": [], "loaded": False})
         state = server.ask(_ROUTE, {"do": "next", "job": state["job"], "seconds": seconds})
         if state["phase"] == "probe":
             print("probing what could make it faster", flush=True)
@@ -91,6 +95,11 @@ def _followed(server: Server, state: Any) -> Any:
 
 
 def _say(state: Any) -> None:
+    if state["time"]:
+        print(state["time"]["sentence"]["text"])
+        for part in state["time"]["parts"]:
+            name = part["name"] or re.sub("(?=[A-Z])", " ", part["kind"]).lower()
+            print(f"  {name}: {part['seconds']:.2g} s. {part['remedy']['text']}")
     for line in (*state["lines"], state["why_not"]):
         if line["text"]:
             print(line["text"])
@@ -103,6 +112,10 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
     choices = " ".join(f"{name}: {choice.label}. {choice.sentence}" for name, choice in CHOICES.items())
     add("--choice", choices=CHOICES, default="balanced", help=f"{choices} Default: balanced")
-    add("--prove", action="store_true", help="draw the same seeds plain and faster, three pictures each, and measure")
+    add(
+        "--prove",
+        action="store_true",
+        help="draw the same two or three seeds plain and faster, and measure",
+    )
     add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
     return parser

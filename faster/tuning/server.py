@@ -73,21 +73,22 @@ class Server:
             raise InvalidSetting(_refusal(answer))
         return answer
 
-    def run(self, prompt: Any) -> dict[str, Any]:
-        """Run a prompt and return what its nodes have shown, by ids; `InvalidSetting` if it is refused or fails.
+    def run(self, prompt: Any) -> str:
+        """Run a prompt and return its id; `InvalidSetting` if it is refused or fails.
 
         Where Ctrl-C stops the waiting, the server stops the prompt too, and no other.
         """
         id: str = self.ask("/prompt", {"prompt": prompt})["prompt_id"]
         try:
-            return self._shown(id)
+            self._wait(id)
         except KeyboardInterrupt:
             with suppress(PacelineError):
                 self.ask("/queue", {"delete": [id]})
                 self.ask("/interrupt", {"prompt_id": id})
             raise
+        return id
 
-    def _shown(self, id: str) -> dict[str, Any]:
+    def _wait(self, id: str) -> None:
         while True:
             # The queue first: a run that ends between the two looks is in the history by then.
             queue = self.ask("/queue")
@@ -98,7 +99,7 @@ class Server:
                 for name, about in messages:
                     if name in ("execution_error", "execution_interrupted"):
                         raise InvalidSetting(failure_of(about) or "The measurement was stopped.")
-                return dict(history[id]["outputs"])
+                return
             if id not in waiting:
                 raise InvalidSetting("ComfyUI has lost the measurement.", "Look at its log, and start it again.")
             time.sleep(_SECONDS_BETWEEN_LOOKS)

@@ -97,6 +97,7 @@ class Limits:
     max_head_dim: int | None = None
     head_dim_multiple_of: int = 1
     min_key_tokens: int = 1
+    key_tokens_multiple_of: int = 1
     max_batch: int | None = None
     accepts_mask: bool = True
     accepts_grad: bool = True
@@ -128,6 +129,8 @@ class Limits:
             return "0 query tokens (needs 1 or more)"
         if call.key_tokens < self.min_key_tokens:
             return f"{call.key_tokens} key tokens (needs {self.min_key_tokens} or more)"
+        if call.key_tokens % self.key_tokens_multiple_of:
+            return f"{call.key_tokens} key tokens (takes multiples of {self.key_tokens_multiple_of})"
         if self.max_batch is not None and call.batch > self.max_batch:
             return f"batch {call.batch} (takes up to {self.max_batch})"
         if call.query_heads % call.key_heads:

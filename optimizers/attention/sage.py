@@ -8,17 +8,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+from contextlib import suppress
 from dataclasses import replace
+from importlib import metadata
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs
+from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs, Limits
 from .scores import match_heads
 
 # Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
 V1_HEAD_DIMS = (64, 96, 128)
+V1_KEYS = 64
+"""Keys that 1.x reads at once. Where the last block is not full, 1.0.6 counts what lies past the keys as keys
+with a score of 0, so that 77 text tokens come out too small (``attn_qk_int8_per_block.py``)."""
 
 
 def pad_head_dim(head_dim: int) -> int:
@@ -63,11 +68,20 @@ def load_sage() -> AttentionFunction:
     return attention
 
 
+def limits_of(version: str) -> Limits:
+    """Return which calls this version of the package computes rightly."""
+    return replace(CUDA_HALF, accepts_grad=False, key_tokens_multiple_of=V1_KEYS if version.startswith("1.") else 1)
+
+
+_INSTALLED = ""
+with suppress(metadata.PackageNotFoundError):
+    _INSTALLED = metadata.version("sageattention")
+
 BACKENDS = (
     Backend(
         name="sage",
         load=load_sage,
-        limits=(replace(CUDA_HALF, accepts_grad=False),),
+        limits=(limits_of(_INSTALLED),),
         module="sageattention",
         package="sageattention",
         install="install --no-deps sageattention",

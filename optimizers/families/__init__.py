@@ -1,5 +1,40 @@
-"""Families of models: a record of facts for each, and the lookup from a network or an attention layer."""
+"""Families of models: which one a network or an attention layer belongs to. No host is imported."""
 
-from .known import families, family_names, find_family, find_layer
+from __future__ import annotations
 
-__all__ = ["families", "find_family", "find_layer", "family_names"]
+from collections.abc import Callable
+
+from .family import AttentionLayer, Family
+from .table import FAMILIES
+
+
+def families() -> tuple[Family, ...]:
+    """Return all families."""
+    return FAMILIES
+
+
+def find_family(network: object) -> Family | None:
+    """Return the family of a network, or None."""
+    path = _path(network)
+    return next((family for family in FAMILIES if any(_is_at(path, entry) for entry in family.networks)), None)
+
+
+def find_layer(module: object) -> AttentionLayer | None:
+    """Return what is known of the class of an attention layer; None for everything else."""
+    path = _path(module)
+    return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
+
+
+def family_names(chosen: Callable[[Family], object]) -> str:
+    """Return the names of the families for which ``chosen`` is true, as a list in one line."""
+    return ", ".join(family.name for family in FAMILIES if chosen(family))
+
+
+def _path(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _is_at(path: str, entry: str) -> bool:
+    """Return whether the class at ``path`` is ``entry``, is in the package ``entry``, or is ``package.Class``."""
+    package, _, name = entry.rpartition(".")
+    return path == entry or path.startswith(f"{entry}.") or path.startswith(f"{package}.") and path.endswith(f".{name}")

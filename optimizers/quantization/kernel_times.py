@@ -102,6 +102,11 @@ class KeptTimes:
         self._failed: dict[tuple[str, str], str] = {}  # no errors: their frames would keep tensors in memory
         self._changed = False
 
+    def known(self, section: str, key: str, count: int = 0) -> list[float] | None:
+        """Return the seconds of ``count`` functions under ``key`` if they were measured; 0 takes any number."""
+        seconds = self._known.get(section, {}).get(key)
+        return None if seconds is None or (count and len(seconds) != count) else seconds
+
     def get(self, section: str, key: str, measure: Callable[[], list[float]], count: int = 0) -> list[float]:
         """Return the seconds of ``count`` functions under ``key``, by ``measure`` unless they are known.
 
@@ -111,20 +116,21 @@ class KeptTimes:
             KernelFailed: if ``measure`` raises. That is remembered.
             RuntimeError: if memory runs out. That is not: a moment later there can be enough.
         """
-        known = self._known.setdefault(section, {})
-        if key not in known or (count and len(known[key]) != count):
+        seconds = self.known(section, key, count)
+        if seconds is None:
             if (failed := self._failed.get((section, key))) is not None:
                 raise KernelFailed(failed)
             try:
-                known[key] = measure()
+                seconds = measure()
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
                 failed = f"failed here: {error_line(error)}"
                 self._failed[section, key] = failed
                 raise KernelFailed(failed) from error
+            self._known.setdefault(section, {})[key] = seconds
             self._changed = True
-        return known[key]
+        return seconds
 
     def save(self) -> None:
         """Write what was measured to the file, if the folder can be written."""

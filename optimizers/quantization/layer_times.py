@@ -22,6 +22,9 @@ MOST_TOKENS = {"cpu": 256}
 OTHERWISE_MOST_TOKENS = 4096
 """Layers with more tokens are timed with these, by device: time grows in proportion from there on."""
 
+_LAYERS = 2
+"""Two layers are timed: in floating point and in int8."""
+
 CLEARLY = 1.15
 """How many times quicker a kernel must be to be preferred to an earlier one of the list."""
 
@@ -56,6 +59,9 @@ class Timing:
         """Floating point time / int8 time."""
         return self.floating / self.int8
 
+    def times(self, factor: float) -> Timing:
+        return Timing(self.floating * factor, self.int8 * factor)
+
 
 class Timings:
     """The times of layers on one device, each measured once, and kept from one start to the next if there is a file.
@@ -80,12 +86,22 @@ class Timings:
         Raises `KernelFailed` if the kernel cannot compute it, which is remembered for this shape, and RuntimeError if
         memory runs out, which is not: a moment later there can be enough.
         """
+        timed = self._timed(shape)
+        floating, int8 = self._kept.get(self._section(kernel), timed.key, lambda: self._measure(kernel, timed), _LAYERS)
+        return Timing(floating, int8).times(shape.tokens / timed.tokens)
+
+    def known(self, kernel: Kernel, shape: Shape) -> Timing | None:
+        """Return the timing of ``shape`` with ``kernel`` if it was measured before; measures nothing."""
+        timed = self._timed(shape)
+        seconds = self._kept.known(self._section(kernel), timed.key, _LAYERS)
+        return None if seconds is None else Timing(*seconds).times(shape.tokens / timed.tokens)
+
+    def _timed(self, shape: Shape) -> Shape:
         most = MOST_TOKENS.get(self.device.type, OTHERWISE_MOST_TOKENS)
-        timed = replace(shape, tokens=min(shape.tokens, most))
-        section = f"{self._machine} | {kernel.name}"
-        floating, int8 = self._kept.get(section, timed.key, lambda: self._measure(kernel, timed), 2)
-        factor = shape.tokens / timed.tokens
-        return Timing(floating * factor, int8 * factor)
+        return replace(shape, tokens=min(shape.tokens, most))
+
+    def _section(self, kernel: Kernel) -> str:
+        return f"{self._machine} | {kernel.name}"
 
     def fastest(self, kernels: Sequence[Kernel], shape: Shape) -> tuple[Kernel, dict[str, str]]:
         """Return the kernel to use for ``shape``, and for each that failed how.

@@ -53,8 +53,8 @@ TEST_TOKENS = 64
 Weight = Callable[[], Tensor]
 """Reads a layer's weight ``[out, in]``."""
 
-Measure = Callable[[Shape], Timing]
-"""Gives the times of a shape; raises ``KernelFailed`` where the kernel cannot compute it."""
+Measure = Callable[[Shape], Timing | None]
+"""Gives the times of a shape, None where they are not known; `KernelFailed` where the kernel cannot compute it."""
 
 _TYPICAL = Shape(ASSUMED_TOKENS, 1280, 1280)
 """The shape by which the kernel is chosen where no layer may be quantised."""
@@ -156,26 +156,33 @@ class Chooser:
 
     def choose(self, layer: Layer, weight: Weight) -> LayerChoice:
         """Return the choice for ``layer``, whose ``weight`` is read only if it is needed."""
+        before = self.before(layer)
+        if before.reason:
+            return before
+        choice = self._quantized(layer, weight(), before.timing)
+        most = self.settings.thresholds.max_error
+        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or choice.is_near(most):
+            return choice
+        return replace(choice, weight=None, reason=f"its error would be above {most:.1%}")
+
+    def before(self, layer: Layer) -> LayerChoice:
+        """Return the choice for a layer that stays as it is whatever its weights are; without a reason, they decide."""
         if self.settings.is_excluded(layer.name):
             return LayerChoice(layer, reason="excluded by name")
         if layer.protected:
             return LayerChoice(layer, reason=layer.protected)
         if self.settings.mode == "weight_only":
-            return self._quantized(layer, weight())
+            return LayerChoice(layer)
         if not layer.has_enough_tokens:
             return LayerChoice(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
         try:
             timing = None if self.measure is None else self.measure(layer.shape)
         except KernelFailed as failed:
             return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
-        wanted, included = self.settings.thresholds, self.settings.is_included(layer.name)
-        if timing is not None and timing.speedup < wanted.min_speedup and not included:
+        slow = timing is not None and timing.speedup < self.settings.thresholds.min_speedup
+        if slow and not self.settings.is_included(layer.name):
             return LayerChoice(layer, reason="int8 is not quicker for its size", timing=timing)
-        choice = self._quantized(layer, weight(), timing)
-        if included or choice.is_near(wanted.max_error):
-            return choice
-        reason = f"its error would be above {wanted.max_error:.1%}"
-        return LayerChoice(layer, reason=reason, error=choice.error, timing=timing)
+        return LayerChoice(layer, timing=timing)
 
     def _quantized(self, layer: Layer, weight: Tensor, timing: Timing | None = None) -> LayerChoice:
         values = weight.to(self.device).float()

@@ -37,7 +37,7 @@ class CallState:
 
     def attend(self, block: str, x: Tensor, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
         """Return the output of a self-attention over all of ``x``, which can be computed both ways."""
-        residual = where_kept(self.residual, block, x.shape[1], x.device)
+        residual = where_kept(self.residual, block)
         return reduced() if residual is None else residual.attend(block, whole, reduced)
 
     def reduction_for(self, block: Block, x: Tensor) -> Reduction | None:

@@ -112,14 +112,11 @@ class TokenMergingPolicy(Policy, Generic[B]):
         return active
 
     def began(self) -> None:
+        self.ended()  # somebody may have called the network outside of a run
         self.residuals = Residuals(self.allocating)
-        self._forget()  # somebody may have called the network outside of a run
 
     def ended(self) -> None:
         self.residuals.drop()
-        self._forget()
-
-    def _forget(self) -> None:
         self._prepared.clear()
         self._numbers.clear()
 
@@ -128,9 +125,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         """Whether the difference that reducing makes to self-attention is kept."""
         return self.settings.residual != "off" and self.settings.does_something and self.settings.merge_attn
 
-    @property
-    def uneven(self) -> bool:
-        return self.keeps
+    uneven = keeps
 
     def refused_by(self, scope: str) -> str:
         """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``, "" for none."""
@@ -212,11 +207,13 @@ class TokenMergingPolicy(Policy, Generic[B]):
         if count != rows * columns:
             activity.fall_back(OTHER_TOKENS)
             return None
-        residual = where_kept(state.residual, block.name, count, device)
+        residual = where_kept(state.residual, block.name)
         if residual is not None and block.downsample > self._second_level:
             activity.skip(block.name, _COARSE)
             return None
-        method = self.method.for_block(count, device.type, self.other_layers)
+        # Reduced without what is kept, they would move the picture most and save least.
+        too_few = state.residual is not None and not state.residual.gains(count, device)
+        method = None if too_few else self.method.for_block(count, device.type, self.other_layers)
         if method is None:
             activity.skip(block.name, _TOO_FEW.format(tokens=count))
             return None

@@ -143,7 +143,6 @@ class Residuals:
         call = self._open.pop(get_ident(), None)
         if call is None:
             return
-        self.counts.small.update(call.small)
         if not call.visits:
             return
         self.counts.full += call.full
@@ -210,7 +209,7 @@ class Residuals:
 class ResidualCall:
     """What one call of the network does.
 
-    Compiled code changes nothing of it but ``visits``, ``made``, ``missed`` and ``small``, which begin alike.
+    Compiled code changes nothing of it but ``visits``, ``made`` and ``missed``, which begin alike.
 
     Attributes:
         residuals: of the run.
@@ -221,7 +220,6 @@ class ResidualCall:
         visits: how many attentions there were at each place.
         made: differences that compiled code has made.
         missed: whether a difference was not there.
-        small: blocks with too few tokens.
     """
 
     residuals: Residuals
@@ -232,7 +230,10 @@ class ResidualCall:
     visits: dict[Hashable, int] = field(default_factory=dict)
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
-    small: dict[Hashable, None] = field(default_factory=dict)
+
+    def gains(self, tokens: int, device: torch.device) -> bool:
+        """Return whether a block has so many tokens that reducing them saves more than its difference costs."""
+        return tokens >= self.least.get(device.type, self.least[""])
 
     def reduction(self, block: str, tokens: Tensor, plan: Callable[[], Reduction]) -> Reduction:
         """Return how the tokens of the attention that comes next in a block are reduced.
@@ -267,13 +268,6 @@ class ResidualCall:
         return output
 
 
-def where_kept(
-    residual: ResidualCall | None, block: Hashable, tokens: int, device: torch.device
-) -> ResidualCall | None:
-    """Return what a call does with the difference of a block; None, as if off, where it has no room or costs more."""
-    if residual is None or block in residual.residuals.store.refused:
-        return None
-    if tokens < residual.least.get(device.type, residual.least[""]):
-        residual.small[block] = None
-        return None
-    return residual
+def where_kept(residual: ResidualCall | None, block: Hashable) -> ResidualCall | None:
+    """Return what a call does with the difference of a block; None, as if off, where it has no room."""
+    return None if residual is None or block in residual.residuals.store.refused else residual

@@ -150,8 +150,8 @@ _MOST = {"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "quality": _THREE_QUARTERS | {"residual": "auto", "alone": (0.5, 0.0)},
-    "balanced": _MOST | {"residual": "seldom", "alone": (0.75, 0.67)},
-    "fast": _MOST | {"residual": "start", "alone": (0.9375, 0.8)},
+    "balanced": _MOST | {"residual": "seldom", "alone": (0.75, 0.0)},
+    "fast": _MOST | {"residual": "start", "alone": (0.75, 0.67)},
 }
 """What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 

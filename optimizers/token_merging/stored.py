@@ -15,7 +15,6 @@ MEMORY = 0.05
 """At most this share of a device's memory is held."""
 
 LIMITED = "residual left out in {blocks} blocks: all would take more than {limit:.0f} MiB, {share:.0%} of the memory"
-SMALL = "residual left out in {blocks} blocks: with so few tokens it would cost more than it saves"
 NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
 
 
@@ -125,13 +124,12 @@ class Store:
 
 @dataclass
 class ResidualCounts:
-    """The calls of the network, why others were made without what is kept, and blocks with too few tokens for it."""
+    """The calls of the network, and why others were made without what is kept."""
 
     full: int = 0
     added: int = 0
     drifts: list[float] = field(default_factory=list)
     left_out: dict[str, None] = field(default_factory=dict)
-    small: set[Hashable] = field(default_factory=set)
 
     def lines(self, store: Store) -> Iterator[str]:
         """Yield what a run came to."""
@@ -146,7 +144,5 @@ class ResidualCounts:
             yield f"from one full step to the next the difference changed by {mean:.0%} (most: {most:.0%})"
         if store.refused:
             yield LIMITED.format(blocks=len(store.refused), share=MEMORY, limit=store.limit / 2**20)
-        if self.small:
-            yield SMALL.format(blocks=len(self.small))
-        for reason in self.left_out or ({} if self.full or self.small else {NOWHERE: None}):
+        for reason in self.left_out or ({} if self.full else {NOWHERE: None}):
             yield f"residual left out: {reason}"

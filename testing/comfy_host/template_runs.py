@@ -60,12 +60,15 @@ class Host:
         return self.client.run(self._watched(prompt, number))
 
     def faster(self, prompt: Prompt) -> Prompt:
-        """Return a prompt with all of *Make this workflow faster* that compiles nothing, whether it pays or not."""
+        """Return a prompt with all of *Make this workflow faster* that compiles nothing, whether it pays or not.
+
+        Each is set as strong as it can be: what random networks would lose decides nothing.
+        """
         made = self.with_node(prompt, "PacelineApplyToMe", method="kv_downsample", ratio=0.9375, residual="off")
         made = self.with_node(made, "PacelineSetAttentionProcessor")
         looked = self.client.post("/paceline/faster", {"do": "look", "prompt": prompt, "choice": "fast"})
         few = any("Reuse Steps is left out" in line["text"] for line in looked["lines"])
-        return made if few else self.with_node(made, "PacelineReuseSteps", only="model")
+        return made if few else self.with_node(made, "PacelineReuseSteps", only="model", budget=1.0)
 
     def with_node(self, prompt: Prompt, type: str, only: str = "", **values: Any) -> Prompt:
         """Return a prompt with a node of a type before each sampler, or before one input of each.

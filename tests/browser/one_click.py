@@ -43,10 +43,9 @@ def said(page: Page) -> str:
     return page.text(".paceline-faster ul")
 
 
-def offers(page: Page, seconds: float = 120) -> list[str]:
-    """Wait for the answer, and return its offers."""
-    shown = "return [...document.querySelectorAll('.paceline-offer-list label')].map((row) => row.innerText)"
-    return page.wait(lambda: page.script(shown), "offers", seconds)
+def offer(page: Page, seconds: float = 120) -> str:
+    """Wait for the answer, and return its offer."""
+    return page.wait(lambda: page.text(".paceline-offer"), "offer", seconds)
 
 
 def graph(page: Page) -> tuple[set[str], set[tuple[Any, ...]]]:

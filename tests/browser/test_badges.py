@@ -101,7 +101,7 @@ def test_a_node_says_before_it_has_run_what_it_cannot_do(page: Page, ran: dict[s
         TOME,
         SAMPLER,
     )
-    known = "waiting: …gains little on a processor, and compiles for minutes first"
+    known = "waiting: ◔gains little on a processor, and compiles for minutes first"
     page.wait(lambda: page.badges().get(str(node)) == known, "what is known before a run")
     page.show_node(node)
     page.screenshot("badge_before_a_run")

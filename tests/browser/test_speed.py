@@ -50,6 +50,14 @@ def speed_tab(page: Page) -> Any:
     return page.wait(lambda: page.element(".paceline-speed"), "tab")
 
 
+def test_what_does_not_fit_into_the_tab_is_scrolled(page: Page, timed: dict[str, str]):
+    tab = speed_tab(page)
+    page.script("document.querySelector('.paceline-bars').style.height = '2000px'")
+    inside = "return arguments[0].getBoundingClientRect().bottom <= innerHeight && arguments[0].scrollHeight > 2000"
+    assert page.driver.execute_script(inside, tab)
+    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+
+
 def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, str]):
     assert timed["off"].split(" · ")[1:] == ["off"] and "it" in timed["off"]
     rate, against = timed["on"].split(" · ")

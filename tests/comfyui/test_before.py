@@ -20,20 +20,28 @@ Z_IMAGE = {
 OURS = {
     "tome": ("PacelineApplyToMe", {"preset": "quality", "max_downsample": "auto"}),
     "fuse": ("PacelineFuseQKV", {}),
+    "int8": (
+        "PacelineQuantizeInt8",
+        {"preset": "balanced", "mode": "int8", "include": "", "exclude": "", "device": "auto"},
+    ),
     "attention": ("PacelineSetAttentionProcessor", {"backend": "auto"}),
     "compile": ("PacelineCompileUNet", {"backend": "inductor"}),
     "reuse": ("PacelineReuseSteps", {"budget": 0.05}),
 }
 
 
-def write_header(path: Path, network: torch.nn.Module) -> None:
-    """Write a safetensors file that ends where its weights would begin."""
+def write_header(path: Path, network: torch.nn.Module, format: str = "") -> None:
+    """Write a safetensors file that ends where its weights would begin; with a layer in a ``format`` of ComfyUI's."""
     about = {
         f"model.diffusion_model.{name}": {"dtype": "BF16", "shape": [*weight.shape], "data_offsets": [0, 0]}
         for name, weight in network.state_dict().items()
     }
+    described = json.dumps({"format": format}).encode() if format else b""
+    if format:
+        name = "model.diffusion_model.layers.1.attention.qkv.comfy_quant"
+        about[name] = {"dtype": "U8", "shape": [len(described)], "data_offsets": [0, len(described)]}
     text = json.dumps(about).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + described)
 
 
 @pytest.fixture
@@ -45,22 +53,22 @@ def said(comfyui: Any, tmp_path: Path, sd15_checkpoint: Path, monkeypatch: Any, 
     from comfy_host.pack import load_nodes
     from paceline.server.before import before_payload
 
-    write_header(
-        tmp_path / "z_image.safetensors",
-        comfy.ldm.lumina.model.NextDiT(**Z_IMAGE, device="meta", operations=comfy.ops.disable_weight_init),
-    )
+    network = comfy.ldm.lumina.model.NextDiT(**Z_IMAGE, device="meta", operations=comfy.ops.disable_weight_init)
+    for name, format in (("z_image", ""), ("z_image_int8", "int8_tensorwise"), ("z_image_fp8", "float8_e4m3fn")):
+        write_header(tmp_path / f"{name}.safetensors", network, format)
     (tmp_path / "broken.safetensors").write_text("no weights")
     folders = ([str(tmp_path), str(sd15_checkpoint.parent)], {".safetensors"})
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "checkpoints", folders)
 
-    def answer(file: str, between: str = "LoraLoaderModelOnly", steps: int = 8) -> dict[str, str]:
+    def answer(file: str, between: str = "LoraLoaderModelOnly", steps: int = 8, **int8: str) -> dict[str, str]:
         prompt = {
             "loader": node("CheckpointLoaderSimple", ckpt_name=file),
             "between": node(between, model=["loader", 0], lora_name="a", strength_model=1.0),
         }
         before = "between"
         for id, (kind, inputs) in OURS.items():
-            prompt[id] = node(kind, model=[before, 0], strict=False, **inputs)
+            changed = int8 if id == "int8" else {}
+            prompt[id] = node(kind, model=[before, 0], strict=False, **inputs | changed)
             before = id
         latent = {"latent_image": ["empty", 0], "positive": ["text", 0], "negative": ["text", 0]}
         prompt["sampler"] = node("KSampler", model=[before, 0], steps=steps, **latent)
@@ -78,10 +86,13 @@ ON_A_PROCESSOR = {
 
 def test_nodes_say_from_the_header_of_the_models_file_what_they_cannot_do(said, sd15_checkpoint):
     assert said("z_image.safetensors") == ON_A_PROCESSOR | {
+        "int8": "up to 145 of 208 linear layers in int8: the first run measures which gain",
         "tome": "not possible here: it is for UNets only",
         "fuse": "not possible here: it computes them together already (noise_refiner.0.attention.qkv)",
     }
-    assert said(sd15_checkpoint.name, steps=3) == ON_A_PROCESSOR | {"reuse": "3 steps are too few to leave one out"}
+    found = said(sd15_checkpoint.name, steps=3)
+    assert found.pop("int8")
+    assert found == ON_A_PROCESSOR | {"reuse": "3 steps are too few to leave one out"}
 
 
 def test_what_is_not_known_is_not_said(said):
@@ -105,3 +116,25 @@ def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_c
     monkeypatch.setattr(before, "host_device", lambda: torch.device("cuda"))
     assert said(sd15_checkpoint.name)["compile"] == "compiling took up to 41 s here, once"
     assert "compile" not in said("z_image.safetensors")
+
+
+def test_int8_says_what_the_file_the_settings_and_the_kept_times_tell(said, sd15_checkpoint, comfyui, monkeypatch):
+    from paceline.optimizers.quantization.layer_times import Timing, Timings
+
+    def words(file: str = "z_image.safetensors", **int8: str) -> str:
+        return said(file, **int8)["int8"]
+
+    assert words(sd15_checkpoint.name).endswith("linear layers in int8: the first run measures which gain")
+    assert words(mode="weight_only") == "145 of 208 linear layers in int8, to save memory: none gets faster"
+    assert words(exclude="*") == "not worth it here: the settings leave no layer to quantise"
+    assert words("z_image_fp8.safetensors") == "not possible here: the file is quantised already"
+    assert words("z_image_int8.safetensors") == (
+        "computes the file's own int8 layers with the kernel that is quickest here"
+    )
+
+    # Times of an earlier run: large layers gain.
+    monkeypatch.setattr(Timings, "known", lambda _, __, shape: Timing(2.0 if shape.outputs > 4000 else 1.0, 1.0))
+    monkeypatch.setattr(Timings, "fastest", lambda _, kernels, __: (kernels[0], {}))
+    assert words() == "up to 87 of 208 linear layers in int8: 2.00 x in those, as measured here"
+    monkeypatch.setattr(Timings, "known", lambda _, __, ___: Timing(1.0, 2.0))
+    assert words() == "not worth it here: no layer is quick and exact enough in int8"

@@ -7,24 +7,6 @@ import torch
 from comparing import Work
 
 
-def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
-    said: list[str] = []
-    work = Work()
-    found = emoji.compare(
-        work.watch(emoji.model), work.watch(emoji.model), clock=work, say=said.append, runs=3, steps=2
-    )
-    assert said == [
-        "warm-up 1 of 1: baseline", "warm-up 1 of 1: optimized",
-        "round 1 of 3: baseline", "round 1 of 3: optimized",
-        "round 2 of 3: optimized", "round 2 of 3: baseline",
-        "round 3 of 3: baseline", "round 3 of 3: optimized",
-        "comparing the pictures",
-    ]  # fmt: skip
-    assert len(found.runs["baseline"]) == len(found.runs["optimized"]) == 3
-    assert work.seconds == 8 * 2
-    assert found.runs["baseline"][0].process_bytes > 50e6
-
-
 def told(emoji, baseline, optimized, **options):
     """Compare with up to four rounds; return the result, and how many rounds there were."""
     work, said = Work(), []
@@ -126,19 +108,3 @@ def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
         )["samples"]  # fmt: skip
     expected = ((drawn[:, :3] - drawn[:, 3:] + 2) / 2).mul(255).clamp(0, 255).byte().movedim(1, -1)
     assert (found.pictures["late_levels"][:1].int() - expected.int()).abs().max() <= 1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "options"),
-    [(1.0, {}), (0.5, {"controls": ()}), (0.5, {"steps": 1}), (0.01, {}), (0.5, {"ratio": 0.0})],
-    ids=["as fast", "switched off", "one step", "no step fits", "the same picture"],
-)
-def test_there_is_no_control_where_it_could_say_nothing(emoji, seconds, options):
-    work, said = Work(), []
-    options = {"steps": 4, "runs": 2, "ratio": 0.5, **options}
-    tome = work.watch(emoji.studio.tome(emoji.model, ratio=options.pop("ratio")), seconds)
-    found = emoji.compare(work.watch(emoji.model), tome, clock=work, say=said.append, **options)
-    assert found.evidence.controls == () and set(found.pictures) == {"baseline", "optimized", "other_seed"}
-    assert any(note.startswith("fewer steps: no step of the baseline fits") for note in found.notes) == (seconds < 0.1)
-    assert "fewer steps" not in found.verdict.text
-    assert said[-1] == "comparing the pictures"

@@ -46,12 +46,3 @@ def test_steps_compile_nothing_twice(small, compile_with_core, settings, graphs)
     assert counters["stats"]["unique_graphs"] == graphs
     assert not counters["graph_break"]
     assert "fallback" not in small.report(model)
-
-
-def test_the_attention_backend_is_traced_too(small, compile_with_core):
-    model = small.attention(small.tome(small.model), "vanilla")
-    expected = small.sample(model)
-    found = small.sample(compile_with_core(model))
-    torch.testing.assert_close(found, expected)
-    assert not counters["graph_break"]
-    assert "vanilla in 8 attention calls\n    calls: 8\n" in small.report(model)

@@ -123,6 +123,57 @@ def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
     assert not any("switch of its own" in line for line in said(switched(True)) + said(PROMPT))
 
 
+@pytest.fixture
+def files(comfyui, monkeypatch):
+    """Files in ComfyUI's folders of models, by folder."""
+    import folder_paths
+
+    there = {"loras": ["turbo_4steps.safetensors", "style.safetensors"]}
+    there["checkpoints"] = ["x_bf16.safetensors", "X-fp8_e4m3fn_scaled.safetensors", "y_int8.safetensors"]
+    monkeypatch.setattr(folder_paths, "get_filename_list", lambda folder: there.get(folder, []))
+
+
+def said_before(prompt: dict[str, Any], **asked: Any) -> list[str]:
+    return [line["text"] for line in ask(do="look", prompt=prompt, choice="fast", **asked)["lines"]]
+
+
+def test_a_turbo_lora_that_is_bypassed_is_told(kept, files):
+    off = {"type": "LoraLoaderModelOnly", "title": "Turbo", "values": ["turbo_4steps.safetensors"]}
+    told = "Turbo is bypassed: its LoRA, turbo_4steps.safetensors, is for 4 steps, by its name, and this workflow takes"
+    assert f"{told} 20." in said_before(PROMPT, bypassed=[off])
+    few = plain(Path("x.safetensors"), steps=4)
+    others = [
+        off | {"values": ["style.safetensors"]},
+        off | {"values": ["none_4steps.pt"]},
+        off | {"type": "VAELoader"},
+    ]
+    for prompt, bypassed in ((few, [off]), (PROMPT, others)):
+        assert not any("is bypassed" in line for line in said_before(prompt, bypassed=bypassed))
+
+
+def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, files, monkeypatch):
+    (line,) = [line for line in said_before(plain(Path("x_bf16.safetensors"))) if line.startswith("Beside ")]
+    assert line.startswith("Beside x_bf16.safetensors lies X-fp8_e4m3fn_scaled.safetensors: by its name the same")
+    for loaded in ("X-fp8_e4m3fn_scaled.safetensors", "y_int8.safetensors", "z.safetensors"):
+        assert not any(line.startswith("Beside ") for line in said_before(plain(Path(loaded))))
+
+
+def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
+    import comfy.model_management
+    from paceline.faster.levers import needless_tiles
+    from paceline.workbench.comfyui.decoding import Decoding
+
+    monkeypatch.setattr(comfy.model_management, "get_free_memory", lambda device: 8e9)
+
+    def said(method: str = "decode_tiled", needed: float = 3e9, **more: Any) -> list[str]:
+        vae = SimpleNamespace(memory_used_decode=lambda shape, dtype: needed, vae_dtype=None, device=None, **more)
+        return [str(line) for line in needless_tiles([Decoding(vae, method, torch.zeros(1), {}, 1.0)])]
+
+    (line,) = said()
+    assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in line
+    assert said("decode") == said(needed=9e9) == said(handles_tiling=True) == []
+
+
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
     from paceline.faster import levers
 

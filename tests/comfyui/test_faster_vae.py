@@ -97,7 +97,7 @@ def test_a_slow_vae_is_offered_its_node_and_decodes_as_that_node_does(comfyui, s
     plain = comfyui.value(workflow, ["decode", 0])
     began, answer = answered(comfyui, workflow, steps=0.2)
     assert torch.equal(comfyui.value(began["prompt"], ["decode", 0]), plain), "watched, it decodes the same"
-    (offer,) = answer["offers"]
+    offer = answer["offer"]
     assert offer["label"] == "VAE Precision" and offer["expected"]["text"] == "expected 2.5x (2.5 to 2.5)"
     assert offer["about"]["text"].startswith("its VAE 4.0x (4.0 to 4.0), difference ")
     (insert,) = offer["inserts"]
@@ -110,7 +110,7 @@ def test_a_slow_vae_is_offered_its_node_and_decodes_as_that_node_does(comfyui, s
         found = comfyui.value(kept, ["decode", 0])
         assert torch.equal(found, half.decode(latent)) and not torch.equal(found, plain)
     assert torch.equal(comfyui.value(workflow, ["decode", 0]), plain)
-    assert offer["proof_seconds"] is None  # its latents are the plain ones, so the page has no button for it
+    assert offer["proof_seconds"] == []  # its latents are the plain ones, so the page has no button for it
     with pytest.raises(InvalidSetting, match="No sampler"):
         ask(do="prove", job=began["job"])
 
@@ -119,15 +119,16 @@ def test_what_a_vae_costs_once_is_won_back_in_as_many_pictures_as_are_drawn(comf
     clock.once = 29.9  # 0.6 s are won for each picture
     _, answer = answered(comfyui, workflow, steps=0.2, pictures=20)
     said = "VAE Precision: costs 29.9 s once, wins 0.6 s a picture: pays from picture 50"
-    assert answer["offers"] == [] and said in [line["text"] for line in answer["lines"]]
+    assert answer["offer"] is None and said in [line["text"] for line in answer["lines"]]
     clock.once = 29.9
     _, answer = answered(comfyui, workflow, steps=0.2, pictures=1000)
-    assert [one["label"] for one in answer["offers"]] == ["VAE Precision"]
+    assert answer["offer"]["label"] == "VAE Precision"
 
 
-def test_a_vae_that_takes_next_to_nothing_of_the_run_is_not_tried(comfyui, workflow):
+def test_a_vae_that_takes_next_to_nothing_of_the_run_is_not_tried_and_that_is_said(comfyui, workflow):
     _, answer = answered(comfyui, workflow, steps=1000.0)
-    assert not any("VAE Precision" in line["text"] for line in answer["lines"]) and not answer["offers"]
+    why = [line["text"] for line in answer["lines"] if "VAE Precision" in line["text"]]
+    assert why == ["VAE Precision: the whole run would gain too little."] and not answer["offer"]
 
 
 def test_short_numbers_that_a_processor_does_not_have_are_not_tried(comfyui, workflow, monkeypatch):

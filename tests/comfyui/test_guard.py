@@ -9,7 +9,6 @@ import pytest
 import torch
 from approximating import EXACT, approximate
 from distances import relative
-from paceline.core.devices import AsyncCopy
 from paceline.optimizers import guard as guards
 from reusing import reuse
 
@@ -24,7 +23,7 @@ def late(monkeypatch, request):
         return None
     asked = []
 
-    class Late(AsyncCopy):
+    class Late(guards.AsyncCopy):
         def __init__(self, numbers):
             super().__init__(numbers)
             self.looks = 0

@@ -150,6 +150,7 @@ def test_a_probe_ranks_and_stays_within_its_work(studio):
         "refused": refused,
         "failing": failing,
     }
+    observer.samplings[0].sampling_seconds = 1000.0  # however long this machine takes
     with torch.inference_mode():
         found = probe(observer.samplings[0], candidates, lambda *told: calls.append(told), spare=0.0)
     assert [one.name for one in found] == list(candidates)
@@ -251,5 +252,23 @@ def test_what_compiles_for_longer_than_the_probe_is_given_up_and_named(studio, m
     monkeypatch.setattr(probing, "monotonic", lambda: -1e9)
     with torch.inference_mode():
         (found,) = probe(observer.samplings[0], {"compiled": slow})
-    assert found.why_not.startswith("compiling takes longer than the 30 s of this test.")
+    assert found.why_not.startswith("compiling takes longer than the 30 s of this test") and found.once == 30.0
     comfy_env.NodeObserver(None).check_cancelled()  # none is given up behind it
+
+
+def test_a_probe_ends_in_time_however_slow_the_machine_has_become(studio, monkeypatch):
+    """Each evaluation takes ten times as long as in the run: after the first candidate there is no time for others."""
+    observer = Observer()
+    studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
+    now, sampling = [0.0], observer.samplings[0]
+    sampling.sampling_seconds = 24.0
+    monkeypatch.setattr(probing, "monotonic", lambda: now[0])
+
+    def slow(executor, *args, **kwargs):
+        now[0] += 10.0
+        return executor(*args, **kwargs)
+
+    sampling.model.add_wrapper_with_key("apply_model", "slow", slow)
+    with torch.inference_mode():
+        first, second = probe(sampling, {"first": lambda model: model.clone(), "second": lambda model: model.clone()})
+    assert first.points and second.untried

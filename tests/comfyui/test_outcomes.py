@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from executing import node
-from faster_prompts import plain
+from faster_prompts import ask, plain
 from paceline.core.errors import InvalidSetting, PacelineError
 
 
@@ -87,6 +87,25 @@ def test_measurements_and_unknown_prompts_are_no_runs(runs):
     for wrong in (None, {}, sent | {"seconds": {"samplingRun": -1.0}}, sent | {"more": 1}):
         with pytest.raises(InvalidSetting, match="This request cannot be read"):
             runs.outcomes.ended(wrong, SimpleNamespace(prompt_queue=runs.queue))
+
+
+def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
+    """As ``tune`` tells of it: its whole seconds, and of no node."""
+    from paceline.faster.jobs import JOBS
+
+    runs.ended(8.0)
+    began = ask(do="run", prompt=PROMPT, choice="fast")
+    observer = JOBS.known(began["job"]).observer
+    observer.samplings.append(SimpleNamespace(link="0", loading_seconds=1.5, sampling_seconds=6.0))
+    assert set(began["prompt"]) != set(PROMPT)
+    runs.ended(8.0, prompt=began["prompt"])
+    plain_run, watched = runs.kept.read()
+    assert (watched.work, watched.workflow) == (plain_run.work, plain_run.workflow)
+    parts = {"loading": {"": 1.5}, "samplingRun": {"5": 6.0}, "otherNodes": {"": 1.5}}
+    assert watched.parts == parts and watched.seconds == {"loading": 1.5, "steps": 6.0, "rest": 1.5}
+    time = ask(do="look", prompt=PROMPT, choice="fast")["time"]
+    assert [(one["kind"], one["name"]) for one in time["parts"]][0] == ("samplingRun", "KSampler")
+    assert any(one["remedy"]["text"].startswith("Not told apart") for one in time["parts"])
 
 
 def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, monkeypatch):

@@ -38,10 +38,10 @@ def states(patcher):
 
 SCRIPTS = {
     "attention": """
-from paceline.optimizers.attention.registry import names
+from paceline.optimizers.attention.registry import backend_names
 from paceline.core.errors import PacelineError
 tried = 0
-for name in ("auto", *names()):
+for name in ("auto", *backend_names()):
     try:
         changed = run("PacelineSetAttentionProcessor", model=model, backend=name)
     except PacelineError as error:

@@ -32,7 +32,7 @@ def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server
     assert done.returncode == 0, done.stderr[-3000:]
     said = done.stdout
     for line in (
-        "Nothing is measured here yet.",
+        "nothing is measured here yet.",
         "This run took ",
         "probing what could",
         ": expected 1.",
@@ -44,6 +44,9 @@ def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server
     faster = read(written)
     assert "PacelineReuseSteps" in {node["class_type"] for node in faster.values()}
     assert client.run(faster).outputs["7"]["images"]
+    again = run(tmp_path, sd15_checkpoint, "tune", str(path), "--choice", "fast", "--server", server.base_url).stdout
+    assert again.startswith("The last picture took ") and "nothing is measured here yet." not in again
+    assert "\n  KSampler: " in again and "Can be tried: " in again
 
 
 def test_it_reads_a_picture_and_writes_nothing_where_nothing_is_left_to_try(tmp_path, sd15_checkpoint, server, client):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from paceline.optimizers.attention.backend import AttentionCall, Inputs, Limits
 from paceline.optimizers.attention.registry import BACKENDS
+from paceline.optimizers.attention.sage import limits_of
 
 
 def call(**changes) -> AttentionCall:
@@ -88,6 +89,13 @@ def test_compute_capability(limits, found, expected):
 def test_known_limits_of_the_cuda_kernels(name, found):
     assert BACKENDS[name].refusal(call()) is None
     assert BACKENDS[name].refusal(call(**found)) is not None
+
+
+def test_sage_1_is_not_given_keys_that_leave_its_last_block_unfilled():
+    """It would count what lies past the keys as keys: seen on a GPU with SageAttention 1.0.6."""
+    assert limits_of("1.0.6").refusal(call(key_tokens=4096)) is None
+    assert limits_of("1.0.6").refusal(call(key_tokens=77)) == "77 key tokens (takes multiples of 64)"
+    assert limits_of("2.2.0").refusal(call(key_tokens=77)) is None
 
 
 def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():

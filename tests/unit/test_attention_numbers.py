@@ -77,7 +77,8 @@ def calls_within(draw, limits: Limits):
     value_d = draw(st.sampled_from(sizes)) if limits.accepts_other_value_head_dim else d
     b, key_heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     h = key_heads * draw(st.integers(1, 3))
-    n, m = draw(st.integers(1, 70)), draw(st.integers(limits.min_key_tokens, 90))
+    n, step = draw(st.integers(1, 70)), limits.key_tokens_multiple_of
+    m = step * draw(st.integers(-(-limits.min_key_tokens // step), 90 // step))
     seed = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     interleaved = draw(st.booleans())  # heads cut from [batch, tokens, heads * head_dim], as models do
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline import Compile, TokenMerging, optimize, report, restore
-from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline import Compile, optimize, report, restore
 from random_pipelines import STEPS, baseline, differences, distance, picture, small, state_of
 
 EAGER = {"backend": "eager", "strict": True}
@@ -41,18 +40,3 @@ def test_blocks_one_by_one() -> None:
         assert counts["compiled_calls"] == 4 * STEPS and counts["fallbacks"] == 0
         assert counts["graphs"] < 4  # blocks of one class share their code
     assert not differences(before, state_of(pipeline.pipe))
-
-
-def test_what_cannot_be() -> None:
-    pipeline = small("sd15")
-    tomesd = TokenMerging(implementation="tomesd")
-    with pytest.raises(UnsupportedModel, match="cannot be traced as one graph"):
-        optimize(pipeline.pipe, tomesd, Compile(fullgraph=True, **EAGER))
-    with pytest.raises(UnsupportedModel, match="tomesd changes their class"):
-        optimize(pipeline.pipe, tomesd, Compile(regional=True, **EAGER), components=["unet"])
-    with pytest.raises(InvalidSetting, match="channels_last is 1"):
-        Compile(channels_last=1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSetting, match="has no level_decay"):
-        optimize(pipeline.pipe, TokenMerging(implementation="tomesd", level_decay=0.5))
-    assert not report(pipeline.pipe).lines
-    assert torch.equal(picture(pipeline), baseline("sd15"))

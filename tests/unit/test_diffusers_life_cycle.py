@@ -56,9 +56,8 @@ def test_an_error_leaves_the_pipeline_as_it_was() -> None:
 
 def test_what_cannot_help_is_an_error_that_says_so() -> None:
     pipeline = small("flux")
-    for merging in (FEWER, TokenMerging(implementation="tomesd")):
-        with pytest.raises(UnsupportedModel, match="is for UNets .*, and FluxTransformer2DModel has none: Reuse"):
-            optimize(pipeline.pipe, merging)
+    with pytest.raises(UnsupportedModel, match="is for UNets .*, and FluxTransformer2DModel has none: Reuse"):
+        optimize(pipeline.pipe, FEWER)
     with pytest.raises(InvalidSetting, match="This pipeline has"):
         optimize(pipeline.pipe, FEWER, components=["unet"])
     with pytest.raises(InvalidSetting, match="components names nothing"):

@@ -1,15 +1,14 @@
-"""Ours against what diffusers, torchao and tomesd do themselves, on the same modules."""
+"""Ours against what diffusers and torchao do themselves, on the same modules."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
+from paceline import Attention, Compile, FuseQKV, QuantizeInt8, optimize, report, restore
 from paceline.core.errors import BackendUnavailable
 from random_pipelines import NamedPipeline, distance, picture, small
 
@@ -143,42 +142,6 @@ def test_without_torchao_the_sentence_names_the_command(monkeypatch: pytest.Monk
     with pytest.raises(BackendUnavailable, match="needs torchao.*pip install --no-deps torchao"):
         optimize(pipeline.pipe, QuantizeInt8())
     assert not report(pipeline.pipe).lines
-
-
-def test_tomesd_is_the_package_itself() -> None:
-    import tomesd
-
-    options: dict[str, Any] = {"ratio": 0.5, "max_downsample": 1, "use_rand": False}
-    theirs, ours = small("sd15"), small("sd15")
-    tomesd.apply_patch(theirs.denoiser, **options)
-    optimize(ours.pipe, TokenMerging(implementation="tomesd", **options))
-    assert torch.equal(picture(ours), picture(theirs))
-    assert "breaks the graph" in str(report(ours.pipe))
-    restore(ours.pipe)
-    assert torch.equal(picture(ours), picture(small("sd15")))
-
-
-@pytest.mark.parametrize("skipped", [False, True])
-def test_the_report_counts_the_blocks_in_which_tomesd_merges(monkeypatch: pytest.MonkeyPatch, skipped: bool) -> None:
-    import tomesd
-
-    merged, calls = [], []
-    match = tomesd.merge.bipartite_soft_matching_random2d
-
-    def counted(*args: Any, **options: Any) -> Any:
-        merged.append(args)
-        return match(*args, **options)
-
-    monkeypatch.setattr(tomesd.merge, "bipartite_soft_matching_random2d", counted)
-    ours = small("sd15")
-    ours.denoiser.register_forward_hook(lambda *_: calls.append(1))
-    if skipped:  # by a cache of blocks, for example
-        monkeypatch.setattr(ours.pipe.unet.up_blocks[-1].attentions[0], "forward", lambda x, *_, **__: (x,))
-    optimize(ours.pipe, TokenMerging(implementation="tomesd", max_downsample=1))
-    picture(ours, 64)
-    found = re.search(r"active in (\d+) of (\d+)", str(report(ours.pipe)))
-    assert found is not None and 0 < int(found[1]) < int(found[2])
-    assert int(found[1]) * len(calls) == len(merged)
 
 
 @pytest.mark.parametrize(("backend", "processor"), [("vanilla", "AttnProcessor"), ("sdpa", "AttnProcessor2_0")])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from paceline.faster.sentences import Tried, expected_speed, left_open
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, prior, propose, speedup, won_by
+from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, propose, speedup, won_by
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample
 
@@ -103,14 +103,6 @@ def test_a_workflow_gains_what_its_steps_gain():
     found = speedup(20.0, [(run.sampling_seconds, half.time_left)])
     assert found.likely == pytest.approx(20 / 15) and found.low < found.likely < found.high
     assert speedup(20.0, [(run.sampling_seconds, expect(run).time_left)]).likely == 1.0
-
-
-def test_before_any_run_less_is_certain():
-    assert prior(3, "euler", 0.15) == Range(1.0, 1.0, 1.0) == prior(None, "euler", 0.15)
-    assert prior(4, "euler", 0.15).high == 4 / 3 and prior(4, "er_sde", 0.15) == Range(1.0, 1.0, 1.0)
-    known, unknown = prior(30, "euler", 0.15), prior(30, "another", 0.15)
-    assert 1 == known.low < known.likely < known.high and unknown.low == 1.0 < unknown.high
-    assert prior(30, "euler", 0.05).likely < known.likely
 
 
 def on(link, seconds=10.0):

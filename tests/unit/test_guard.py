@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core.devices import AsyncCopy
 from paceline.optimizers import guard as guards
 from paceline.optimizers.guard import Guard, Spoiled
 
@@ -13,7 +12,7 @@ class Model:
     """Anything that can be remembered by."""
 
 
-class Late(AsyncCopy):
+class Late(guards.AsyncCopy):
     """Numbers that arrive when they are told to."""
 
     arrived = False

@@ -84,6 +84,16 @@ def test_the_map_names_files_that_exist():
     assert not missing
 
 
+def test_a_technique_is_read_in_ten_minutes():
+    rows = re.findall(r"^\| .+? \| `(\w+/)`: (.+?) \| (.+?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    policies = (ROOT / "optimizers").glob("*/policy.py")
+    assert {f"{path.parent.name}/" for path in policies} == {row[0] for row in rows}
+    for folder, own, host in rows:
+        files = [ROOT / "optimizers" / folder / name for name in re.findall("`(.+?)`", own)]
+        files += [ROOT / "optimizers" / "hosts" / "comfyui" / name for name in re.findall("`(.+?)`", host)]
+        assert sum(len(path.read_text().splitlines()) for path in files) <= 950, folder
+
+
 def tracked() -> list[Path]:
     """Return the files and folders of the checkout that are not generated."""
     skipped = {".git", ".cache", ".venv", "node_modules", "__pycache__"}

@@ -88,6 +88,14 @@ def test_the_same_pictures_need_no_control():
     assert len(host.drawn) == 8
 
 
+@pytest.mark.parametrize(("steps", "cost", "notes"), [(1, 0.5, 0), (STEPS, 0.01, 1)])
+def test_where_no_step_fits_there_is_no_control(steps, cost, notes):
+    found = measure(host := Host(cost), MeasurePlan(steps, 2, warm_up=0))
+    assert found.evidence.controls == () and len(host.drawn) == 6 and len(found.notes) == notes
+    assert all(note.startswith("fewer steps: no step of the baseline fits") for note in found.notes)
+    assert "fewer steps" not in found.verdict.text
+
+
 def test_a_sampler_that_ignores_the_number_of_steps_has_no_control():
     class Ignoring(Host):
         def __call__(self, side, number, steps):

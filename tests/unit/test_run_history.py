@@ -43,6 +43,10 @@ def test_a_later_run_that_did_nothing_does_not_hide_an_earlier_one():
     )  # fmt: skip
 
 
+def test_runs_that_did_nothing_are_not_counted_in_the_headline():
+    assert told(["", ""]).headline == "no block"
+
+
 def test_what_a_guard_found_in_any_run_is_the_headline():
     policy = Blocks()
     history = RunHistory(policy)

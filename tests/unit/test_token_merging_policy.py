@@ -10,6 +10,7 @@ from paceline.optimizers.families.block import Block
 from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
 from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, CallState, restored_output
 from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
+from paceline.optimizers.token_merging.residual import SamplingStep
 
 LATENT = (24, 16)
 BLOCKS = [Block(f"input {number}.0", number, scale) for number, scale in enumerate((1, 1, 2, 2))]
@@ -118,3 +119,14 @@ def test_settings_that_reach_nothing_are_refused_by_name():
         unet([])
     with pytest.raises(InvalidSetting, match="sx is 32 and sy is 2, but block input 0.0 has only 16 x 24 tokens"):
         asked(unet(sx=32))
+
+
+def test_a_block_too_small_for_a_kept_difference_stays_whole():
+    """On a GPU, of which the meta device has the limits; reduced alone it would move the picture most."""
+    policy, levels = unet(residual="seldom", max_downsample=2, **THINNED), [float(level) for level in range(20, -1, -1)]
+    call = policy.residual_call(SamplingStep(levels, 0, 20.0), "both", Schedule(True))
+    for side, whole in ((48, False), (16, True)):
+        state = CallState(residual=call)
+        found = policy.reduction(BLOCKS[0], torch.zeros(1, side * side, 4, device="meta"), (side, side), state)
+        assert (found is None) is whole
+        assert list(state.activity.skipped.values()) == (["256 tokens are too few to gain from fewer"] if whole else [])

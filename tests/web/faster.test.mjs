@@ -6,9 +6,9 @@ import { api, app, happens, open, until } from "./comfyui.mjs";
 import { makeFaster } from "../../web/js/faster.js";
 
 const said = (text) => ({ text, phrase: text });
-const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], offers: [], ...more });
-const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: 4, measured: null, picture: null, inserts: [] };
-const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offers: [OFFER] });
+const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], offer: null, ...more });
+const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], measured: null, picture: null, inserts: [] };
+const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offer: OFFER });
 
 /** What the dialog has asked, and by what is asked for what the server answers. */
 let asked, answers;
@@ -43,6 +43,14 @@ test("the lines are of the choice, or say why there are none", async () => {
   await until(() => lines()[0] === "nobody answers");
 });
 
+test("the files of nodes that are switched off go with the question", async () => {
+  open("a workflow", [4, "KSampler", {}], [5, "LoraLoaderModelOnly", { lora_name: "turbo_4steps.safetensors", strength_model: 1 }]);
+  app.rootGraph.nodes[1].mode = 4;
+  choose("fast");
+  await until(() => asked.at(-1).choice === "fast");
+  assert.deepEqual(asked.at(-1).bypassed, [{ type: "LoraLoaderModelOnly", title: "LoraLoaderModelOnly", values: ["turbo_4steps.safetensors"] }]);
+});
+
 test("a choice whose answer comes after the run has begun changes nothing in it", async () => {
   let late;
   answers.look = () => new Promise((done) => (late = () => done(answer({ lines: [said("late")] }))));
@@ -51,7 +59,7 @@ test("a choice whose answer comes after the run has begun changes nothing in it"
   await until(() => lines().includes("It took 3 s"));
   late();
   await until(() => true);
-  assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4 s)", "Keep"]]);
+  assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4–6 s)", "Keep"]]);
   assert.equal(asked.at(-1).choice, "fast");
 });
 
@@ -67,11 +75,11 @@ test("a second click asks for nothing more, and where a proof fails the answer c
   await until(() => dialog().querySelector("p").textContent);
   const status = dialog().querySelector("p");
   assert.deepEqual([status.textContent, status.hidden], ["No sampler gives a latent.", false]);
-  assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4 s)", "Keep"]]);
+  assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4–6 s)", "Keep"]]);
 });
 
 test("what leaves the steps as they are has no proof", async () => {
-  answers.run = () => answer({ phase: "answer", job: "one", offers: [{ ...OFFER, label: "VAE Precision", proof_seconds: null }] });
+  answers.run = () => answer({ phase: "answer", job: "one", offer: { ...OFFER, label: "VAE Precision", proof_seconds: [] } });
   press("Run once and look");
   await until(() => labels().includes("Keep"));
   assert.deepEqual(labels(), ["Close", "Keep"]);

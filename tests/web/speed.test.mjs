@@ -263,11 +263,10 @@ test("how many runs are kept is said when it is known, or that the server does n
   api.answers["/paceline/outcomes"] = { runs: [{}, {}] };
   const set = [];
   const render = () => renderOutcomes("Keep what runs took", (value) => set.push(value), true);
-  const count = () => render().querySelector("output");
-  const [known, unknown] = [count(), (delete api.answers["/paceline/outcomes"], count())];
-  assert.equal(known.textContent, "…");
-  await until(() => known.textContent === "2");
-  assert.equal(unknown.textContent, "The server does not say.");
+  const [known, unknown] = [render(), (delete api.answers["/paceline/outcomes"], render())];
+  assert.equal(known.querySelector("output").textContent, "…");
+  await until(() => known.querySelector("button").textContent === "Export (2)");
+  assert.equal(unknown.querySelector("output").textContent, "The server does not say.");
   const keeps = render().querySelector("input");
   keeps.checked = false;
   happens(keeps, "change");

@@ -10,7 +10,7 @@ const SIGNS = {
   active: "●",
   partly: "◐",
   inactive: "○",
-  waiting: "…",
+  waiting: "◔",
   working: "↻",
   failed: "▲",
   cancelled: "×",

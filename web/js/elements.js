@@ -22,6 +22,13 @@ export function createBox(className, ...children) {
 }
 
 /**
+ * @param {string} text that keeps its order in a line that runs the other way, such as "2.8 s" in Arabic
+ */
+export function createApart(text) {
+  return createElement("bdi", {}, text);
+}
+
+/**
  * @param {string} label
  * @param {() => void} onClick
  */

@@ -3,10 +3,10 @@
 import { app, attempt, messageOf } from "./comfy.js";
 import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
-import { asOneStep, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
+import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
 import { createPictureTime } from "./faster_time.js";
-import { createOffers } from "./offers.js";
+import { createOffer } from "./offers.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
 import { runPrompt } from "./run_prompt.js";
@@ -50,21 +50,20 @@ async function open(timeline) {
   let choice = CHOICES[1];
   let pictures = 20;
   /** @type {FasterState} */
-  let state = await ask(ROUTE, { do: "look", prompt, choice });
+  let state = await ask(ROUTE, { do: "look", prompt, choice, bypassed: bypassedNodes() });
   const known = Boolean(state.time);
   if (openWorkflow() !== workflow) return; // the answer is about another one
   let stop = new AbortController();
   let closed = false;
   /** @type {TimedRun | undefined} the run that was watched */
   let watched;
-  let picked = 0;
   let asking = false;
 
   const text = createElement("p", { role: "status", hidden: true });
   const bar = createElement("progress", { hidden: true, max: 1 });
   const list = createElement("ul");
   const time = createBox("paceline-time");
-  const offers = createBox("paceline-offers");
+  const box = createBox("paceline-offers");
   const labels = CHOICES.map((name) => {
     const radio = createElement("input", { type: "radio", name: "paceline-choice", value: name, checked: name === choice });
     radio.addEventListener("change", () => void choose(name));
@@ -83,7 +82,7 @@ async function open(timeline) {
   const run = createButton(words(known ? "fasterMore" : "fasterRun"), () => void begin());
   run.classList.add("paceline-primary");
   run.autofocus = true;
-  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", time, list, group, many, text, bar, offers), [cancel, run]);
+  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", time, list, group, many, text, bar, box), [cancel, run]);
   const buttons = /** @type {HTMLElement} */ (run.parentElement);
   dialog.addEventListener("close", () => {
     closed = true;
@@ -96,7 +95,7 @@ async function open(timeline) {
   async function choose(name) {
     choice = name;
     try {
-      const looked = await ask(ROUTE, { do: "look", prompt, choice });
+      const looked = await ask(ROUTE, { do: "look", prompt, choice, bypassed: bypassedNodes() });
       if (choice !== name || group.disabled) return; // another one was chosen since, or it runs
       state = looked;
       show();
@@ -116,28 +115,18 @@ async function open(timeline) {
     if (run.disabled && !group.disabled) cancel.focus(); // keys go nowhere from a button that is disabled
     if (!group.disabled) return;
     text.hidden = bar.hidden = true;
-    const { offers: found } = state;
-    picked = Math.min(picked, Math.max(0, found.length - 1));
-    offers.replaceChildren(...(found.length ? [createOffers(found, picked, (number) => pick(number))] : []));
+    const { offer } = state;
+    box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
     keep.classList.add("paceline-primary");
-    buttons.replaceChildren(close, ...(found.length ? [prove, keep] : []));
-    pick(picked);
-    (found.length ? keep : close).focus();
+    const seconds = offer?.proof_seconds ?? [];
+    prove.textContent = words("fasterProve").replace("%s", seconds.map((each) => number(each, ".2g")).join("–"));
+    buttons.replaceChildren(close, ...(seconds.length ? [prove] : []), ...(offer ? [keep] : []));
+    (offer ? keep : close).focus();
   }
 
-  const prove = createButton("", () => void step({ do: "prove", job: state.job, offer: picked }));
-
-  /** @param {number} at which of the offers */
-  function pick(at) {
-    picked = at;
-    const offer = state.offers[picked];
-    if (!offer) return;
-    const { proof_seconds: seconds } = offer;
-    prove.hidden = seconds === null;
-    if (seconds !== null) prove.textContent = words("fasterProve").replace("%s", number(seconds, ".2g"));
-  }
+  const prove = createButton("", () => void step({ do: "prove", job: state.job }));
 
   async function begin() {
     group.disabled = many.disabled = true;
@@ -161,7 +150,7 @@ async function open(timeline) {
       state = before; // what could be kept without a proof can be kept after one that has failed
       show();
       text.hidden = false;
-      text.replaceChildren(...(state.offers.length ? [] : [words("fasterFailed")]), createElement("small", {}, messageOf(error)));
+      text.replaceChildren(...(state.offer ? [] : [words("fasterFailed")]), createElement("small", {}, messageOf(error)));
     } finally {
       asking = false;
     }
@@ -179,7 +168,7 @@ async function open(timeline) {
     text.textContent = words("fasterWaits");
     const begins = () => (text.textContent = words(DOING[/** @type {keyof typeof DOING} */ (phase)]));
     bar.removeAttribute("value");
-    offers.replaceChildren();
+    box.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
     const next = { do: "next", job: id };
     const own = phase === "run";
@@ -194,9 +183,9 @@ async function open(timeline) {
     }
   }
 
-  /** Insert the nodes of the offer that is picked. One step back with undo. */
+  /** Insert the nodes of the offer. One step back with undo. */
   function insert() {
-    const offer = state.offers[picked];
+    const offer = /** @type {import("./payloads").Offer} */ (state.offer);
     const made = asOneStep(() =>
       offer.inserts.flatMap(({ name, receivers, steps }) =>
         locate({ name, receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),
@@ -206,7 +195,7 @@ async function open(timeline) {
     app.canvas.selectItems?.(nodes);
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
-    if (watched && offer.proof_seconds !== null) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    if (watched && offer.proof_seconds.length) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
 }

@@ -1,6 +1,6 @@
 // Where the time of a picture goes, and what can be done about each part: one bar, and a row for each part below it.
 
-import { createBox, createElement } from "./elements.js";
+import { createApart, createBox, createElement } from "./elements.js";
 import { number, said } from "./said.js";
 import { wordsOf } from "./words.js";
 
@@ -19,10 +19,10 @@ export function createPictureTime({ sentence, parts }) {
     piece.dataset.kind = kind;
     piece.style.flexGrow = String(seconds / total);
     bar.append(piece);
-    const title = createElement("th", { scope: "row", dir: "auto" }, name ? `${wordsOf(kind)}: ${name}` : wordsOf(kind));
+    const title = createElement("th", { scope: "row" }, createApart(wordsOf(kind)), ...(name ? [": ", createApart(name)] : []));
     title.dataset.kind = kind;
     const share = `${number(seconds, ".2g")} s · ${Math.round((100 * seconds) / total)} %`;
-    return createElement("tr", {}, title, createElement("td", {}, share), createElement("td", {}, said(remedy.text, remedy.phrase)));
+    return createElement("tr", {}, title, createElement("td", { dir: "ltr" }, share), createElement("td", {}, said(remedy.text, remedy.phrase)));
   });
   const table = createElement("table", {}, createElement("tbody", {}, ...rows));
   return createBox("paceline-picture-time", createElement("p", {}, said(sentence.text, sentence.phrase)), bar, table);

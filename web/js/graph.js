@@ -147,6 +147,15 @@ export function allNodes() {
   return allGraphs().flatMap(({ graph }) => graph.nodes);
 }
 
+/** @returns {{type: string, title: string, values: string[]}[]} nodes that are switched off, with the files that they name: they are in no prompt */
+export function bypassedNodes() {
+  return allNodes().flatMap((node) => {
+    const { mode, type, widgets } = node;
+    const values = (widgets ?? []).map(({ value }) => String(value)).filter((value) => /\.(safetensors|sft|ckpt|pt)$/i.test(value));
+    return (mode === 2 || mode === 4) && values.length ? [{ type: String(type), title: node.getTitle(), values }] : [];
+  });
+}
+
 /**
  * List our nodes in the open workflow, those in subgraphs last.
  * @param {LGraph} [graph]

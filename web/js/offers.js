@@ -8,19 +8,11 @@ import { words } from "./words.js";
 /** @typedef {import("./payloads").Offer} Offer */
 
 /**
- * @param {Offer[]} offers
- * @param {number} picked
- * @param {(number: number) => void} pick
- * @returns {HTMLElement} a choice among them
+ * @param {Offer} offer
+ * @returns {HTMLElement}
  */
-export function createOffers(offers, picked, pick) {
-  const rows = offers.map((offer, number) => {
-    const radio = createElement("input", { type: "radio", name: "paceline-offer", checked: number === picked });
-    radio.addEventListener("change", () => pick(number));
-    const title = createElement("strong", {}, offer.label);
-    return createElement("label", {}, radio, createElement("span", {}, title, ...findings(offer)));
-  });
-  return createBox("paceline-offer-list", ...rows);
+export function createOffer(offer) {
+  return createBox("paceline-offer", createElement("strong", {}, offer.label), ...findings(offer));
 }
 
 /**

@@ -37,7 +37,7 @@ export function keepOutcomes(timeline) {
  * @param {string} name of the setting
  * @param {(kept: boolean) => void} set
  * @param {boolean} value whether runs are kept
- * @returns {HTMLElement} the setting's control: a switch, how many runs are kept, and what can be done with them
+ * @returns {HTMLElement} the setting's control: a switch, what can be done with the runs that are kept, and how many they are
  */
 export function renderOutcomes(name, set, value) {
   const keeps = createElement("input", { type: "checkbox", checked: value, ariaLabel: name });
@@ -56,7 +56,8 @@ export function renderOutcomes(name, set, value) {
   /** @param {import("./payloads").KeptRuns} found */
   function show(found) {
     kept = found;
-    count.textContent = String(kept.runs.length);
+    count.textContent = "";
+    save.textContent = `${words("outcomesExport")} (${kept.runs.length})`;
     save.disabled = clear.disabled = kept.runs.length === 0;
   }
 

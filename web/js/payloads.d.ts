@@ -77,8 +77,8 @@ export interface FasterState {
   why_not: Told;
   /** What is known, in sentences. */
   lines: Told[];
-  /** What could be inserted, the fastest first. */
-  offers: Offer[];
+  /** What could be inserted; null where nothing is worth it. */
+  offer: Offer | null;
   /** Where the time of the last picture went; null where no run of this workflow is kept. */
   time: PictureTime | null;
 }
@@ -107,8 +107,8 @@ export interface Offer {
   about: Told;
   /** How many times faster its steps get: at least, likely and at most. */
   sampling_speedup: number[];
-  /** How long a proof takes; null where the steps stay as they are: only they are proved. */
-  proof_seconds: number | null;
+  /** How long a proof takes, from and to; empty where the steps stay as they are: only they are proved. */
+  proof_seconds: number[];
   /** What a proof has measured; null before one. */
   measured: Told | null;
   /** The farthest pair of a proof; null without one. */

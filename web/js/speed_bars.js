@@ -1,6 +1,6 @@
 // Bars of parts that are wide as they took long, with their names below.
 
-import { createBox, createElement } from "./elements.js";
+import { createApart, createBox, createElement } from "./elements.js";
 import { number } from "./said.js";
 import { direction, wordsOf } from "./words.js";
 
@@ -13,12 +13,14 @@ import { direction, wordsOf } from "./words.js";
  */
 export function createBar(title, pieces, notes = []) {
   const total = pieces.reduce((sum, { seconds }) => sum + seconds, 0);
-  const caption = createElement("figcaption", {}, `${title}: ${secondsText(total)}`);
+  const caption = createElement("figcaption", {}, createApart(title), ": ", createApart(secondsText(total)));
   const bar = createBox("paceline-bar-pieces");
   const names = createElement("ul", { className: "paceline-bar-names" });
   const seen = (/** @type {number} */ seconds) => total > 0 && seconds / total >= 0.002;
-  const textOf = (/** @type {string} */ kind, /** @type {number} */ seconds) =>
-    `${wordsOf(kind)} ${secondsText(seconds)} (${Math.round((100 * seconds) / total)} %)`;
+  const said = (/** @type {string} */ kind, /** @type {number} */ seconds) => {
+    const share = `(${Math.round((100 * seconds) / total)} %)`;
+    return [createApart(wordsOf(kind)), " ", createApart(`${secondsText(seconds)} ${share}`)];
+  };
   /** @type {Map<string, number>} seconds of each kind, over all its pieces */
   const kinds = new Map();
   for (const { kind, seconds, marks = [] } of pieces) {
@@ -26,14 +28,14 @@ export function createBar(title, pieces, notes = []) {
     if (!seen(seconds)) continue;
     const lines = marks.map(() => createElement("i"));
     lines.forEach((line, at) => (line.style.insetInlineStart = `${100 * marks[at]}%`));
-    const piece = createElement("span", { title: textOf(kind, seconds) }, ...lines);
+    const piece = createElement("span", { title: createElement("p", {}, ...said(kind, seconds)).textContent ?? "" }, ...lines);
     piece.dataset.kind = kind;
     piece.style.flexGrow = String(seconds / total);
     bar.append(piece);
   }
   for (const [kind, seconds] of kinds) {
     if (!seen(seconds)) continue;
-    const name = createElement("li", { textContent: textOf(kind, seconds) });
+    const name = createElement("li", {}, ...said(kind, seconds));
     name.dataset.kind = kind;
     names.append(name);
   }

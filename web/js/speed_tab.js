@@ -6,7 +6,7 @@ import { openWorkflow, findNode } from "./graph.js";
 import { profileParts } from "./profiles.js";
 import { said } from "./said.js";
 import { createBar } from "./speed_bars.js";
-import { language, words } from "./words.js";
+import { direction, language, words } from "./words.js";
 
 /**
  * @param {Timeline} timeline
@@ -24,7 +24,8 @@ export function createSpeedTab(timeline, store) {
     render(container) {
       const bars = createBox("paceline-bars");
       const faster = createButton(words("faster_title"), () => void app.extensionManager.command.execute("Paceline.MakeFaster"));
-      container.replaceChildren(createBox("paceline-speed", faster, bars));
+      container.style.height = "100%"; // else it grows beyond the panel, which hides what does not fit
+      container.replaceChildren(createElement("div", { className: "paceline-speed", dir: direction() }, faster, bars));
       let waiting = false;
       const draw = () => {
         waiting = false;

@@ -112,7 +112,7 @@ const ENGLISH = {
   fasterKeeps: "The run is yours as it is. Up to 256 MB of it are kept in memory until the answer, and nowhere else.",
   fasterRuns: "Your workflow runs as it is, and is watched.",
   fasterProbes: "Trying what could make it faster, for at most half a minute or the work of one more run (of twelve steps if it has fewer).",
-  fasterProves: "Drawing the same three seeds plain and faster.",
+  fasterProves: "Drawing the same seeds plain and faster.",
   fasterFailed: "This could not be measured. Close this, run the workflow to see what is wrong, and try again.",
   fasterProve: "Prove it (about %s s)",
   expectedWas: "expected %e, was %w",

@@ -50,6 +50,15 @@ class Decoding:
     seconds: float
     count: int = 1
 
+    @property
+    def memory(self) -> tuple[float, float]:
+        """Bytes that the first call takes if it is not in tiles, by ComfyUI's estimate, and those that are free now."""
+        import comfy.model_management
+
+        vae: Any = self.vae
+        needed: float = vae.memory_used_decode(self.latent.shape, vae.vae_dtype)
+        return needed, comfy.model_management.get_free_memory(vae.device)
+
 
 def watched(vae: VAE, found: Callable[[Decoding], None]) -> VAE:
     """Return a copy of a VAE that tells of each decoding; what it decodes is the same, bit for bit."""
@@ -86,16 +95,16 @@ def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spar
 
     ComfyUI's cancel ends it.
     """
-    refused, vaes, made = dict[str, str](), {"": decoding.vae}, {"": 0.0}
+    refused, vaes, made = dict[str, Probed](), {"": decoding.vae}, {"": 0.0}
     for name, change in candidates.items():
         began = time.perf_counter()
         try:
             vaes[name] = change(decoding.vae)
         except PacelineError as error:
-            refused[name] = brief_of(error)
+            refused[name] = Probed(name, why_not=brief_of(error))
         made[name] = time.perf_counter() - began
     if len(refused) == len(candidates):
-        return ProbedVAE(decoding.seconds, [Probed(name, why_not=refused[name]) for name in candidates])
+        return ProbedVAE(decoding.seconds, [*refused.values()])
     latent = _piece(decoding.latent, spare / (len(vaes) * (1 + ROUNDS)) / (decoding.seconds / decoding.count))
     deadline, seconds, pictures = monotonic() + spare, dict[str, list[float]](), dict[str, Tensor]()
     for number in range(1 + ROUNDS):
@@ -111,7 +120,7 @@ def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spar
     scale = decoding.count * decoding.latent.numel() / latent.numel()
     whole = min(decoding.seconds, scale * median_high(plain)) if plain else decoding.seconds
     found = [
-        Probed(name, why_not=refused[name])
+        refused[name]
         if name in refused
         else _judged(name, seconds[name], plain, made[name], _moved(pictures[name], pictures[""]), noise)
         for name in candidates

@@ -31,6 +31,11 @@ def loaded_patchers() -> list[Any]:
     return [one.model for one in current_loaded_models if one.model is not None]
 
 
+def quantizations() -> list[str]:
+    """Return ComfyUI's names of the forms of weights in few bits that it loads, e.g. ``float8_e4m3fn``."""
+    return [*import_module("comfy.quant_ops").QUANT_ALGOS]
+
+
 def host_device() -> torch.device:
     """Return the device that ComfyUI computes on."""
     from comfy.model_management import get_torch_device

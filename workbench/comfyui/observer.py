@@ -17,6 +17,7 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
+from ...optimizers.hosts.comfyui.runtime.run import SamplerCall, counted
 from ...optimizers.hosts.comfyui.runtime.schedule import taking_part
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.step_reuse.technique import other_cache, refusals, sampler_name, shapes_in
@@ -198,23 +199,16 @@ class _Watch(Shared):
 
     def sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
         """Begin to watch evaluations, and read what they were when they are over (SAMPLER_SAMPLE wrapper)."""
-        guider, sigmas, extra, callback, noise = args[:5]
-        mask = args[6] if len(args) > 6 else kwargs.get("denoise_mask")
-        kept = args[5] if len(args) > 5 else kwargs["latent_image"]
-        options = extra["model_options"]
-        shapes = shapes_in(guider.conds) or [noise.shape]
-        sketch, keep = Subsample(noise.shape, split_for(shapes, mask)), self._observer.keep
+        guider, sigmas, extra, callback, *rest = args
+        call, keep = SamplerCall.of(executor, args, kwargs), self._observer.keep
+        noise, mask = call.noise, call.mask
+        sketch = Subsample(noise.shape, split_for(shapes_in(guider.conds) or [noise.shape], mask))
         levels = sigmas.tolist()  # nothing is at work yet
-        kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(options) else set()
+        kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(call.options) else set()
         self._run = run = _ObservedRun(sketch, noise.shape, kept_steps)
 
-        def stepped(step: int, *rest: object) -> None:
-            run.done = step + 1
-            if callback is not None:
-                callback(step, *rest)
-
         try:
-            result = executor(guider, sigmas, extra, stepped, noise, *args[5:], **kwargs)
+            result = executor(guider, sigmas, extra, counted(run, callback), *rest, **kwargs)
         finally:
             self._run = None
         synchronize(noise.device)
@@ -223,17 +217,17 @@ class _Watch(Shared):
             return result
         if run.shape is None:
             run.sigmas, run.seen, run.points = [], [], []
-        blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(kept).cpu())
+        blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(call.latent).cpu())
         read = torch.stack(run.sigmas).tolist() if run.sigmas else []
         found = Sampling(
             link=self._link,
-            solver=sampler_name(executor.class_obj),
+            solver=sampler_name(call.sampler),
             levels=levels,
             flow=is_flow(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
             blend=blend,
-            refusals=refusals(executor.class_obj, guider, options) + ([RESIZED] if run.shape is None else []),
+            refusals=refusals(call.sampler, guider, call.options) + ([RESIZED] if run.shape is None else []),
             loading_seconds=begun - self._started,
             sampling_seconds=ended - begun,
             evaluations=run.evaluations,

@@ -84,11 +84,9 @@ class OutputFiles:
 
         return self._save(ending, write)
 
-    def save_text(self, ending: str, text: str) -> Entry:
-        return self._save(ending, lambda path: path.write_text(text, encoding="utf-8"))
-
     def save_json(self, ending: str, content: dict[str, object]) -> Entry:
-        return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+        return self._save(ending, lambda path: path.write_text(text, encoding="utf-8"))
 
     def _save(self, ending: str, write: Callable[[Path], object]) -> Entry:
         write_atomically(self.path(ending), write)

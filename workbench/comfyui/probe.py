@@ -104,9 +104,9 @@ def probe(
     """Evaluate the candidates; return what each was worth, in their order.
 
     The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
-    them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes. What ``say`` raises,
-    and ComfyUI's cancel, end it. ``keeping``: candidates that fill a cache in a run's first evaluation; that one is
-    evaluated first in each round, and not timed.
+    them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes, behind what it has.
+    What ``say`` raises, and ComfyUI's cancel, end it. ``keeping``: candidates that fill a cache in a run's first
+    evaluation; that one is evaluated first in each round, and not timed.
 
     `InvalidSetting` if nothing was kept of the run.
     """
@@ -114,8 +114,9 @@ def probe(
     if again is None or not again.points:
         raise InvalidSetting("Nothing was kept of this run to evaluate again.", "Run the workflow once more.")
     results = [] if found is None else found
+    known = len(results)
     plain = _Side(sampling.model)
-    sides, refused = {"": plain}, dict[str, str]()
+    sides, refused = {"": plain}, dict[str, Probed]()
     most = max(spare, sampling.sampling_seconds)
     deadline, there = monotonic() + most, stack_of(sampling.model).techniques
     for name, change in candidates.items():
@@ -123,12 +124,12 @@ def probe(
         try:
             model = change(sampling.model)
         except PacelineError as error:
-            refused[name] = brief_of(error)
+            refused[name] = Probed(name, why_not=brief_of(error))
             continue
         added = [one for one in stack_of(model).techniques if one not in there]
         idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
         if idle and all(idle):
-            refused[name] = idle[0]
+            refused[name] = Probed(name, why_not=idle[0])
             continue
         kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
         whole = next((one for one in kept if one is not None), None)
@@ -141,23 +142,28 @@ def probe(
     def work(names: Sequence[str], timed: int) -> int:
         return sum(timed + sides[name].untimed for name in ("", *names)) + (0 if again_plain.warm else AGAIN)
 
+    def late() -> bool:
+        return monotonic() + len(points) * each / 2 > deadline  # less than half of a side's would be in time
+
     done, number, alive, waiting = 0, 0, list[str](), [name for name in sides if name]
     again_plain, noise = _Side(sampling.model), 1.0
     while True:
-        results[:] = [_judged(name, sides, refused, sampling, noise) for name in candidates]
-        open_ = {one.name for one in results if not (one.clear or one.why_not or one.drowned)}
+        results[known:] = [_judged(name, sides, refused, sampling, noise) for name in candidates]
+        open_ = {one.name for one in results[known:] if not (one.clear or one.why_not or one.drowned)}
         alive = [name for name in alive if name in open_]
         while waiting and done + work([*alive, waiting[0]], TIMED) <= allowed:
             alive.append(waiting.pop(0))
-        if not alive or done + work(alive, len(points)) > allowed or (number and monotonic() > deadline):
+        if not alive or done + work(alive, len(points)) > allowed or (number and late()):
             break
         for name in interleaved(["", *alive], number):
             say(done, allowed, name)
+            if (number or name not in ("", alive[0])) and late():
+                break
             done += len(points) + sides[name].untimed
             with trying(name, refused, deadline, most):
                 _evaluate(again, sides[name], points, number)
                 nothing = sides[name].nothing_done
-                refused |= {name: nothing} if nothing else {}
+                refused |= {name: Probed(name, why_not=nothing)} if nothing else {}
         if not again_plain.warm:
             again_plain.warm = True
             done += len(points[:AGAIN])
@@ -220,10 +226,10 @@ def _noise(seconds: Iterable[tuple[tuple[int, int], float]]) -> float:
 
 
 def _judged(
-    name: str, sides: Mapping[str, _Side], refused: Mapping[str, str], sampling: Sampling, noise: float
+    name: str, sides: Mapping[str, _Side], refused: Mapping[str, Probed], sampling: Sampling, noise: float
 ) -> Probed:
     if name in refused:
-        return Probed(name, why_not=refused[name])
+        return refused[name]
     plain, side = sides[""], sides[name]
     places = sorted(plain.seconds.keys() & side.seconds.keys())
     if not places:

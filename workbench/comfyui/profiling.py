@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from ...core.devices import synchronize
 from ...core.errors import InvalidSetting
 from ...core.phrases import phrase
-from ...optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ...optimizers.hosts.comfyui.weights.moves import WeightMoves, WeightWatch
+from ...core.shared import Shared
+from ...optimizers.hosts.comfyui.runtime.stack import stack_of
+from ...optimizers.hosts.comfyui.structure.protocols import VAE, Executor, ModelPatcher
+from ...optimizers.hosts.comfyui.weights.moves import WeightMoves, in_place_of, weight_moves
 from ..measurement.profile import Operation, operations_of, slices_of
 from .latents import decode
 from .long_running import stop_if_cancelled
@@ -43,6 +46,33 @@ class Profile:
     @property
     def shares(self) -> dict[str, float]:
         return {name: seconds / self.step for name, seconds in self.slices.items()}
+
+
+class WeightWatch(Shared):
+    """Times what ComfyUI does before each of two runs of ``model``, a clone of the MODEL that it was given."""
+
+    def __init__(self, patcher: ModelPatcher) -> None:
+        from comfy.patcher_extension import WrappersMP
+
+        self.model = patcher.clone()
+        self.model.add_wrapper_with_key(WrappersMP.PREPARE_SAMPLING, "paceline_weights", self._prepare)
+        self._seconds: list[float] = []
+        self._others: tuple[str, ...] = ()
+
+    def _prepare(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+        device = torch.device(self.model.load_device)
+        self._others = in_place_of(self.model)
+        synchronize(device)
+        started = time.perf_counter()
+        result = executor(*args, **kwargs)
+        synchronize(device)
+        self._seconds.append(time.perf_counter() - started)
+        return result
+
+    def found(self) -> WeightMoves:
+        """Return what was seen in the two runs."""
+        first, again = (*self._seconds, 0.0)[:2]
+        return weight_moves(self.model, stack_of(self.model).techniques, first, again, self._others)
 
 
 class _Enough(Exception):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from ...core.errors import CannotHelp, PacelineError
 from ...core.phrases import phrase
 from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
+from ..expectation.expect import Probed
 from ..measurement.speedup import Speedup
 
 _MOST = 1000.0
@@ -15,7 +16,7 @@ _MOST = 1000.0
 
 
 @contextmanager
-def trying(name: str, refused: dict[str, str], deadline: float, seconds: float) -> Iterator[None]:
+def trying(name: str, refused: dict[str, Probed], deadline: float, seconds: float) -> Iterator[None]:
     """Note in ``refused`` why a candidate cannot be computed; what the plain one (``""``) raises is raised.
 
     What still compiles at ``deadline``, of ``time.monotonic``, is given up; ``seconds`` is how long that was.
@@ -24,14 +25,15 @@ def trying(name: str, refused: dict[str, str], deadline: float, seconds: float) 
         with compiled_until(deadline):
             yield
     except TooLong:
-        refused[name] = phrase(
-            "compiling takes longer than the {seconds:.0f} s of this test. It can pay where you draw many pictures.",
+        why = phrase(
+            "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
             seconds=seconds,
         )
+        refused[name] = Probed(name, why_not=why, once=seconds)
     except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
         if not name:
             raise
-        refused[name] = str(error)
+        refused[name] = Probed(name, why_not=str(error))
 
 
 def brief_of(error: PacelineError) -> str:

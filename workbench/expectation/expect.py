@@ -12,11 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...optimizers.samplers import sampler_of
-from ...optimizers.step_reuse.budget import longest_row
-from ...optimizers.step_reuse.rule import BEGINNING
-from ...optimizers.step_reuse.settings import FEWEST_STEPS, SHORT
-from ...optimizers.step_reuse.short import most_of
+from ...optimizers.step_reuse.settings import SHORT
 from .replay import replay
 from .sampling import Sampling
 
@@ -67,15 +63,6 @@ of 100 pairs and more (eight rows of benchmarks/results/step_caches_few*.json)."
 GAIN = 1.05
 """Less is not offered: it would read as 1.0x, and two plain runs differ by as much."""
 
-ALWAYS = 3
-"""Evaluations at the end that are always computed."""
-
-PART, POWER = 0.45, 0.35
-"""The usual gain at a limit of 0.05, as a part of the largest possible one; it grows with the limit to this power."""
-
-SPREAD = 2.0
-"""In 9 of 10 workflows the part is at most this many times the usual one."""
-
 
 @dataclass(frozen=True)
 class Probed:
@@ -88,7 +75,8 @@ class Probed:
             is 0 in whole steps.
         kept: whether it is of what is kept from whole steps.
         points: how many different evaluations that is of.
-        once: seconds that it took before its first evaluation was ready, over what one takes.
+        once: seconds that it took before its first evaluation was ready, over what one takes; at least so many where
+            that was too long.
         noise: how many times longer the plain evaluations took at one time than at another.
         why_not: why it was not evaluated, or changed nothing; empty otherwise.
     """
@@ -107,6 +95,11 @@ class Probed:
     def faster(self) -> bool:
         """Whether its whole interval is faster, by more than the plain evaluations differ."""
         return not self.why_not and self.speedup[0] > 1 and self.speedup[1] > self.noise
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it was not evaluated because of what it costs once."""
+        return bool(self.why_not) and self.once > 0
 
     @property
     def drowned(self) -> bool:
@@ -208,21 +201,6 @@ def pays_from(once: float, won: float) -> int:
 def won_by(sampling: Sampling, one: Probed) -> float:
     """Return the seconds that a candidate alone is likely to win in one run of a sampler."""
     return sampling.sampling_seconds * (1 - 1 / max(one.speedup[1], 1e-9))
-
-
-def prior(steps: int | None, solver: str | None, limit: float) -> Range:
-    """Return how many times fewer evaluations to expect: from 1 on, as the model is not known."""
-    if steps is None or steps < FEWEST_STEPS:
-        return Range(1.0, 1.0, 1.0)
-    if steps <= SHORT:
-        most = steps / (steps - most_of(steps)) if sampler_of(solver).update is not None else 1.0
-        return Range(1.0, (1.0 + most) / 2, most)
-    budget = limit / REUSED.high  # about what is chosen on a UNet; other networks get less
-    longest, _ = longest_row(sampler_of(solver).order, budget, steps)
-    free = max(0.0, steps - max(steps * BEGINNING, math.sqrt(steps)) - ALWAYS)
-    most = steps / (steps - free * longest / (longest + 1)) - 1
-    part = PART * (limit / 0.05) ** POWER
-    return Range(1.0, 1 + most * min(1.0, part), 1 + most * min(1.0, part * SPREAD))
 
 
 def _work(sampling: Sampling, budget: float) -> Range:

@@ -31,8 +31,6 @@ Draw = Callable[[str, int, int], Drawn]
 """Draws once: one of ``SIDES``, or the baseline as one of ``CONTROLS``; from which seed, counted from 0; in how many
 steps."""
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class MeasurePlan:
@@ -188,7 +186,7 @@ class _Pairs:
         return not worst or settled(worst)
 
 
-def measure(draw: Draw, plan: MeasurePlan, say: Say = lambda text: None) -> Comparison:
+def measure(draw: Draw, plan: MeasurePlan, say: Callable[[str], None] = lambda text: None) -> Comparison:
     """Draw with both sides in turn until speed and picture are clear, and judge the difference.
 
     ``say`` is told what is going on. `InvalidSetting` for pictures that differ in size.
@@ -253,7 +251,7 @@ def measure(draw: Draw, plan: MeasurePlan, say: Say = lambda text: None) -> Comp
 
 
 def _controls(
-    draw: Draw, plan: MeasurePlan, runs: Mapping[str, list[Drawn]], say: Say, notes: list[str]
+    draw: Draw, plan: MeasurePlan, runs: Mapping[str, list[Drawn]], say: Callable[[str], None], notes: list[str]
 ) -> Iterator[tuple[Control, list[Drawn]]]:
     """Draw the controls from all seeds; tell in ``notes`` why one is none."""
     times = [one.times for one in runs["baseline"]]

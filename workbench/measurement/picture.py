@@ -34,7 +34,7 @@ def comparison_sheet(
     Of a larger batch, four are shown and the ``farthest``. ``control`` is the title of a third side and its pictures.
     ``font`` returns one of a size in pixels; Pillow's own needs Pillow 10.1.
     """
-    font = font or _font
+    font = font or ImageFont.load_default
     chosen = spread(baseline.shape[0], _ROWS, farthest)
     gain = difference_gain(baseline[chosen], optimized[chosen])
     height, width = baseline.shape[1:3]
@@ -111,10 +111,6 @@ def _shown_size(width: int, height: int) -> tuple[int, int]:
     shrink = min(1.0, _LARGEST / longer)
     # At least wide enough for a title, also where the picture is a tall strip.
     return max(_SMALLEST // 2, round(width * shrink)), max(1, round(height * shrink))
-
-
-def _font(size: int) -> Font:
-    return ImageFont.load_default(size=size)
 
 
 def _wrapped(text: str, font: Font, width: int) -> list[str]:

@@ -34,11 +34,12 @@ class KeptRun:
         seconds: of each stage.
         loaded: whether models were loaded from disk.
         facts: versions and devices.
-        about: what was drawn: family of the model, solver, steps, size.
+        about: what was drawn: family of the model, solver, steps, size; and with which of our nodes.
         workflow: stands for the workflow alone.
         parts: seconds by kind of node and by node.
         again: why weights were loaded again; empty where they were not, or that is not known.
         texts: what stands for all that each text was encoded from.
+        given_up: seconds after which a node's compilation was given up when it was tried after the run, by its title.
     """
 
     work: str
@@ -51,6 +52,7 @@ class KeptRun:
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     again: str = ""
     texts: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, float] = field(default_factory=dict)
 
     @property
     def counted(self) -> dict[str, float]:

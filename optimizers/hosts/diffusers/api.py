@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,25 +21,22 @@ from .qkv_fusion.technique import ComponentQKVFusion
 from .quantization.technique import ComponentQuantization
 from .schedule_on_cpu.technique import PipelineScheduleOnCPU
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
-from .step_reuse.controlnet import step_reuse_for
+from .step_reuse.controlnet import ControlNetReuse
 from .step_reuse.technique import PipelineStepReuse
 from .target import ComponentTarget
-from .token_merging import token_merging_for
-from .token_merging.denoiser import PipelineTokenMerging
+from .token_merging.technique import PipelineTokenMerging
 
-_Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], type[PipelineTechnique]]]
-"""A class of settings, the class of its techniques, and which of them is for a component."""
-
-_MAKERS: tuple[_Maker, ...] = (
-    (Precision, ComponentPrecision, lambda *_: ComponentPrecision),
-    (FuseQKV, ComponentQKVFusion, lambda *_: ComponentQKVFusion),
-    (QuantizationSettings, ComponentQuantization, lambda *_: ComponentQuantization),
-    (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
-    (Attention, ComponentAttention, lambda *_: ComponentAttention),
-    (CompileSettings, ComponentCompilation, lambda *_: ComponentCompilation),
-    (ReuseSteps, PipelineStepReuse, step_reuse_for),
-    (ScheduleOnCPU, PipelineScheduleOnCPU, lambda *_: PipelineScheduleOnCPU),
+_TECHNIQUES: tuple[tuple[type[Any], tuple[type[PipelineTechnique], ...]], ...] = (
+    (Precision, (ComponentPrecision,)),
+    (FuseQKV, (ComponentQKVFusion,)),
+    (QuantizationSettings, (ComponentQuantization,)),
+    (TokenMergingSettings, (PipelineTokenMerging,)),
+    (Attention, (ComponentAttention,)),
+    (CompileSettings, (ComponentCompilation,)),
+    (ReuseSteps, (PipelineStepReuse, ControlNetReuse)),
+    (ScheduleOnCPU, (PipelineScheduleOnCPU,)),
 )
+"""Classes of settings, each with those of its techniques, which are for different parts."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,9 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     _check(settings)
     parts = components_of(pipe)
     chosen = choose(parts, components)
-    plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
-    _require_use(settings, [value for _, plan in plans for value in plan], chosen)
+    wanted = [(kind, value) for value in settings for kind in _techniques(value)]
+    plans = [(part, [one for one in wanted if part.role in one[0].roles]) for part in chosen]
+    _require_use(settings, [value for _, plan in plans for _, value in plan], chosen)
     done: list[tuple[ComponentTarget, tuple[Claim, ...]]] = []
     try:
         for part, plan in plans:
@@ -121,7 +119,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
             optional = components is None and len(parts) > 1 and part.role != DENOISER
             target = ComponentTarget(part, pipe, optional)
             before = target.claims
-            target.claim([(_maker(value)[2](value, part), value) for value in plan])
+            target.claim(plan)
             done.append((target, before))
         _require_use(settings, [item.settings for target, _ in done for item in target.techniques], chosen)
     except BaseException:
@@ -146,8 +144,8 @@ def report(pipe: object) -> Report:
     return Report(pipe)
 
 
-def _maker(value: object) -> _Maker:
-    found = next((maker for maker in _MAKERS if isinstance(value, maker[0])), None)
+def _techniques(value: object) -> tuple[type[PipelineTechnique], ...]:
+    found = next((kinds for settings, kinds in _TECHNIQUES if isinstance(value, settings)), None)
     if found is None:
         known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU"
         raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
@@ -155,14 +153,14 @@ def _maker(value: object) -> _Maker:
 
 
 def _check(settings: tuple[object, ...]) -> None:
-    kinds: dict[type[PipelineTechnique], object] = {}
+    known: dict[tuple[type[PipelineTechnique], ...], object] = {}
     for value in settings:
-        kind = _maker(value)[1]
-        if kind in kinds:
+        kinds = _techniques(value)
+        if kinds in known:
             raise InvalidSetting(
-                f"optimize was given {kinds[kind]!r} and {value!r}, which are of one kind.", "Give one of them."
+                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
             )
-        kinds[kind] = value
+        known[kinds] = value
 
 
 def _require_use(settings: tuple[object, ...], used: list[object], parts: tuple[Component, ...]) -> None:

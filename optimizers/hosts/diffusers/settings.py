@@ -44,10 +44,4 @@ class QuantizeInt8(QuantizationSettings):
 
 @dataclass(frozen=True)
 class TokenMerging(TokenMergingSettings):
-    """Merge similar tokens, or leave out keys and values: the settings of the node Apply ToMe, and one more.
-
-    ``implementation``: ``"tomesd"`` runs the package of that name instead, for comparison: SD 1.x and 2.x UNets, only
-    the settings that it has, not in one graph with Compile.
-    """
-
-    implementation: str = choice("paceline", ("paceline", "tomesd"))
+    """Merge similar tokens, or leave out keys and values: the settings of the node Apply ToMe."""

@@ -18,9 +18,8 @@ from ....attention.registry import OWN
 from ....families import find_family
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.technique import KEY, ComfyTechnique, LostInputs, ModelCall
-from ..structure.attention_owner import SLOT, start_option
+from ..structure.attention_owner import SLOT, checkpoint_attention_overrides, layers_with_a_preference, start_option
 from ..structure.model import describe_model, inference_dtype, is_unet
-from ..structure.newer import checkpoint_attention_overrides, layers_with_a_preference
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import attention_blocks
 

@@ -31,9 +31,8 @@ from ....compilation.sizes import Sizes
 from ....compilation.weights import WeightGuards
 from ....families import find_family
 from ..runtime.technique import KEY, PATCHES, ComfyTechnique, ModelCall
-from ..structure.attention_owner import SLOT
+from ..structure.attention_owner import SLOT, layers_with_a_preference
 from ..structure.model import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
-from ..structure.newer import layers_with_a_preference
 from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY

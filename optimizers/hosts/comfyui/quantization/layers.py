@@ -7,7 +7,7 @@ nobody. It is made of ``meta`` tensors, in no time and without memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.nn import Linear, Module
 
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
+from .....core.phrases import phrase
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..structure.model import describe_model, is_unet
@@ -37,17 +38,24 @@ def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tupl
             other_formats.add(str(other_format))
         if isinstance(module, Linear) and isinstance(weight, Tensor) and weight.ndim == 2:
             found.append((Layer.of(name, weight, tokens.get(name), family), module))
-    if other_formats:
-        raise UnsupportedModel(
-            f"This {describe_model(patcher)} comes from a file that is quantised already ({', '.join(other_formats)}).",
-            "Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8.",
-        )
+    refuse_other_formats(patcher, other_formats)
     if not found:
         raise UnsupportedModel(
             f"The network of this {describe_model(patcher)} has no linear layers that could be in int8.",
             "Remove the node for this model.",
         )
     return found
+
+
+def refuse_other_formats(patcher: ModelPatcher, formats: Set[str]) -> None:
+    """Raise `UnsupportedModel` if layers of a MODEL are quantised in ``formats``, none of which is int8."""
+    if formats:
+        names = ", ".join(sorted(formats))
+        raise UnsupportedModel(
+            f"This {describe_model(patcher)} comes from a file that is quantised already ({names}).",
+            "Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8.",
+            phrase("the file is quantised already"),
+        )
 
 
 def observe(patcher: ModelPatcher) -> tuple[dict[str, int], str]:

@@ -109,7 +109,7 @@ def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quant
     home = original(patcher)
     require_plain_weights("Quantize int8", home.model, describe_model(home))
     unload(home)
-    timings = _timings(home)
+    timings = timings_of(home)
     if found := int8_layers(home.model.diffusion_model):
         for layer in found:
             existing_weight(layer)  # raises where it cannot be computed with
@@ -134,13 +134,14 @@ def int8_gains(patcher: ModelPatcher) -> bool:
         layers = [layer for layer, _ in linear_layers(home, {})]
     except UnsupportedModel:
         return False  # no linear layers, or quantised already
-    timings = _timings(home)
+    timings = timings_of(home)
     timing = timings.time(choose_kernel(layers, timings)[0], largest_shape(layers))
     timings.save()
     return timing.speedup >= QuantizationSettings().thresholds.min_speedup
 
 
-def _timings(patcher: ModelPatcher) -> Timings:
+def timings_of(patcher: ModelPatcher) -> Timings:
+    """Return the times of int8 layers that are kept for a MODEL's device and dtype."""
     device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
     return Timings(device, dtype, user_folder("int8_timings.json"), both_layers)
 

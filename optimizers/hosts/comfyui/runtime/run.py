@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 from .....core.calls import Function
 from .....core.shared import Shared
 from ....guard import Guard
-from ..structure.protocols import Options
+from ..structure.protocols import Executor, Options
 
 RUN = "paceline_run"
 """Transformer option with the :class:`SamplingRun`. No network sees it."""
@@ -29,6 +29,14 @@ class SamplerCall:
     latent: Any
     mask: Tensor | None
     cleanup: ExitStack = field(default_factory=ExitStack)
+
+    @classmethod
+    def of(cls, executor: Executor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SamplerCall:
+        """Return what a SAMPLER_SAMPLE wrapper is given; wrappers of others may name all but the first three."""
+        guider, _, extra, *rest = args
+        named = {**dict(zip(("callback", "noise", "latent_image", "denoise_mask"), rest, strict=False)), **kwargs}
+        latent, mask = named.get("latent_image"), named.get("denoise_mask")
+        return cls(executor.class_obj, guider, extra["model_options"], named["noise"], latent, mask)
 
 
 class TakesPart:
@@ -83,6 +91,17 @@ class SamplingRun(Shared):
         """
         levels = self.levels
         return levels[self.done] if 0 < self.done < len(levels) else float(given.flatten()[0])
+
+
+def counted(run: Any, callback: Callable[..., object] | None) -> Callable[..., None]:
+    """Return a sampler's callback that first notes in ``run.done`` how many steps are done."""
+
+    def stepped(step: int, *others: object) -> None:
+        run.done = step + 1
+        if callback is not None:
+            callback(step, *others)
+
+    return stepped
 
 
 def sampling_run(model_options: Options) -> SamplingRun:

@@ -6,6 +6,8 @@ import inspect
 import re
 from functools import partial
 
+from torch.nn import Module
+
 SLOT = "optimized_attention_override"
 """Transformer option with the function that ComfyUI calls in the place of its own attention."""
 
@@ -72,3 +74,24 @@ def start_option() -> str:
     chosen = (name for name, chooses in _OPTIONS.items() if chooses == function)
     given = next((name for name in chosen if getattr(args, name, False)), "")
     return f"--{given.replace('_', '-')}" if given else ""
+
+
+def layers_with_a_preference(network: Module) -> int:
+    """Return how many layers have an attention of their own that the checkpoint asks for (ComfyUI 0.34 and newer).
+
+    None has for which this machine has no kernel. ComfyUI asks overrides first, so an override of ours takes the place
+    of a layer's own attention.
+    """
+    own = (getattr(module, "comfy_attention", None) for module in network.modules())
+    return sum(getattr(attention, "function", None) is not None for attention in own)
+
+
+def checkpoint_attention_overrides(network: Module) -> tuple[str, ...]:
+    """Return a note on the layers whose own attention an override of ours replaces; empty if there are none."""
+    count = layers_with_a_preference(network)
+    if not count:
+        return ()
+    return (
+        f"the checkpoint asks for an attention of its own in {count} layer{'' if count == 1 else 's'}, "
+        "which this node replaces",
+    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from .....core.errors import WrongObject, kind_of
@@ -58,6 +62,18 @@ def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
     """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
     manual: torch.dtype | None = getattr(patcher.model, "manual_cast_dtype", None)
     return patcher.model.get_dtype() if manual is None else manual
+
+
+def kept_memory() -> AbstractContextManager[object]:
+    """Return the context in which to allocate, inside of a network's block, what is kept after the block.
+
+    Since 0.34 ComfyUI takes back the memory that some networks' blocks allocate when the block ends.
+    """
+    if torch.compiler.is_compiling():  # allocates where the graph does
+        return nullcontext()
+    pause: Callable[[], AbstractContextManager[object]] | None
+    pause = getattr(sys.modules.get("comfy.model_prefetch"), "pause_malloc_graph", None)
+    return nullcontext() if pause is None else pause()
 
 
 def require_model(patcher: object) -> None:

@@ -7,7 +7,7 @@ A protocol names what we read, set or call of what goes through many of our file
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 import torch
@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.calls import Function
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Options = dict[str, Any]
 """``model_options``, ``transformer_options`` (patches receive them as ``extra_options``): nested dictionaries."""
@@ -27,6 +30,8 @@ Conditioning = Sequence[object]
 
 Factory = tuple[Function, tuple[Any, ...]] | tuple[Function, tuple[Any, ...], int]
 """``cached_patcher_init``: a function, its arguments, and which of the results is the patcher."""
+
+Loaded = TypeVar("Loaded")
 
 SharedBackups = tuple[Any, ...]
 """The state that clones on one BaseModel share: the second half of ``get_clone_model_override``."""
@@ -59,21 +64,30 @@ class BaseModel(ModuleTree, Protocol):
     def get_dtype_inference(self) -> torch.dtype: ...
 
 
-class ComfyUNet(ModuleTree, Protocol):
-    """``diffusion_model`` where it is ComfyUI's ``UNetModel`` (SD 1.x, SD 2.x, SDXL, SVD)."""
+class PatcherOf(Protocol[Loaded]):
+    """What ComfyUI clones, loads and moves a network with."""
 
-    input_blocks: Sequence[Iterable[Module]]
-    middle_block: Iterable[Module] | None
-    output_blocks: Sequence[Iterable[Module]]
-
-
-class ModelPatcher(Protocol):
-    """A MODEL: a BaseModel with the patches, options and callbacks of one branch of the graph."""
-
-    model: BaseModel
+    model: Loaded
     load_device: torch.device
     offload_device: torch.device
     size: int
+    parent: Self | None
+    cached_patcher_init: Factory | None
+
+    def clone(self, disable_dynamic: bool = ..., model_override: tuple[Loaded, SharedBackups] | None = ...) -> Self: ...
+
+    def get_clone_model_override(self) -> tuple[Loaded, SharedBackups]: ...
+
+    def is_dynamic(self) -> bool: ...
+
+
+NetworkPatcher = PatcherOf[Module]
+"""The patcher of a VAE's or ControlNet's network."""
+
+
+class ModelPatcher(PatcherOf[BaseModel], Protocol):
+    """A MODEL: a BaseModel with the patches, options and callbacks of one branch of the graph."""
+
     model_options: Options
     patches: dict[str, Any]
     patches_uuid: UUID
@@ -86,17 +100,7 @@ class ModelPatcher(Protocol):
     is_injected: bool
     hook_backup: dict[str, Any]
     cached_hook_patches: dict[Any, Any]
-    parent: ModelPatcher | None
     clone_base_uuid: UUID
-    cached_patcher_init: Factory | None
-
-    def clone(
-        self, disable_dynamic: bool = ..., model_override: tuple[BaseModel, SharedBackups] | None = ...
-    ) -> ModelPatcher: ...
-
-    def get_clone_model_override(self) -> tuple[BaseModel, SharedBackups]: ...
-
-    def is_dynamic(self) -> bool: ...
 
     def model_size(self) -> int: ...
 
@@ -125,25 +129,6 @@ class ModelPatcher(Protocol):
     def add_callback_with_key(self, call_type: str, key: str, callback: Function) -> None: ...
 
     def remove_callbacks_with_key(self, call_type: str, key: str) -> None: ...
-
-
-class NetworkPatcher(Protocol):
-    """The patcher of a VAE's or ControlNet's network."""
-
-    model: Module
-    load_device: torch.device
-    offload_device: torch.device
-    size: int
-    parent: NetworkPatcher | None
-    cached_patcher_init: Factory | None
-
-    def clone(
-        self, disable_dynamic: bool = ..., model_override: tuple[Module, SharedBackups] | None = ...
-    ) -> NetworkPatcher: ...
-
-    def get_clone_model_override(self) -> tuple[Module, SharedBackups]: ...
-
-    def is_dynamic(self) -> bool: ...
 
 
 class Executor(Protocol):

@@ -9,7 +9,7 @@ from typing import Any, cast
 from torch.nn import Module
 
 from ....families.block import Block
-from .protocols import ComfyUNet, ModelPatcher
+from .protocols import ModelPatcher
 
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
@@ -35,7 +35,7 @@ def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
     """Yield part, block number and downsample of every layer of a ``UNetModel``, in the order of execution."""
     from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample
 
-    scale, unet = 1, cast("ComfyUNet", network)
+    scale, unet = 1, cast(Any, network)
     middle = [] if unet.middle_block is None else [unet.middle_block]  # KOALA-700M has none
     parts = (("input", unet.input_blocks), ("middle", middle), ("output", unet.output_blocks))
     for part, sequences in parts:

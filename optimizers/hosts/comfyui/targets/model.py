@@ -10,11 +10,10 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.calls import Function
 from ....guard import Guard, Spoiled
-from ..runtime.run import RUN, SamplerCall, SamplingRun, sampling_run
+from ..runtime.run import RUN, SamplerCall, SamplingRun, counted, sampling_run
 from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
 from ..runtime.technique import KEY, AnyTechnique
-from ..structure.model import first_of, require_model
-from ..structure.newer import kept_memory
+from ..structure.model import first_of, kept_memory, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
 from ..weights.moves import prepare_sampling
 
@@ -96,24 +95,14 @@ def sampler_sample(stack: Stack, executor: Executor, *args: Any, **kwargs: Any) 
 
 def _sample(run: SamplingRun, stack: Stack, executor: Executor, *args: Any, **kwargs: Any) -> Any:
     guider, sigmas, extra, *rest = args
-    # Wrappers of others may name the rest.
-    named = {**dict(zip(("callback", "noise", "latent_image", "denoise_mask"), rest, strict=False)), **kwargs}
-    latent, mask = named.get("latent_image"), named.get("denoise_mask")
-    call = SamplerCall(executor.class_obj, guider, extra["model_options"], named["noise"], latent, mask)
+    call = SamplerCall.of(executor, args, kwargs)
     run.begin(sigmas)
     with call.cleanup:
         call.cleanup.callback(run.begin, None)
         for technique in stack.techniques:
             technique.run_begins(run, call)
         if run.followed and rest:
-            callback, *rest = rest
-
-            def count(step: int, *others: object) -> None:
-                run.done = step + 1
-                if callback is not None:
-                    callback(step, *others)
-
-            rest = [count, *rest]
+            rest[0] = counted(run, rest[0])
         return executor(guider, sigmas, extra, *rest, **kwargs)
 
 

@@ -23,8 +23,7 @@ from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.run import SamplerCall, SamplingRun
 from ..runtime.schedule import can_be_followed
 from ..runtime.technique import ComfyTechnique, ModelCall
-from ..structure.model import describe_model, is_compiled_by_others
-from ..structure.newer import kept_memory
+from ..structure.model import describe_model, is_compiled_by_others, kept_memory
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
 from .evaluations import Evaluations, SchedulePosition
@@ -161,7 +160,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         if not (same or reduction.shrinks_queries or (_are_aligned(context, query) and _are_aligned(value, query))):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
-        residual = where_kept(state.residual, block.name, reduction.tokens, query.device)
+        residual = where_kept(state.residual, block.name)
         if residual is not None:
             is_reduced = not residual.full
             state.next = _Next(block.name, reduction, is_reduced, query.shape[0])

@@ -7,19 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from .....core.devices import synchronize
-from .....core.shared import Shared
 from .....core.technique import COMPILATION, find
 from ..runtime.reporting import send
-from ..runtime.technique import KEY, AnyTechnique
+from ..runtime.technique import AnyTechnique
 from ..structure.protocols import Executor, ModelPatcher
 
 LOADING_EVENT = "paceline.loading"
 """Websocket event: a run has loaded weights for so many seconds. The page makes it a part of its own."""
-
-_WATCH = "paceline_weights"
 
 GIB = 2**30
 
@@ -105,34 +99,6 @@ def prepare_sampling(
         why = f"loading weights again took {seconds:.3g} s: {moves.why()}" if ran_before else ""
         send(LOADING_EVENT, node, {"seconds": seconds, "why": why})
     return result
-
-
-class WeightWatch(Shared):
-    """Times what ComfyUI does before each of two runs of ``model``, a clone of the MODEL that it was given."""
-
-    def __init__(self, patcher: ModelPatcher) -> None:
-        from comfy.patcher_extension import WrappersMP
-
-        self.model = patcher.clone()
-        self.model.add_wrapper_with_key(WrappersMP.PREPARE_SAMPLING, _WATCH, self._prepare)
-        self._seconds: list[float] = []
-        self._others: tuple[str, ...] = ()
-
-    def _prepare(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
-        device = torch.device(self.model.load_device)
-        self._others = in_place_of(self.model)
-        synchronize(device)
-        started = time.perf_counter()
-        result = executor(*args, **kwargs)
-        synchronize(device)
-        self._seconds.append(time.perf_counter() - started)
-        return result
-
-    def found(self) -> WeightMoves:
-        """Return what was seen in the two runs."""
-        stack = self.model.get_attachment(KEY)
-        first, again = (*self._seconds, 0.0)[:2]
-        return weight_moves(self.model, stack.techniques if stack else (), first, again, self._others)
 
 
 def in_place_of(patcher: ModelPatcher) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from .....core.calls import Function
 from .....core.errors import UnsupportedModel
-from .....core.technique import INT8, TOKEN_MERGING
+from .....core.technique import INT8
 from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ....compilation.policy import CompilePolicy
@@ -67,15 +67,10 @@ class ComponentCompilation(PipelineTechnique):
 
     @staticmethod
     def _blocks(host: Host) -> str:
-        component, merging = host.component, host.find(TOKEN_MERGING)
+        component = host.component
         if not getattr(component.part, "_repeated_blocks", None):
             raise UnsupportedModel(
                 f"Compile: regional is on, but {component.class_name} does not name its repeated blocks.",
                 "Switch regional off for this component, or leave it out with components=...",
-            )
-        if merging is not None and getattr(merging.settings, "implementation", "") == "tomesd":
-            raise UnsupportedModel(
-                "Compile: regional compiles the blocks of each class, and tomesd changes their class in each call.",
-                "Use our implementation of TokenMerging, or switch regional off.",
             )
         return describe_blocks(component.part)

@@ -15,7 +15,7 @@ from .....core.activity import Activity, Summary
 from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
 from .....core.technique import STEP_REUSE, Policy
-from ..components import CONTROLNET, Component
+from ..components import CONTROLNET
 from ..host import Host, PipelineTechnique, host_of
 from ..patches import Patches
 from ..settings import ReuseSteps
@@ -81,11 +81,6 @@ class ControlNetReuse(PipelineTechnique):
         meta = tree_map_only(Tensor, lambda tensor: torch.empty_like(tensor, device="meta"), result)
         self._shapes[call.sample.shape] = meta
         return result
-
-
-def step_reuse_for(settings: ReuseSteps, component: Component) -> type[PipelineTechnique]:
-    """Return the class of Reuse Steps for a denoiser or a ControlNet."""
-    return ControlNetReuse if component.role == CONTROLNET else PipelineStepReuse
 
 
 def _denoiser(pipeline: Any) -> Any:

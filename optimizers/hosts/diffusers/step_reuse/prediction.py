@@ -79,10 +79,6 @@ class NoiseLevels:
         """Return the levels of some timesteps and the one after them. One that is asked twice is there once."""
         return sorted(set(self.levels[start : end + 1]), reverse=True)
 
-    def is_asked_twice(self, index: int) -> bool:
-        """Return whether the next timestep is the same one again."""
-        return index + 1 < len(self.asked) and self.asked[index] == self.asked[index + 1]
-
     def at(self, index: int) -> Prediction:
         """Return what the network predicts at a timestep."""
         return Prediction(self.kind, self.asked[index])

@@ -18,7 +18,7 @@ from .....core.technique import COMPILATION
 from ....step_reuse.blocks import Blocks
 from ....step_reuse.outcome import Outcome
 from ....step_reuse.policy import StepReusePolicy
-from ..components import CONTROLNET, DENOISER
+from ..components import DENOISER
 from ..host import Host, PipelineTechnique
 from ..patches import Patches
 from ..run import PipelineCall
@@ -34,7 +34,7 @@ class PipelineStepReuse(PipelineTechnique):
 
     kind, title = StepReusePolicy.kind, StepReusePolicy.title
     policy: StepReusePolicy
-    roles = (DENOISER, CONTROLNET)
+    roles = (DENOISER,)
 
     def __init__(self, settings: ReuseSteps) -> None:
         super().__init__(settings)

@@ -11,21 +11,34 @@ from torch import Tensor
 
 from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel
+from .....core.technique import COMPILATION
+from ....token_merging import TokenMergingSettings
 from ....token_merging.blocks import CallState
 from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
-from ..host import Host
+from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, ResidualCall, SamplingStep
+from ..components import DENOISER
+from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
 from ..patches import Patches
 from .blocks import ModuleBlock, image_attention, is_unet
-from .denoiser import PipelineTokenMerging
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 
 
-class PipelineUNetTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block."""
+class PipelineTokenMerging(PipelineTechnique):
+    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block.
 
-    _latent = (0, 0)
+    ``active`` is of the call that runs.
+    """
+
+    kind, title = TokenMergingPolicy.kind, TokenMergingPolicy.title
+    roles = (DENOISER,)
+    policy: TokenMergingPolicy[ModuleBlock]
+
+    def __init__(self, settings: TokenMergingSettings) -> None:
+        super().__init__(settings)
+        self.active = False
+        self._latent = (0, 0)
 
     def attach(self, host: Host, patches: Patches) -> None:
         name, settings = host.component.class_name, self.settings
@@ -50,9 +63,12 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
                 patches.wrap(block.module.ff, "forward", partial(self._queries_merged, block))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        super().before(host, args, kwargs)
+        position, host.run.over = host.run.position, self.policy.residuals.drop
+        position.moved_to(host.pipeline, None if host.call is None else host.call.timestep)
+        self.active = self.policy.is_active(position, self.activity)
+        residual = self._residual_call(host, args, kwargs) if self.policy.keeps else None
         # What compiled code reads must be the same at the start of every call, or each would be compiled anew.
-        self._state = CallState(self.activity, residual=self.residual)
+        self._state = CallState(self.activity, residual=residual)
         if not self.active:
             return
         assert host.call is not None, "a UNet is called with a latent"
@@ -60,7 +76,20 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         self._latent = (sample.shape[-2], sample.shape[-1])
         if self.policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
-            self._state.step = torch.full((), host.run.position.index(), dtype=torch.int64, device=sample.device)
+            self._state.step = torch.full((), position.index(), dtype=torch.int64, device=sample.device)
+
+    def end_call(self) -> None:
+        super().end_call()
+        self.policy.residuals.settle()
+
+    def _residual_call(self, host: Host, args: Args, kwargs: Kwargs) -> ResidualCall | None:
+        reason = _refusal(host, self.policy)
+        evaluation = None if reason else _evaluation(host)
+        if not self.active:
+            return None
+        shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
+        return self.policy.residual_call(evaluation, passes, host.run.position, reason, host.again)
 
     def _self_attention(self, block: ModuleBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
@@ -133,3 +162,35 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
             return (with_fewer if self.active else forward)(*args, **options)
 
         return run
+
+
+def _evaluation(host: Host) -> SamplingStep | None:
+    """Return the prediction that the host's call belongs to; timesteps stand for noise levels, as they fall with them.
+
+    None if it is not known.
+    """
+    run, steps = host.run, host.run.position.schedule()
+    if not steps or host.call is None:
+        return None
+    run.at(host.pipeline, host.call)
+    if run.elsewhere:
+        return None
+    levels = [*sorted(set(steps[run.first : run.last + 1]), reverse=True), 0.0]
+    sigma = steps[min(run.number, len(steps) - 1)]
+    return SamplingStep(levels, run.number, sigma, run.taking_part, last=run.number >= run.last)
+
+
+def _refusal(host: Host, policy: TokenMergingPolicy[ModuleBlock]) -> str:
+    """Return why a difference cannot be kept for calls of a denoiser; "" if it can."""
+    technique: Any = host.find(COMPILATION)
+    if getattr(host.pipeline, "scheduler", None) is None:
+        return UNTOLD
+    if getattr(host.component.part, "_compiled_call_impl", None) is not None:
+        return COMPILED
+    if hasattr(host.pipeline, "get_views"):  # of Panorama and DemoFusion, which moves them from step to step
+        return WINDOWS
+    if torch.is_grad_enabled():
+        return GRADIENTS
+    if technique is None:
+        return ""
+    return policy.refused_by("repeated_blocks" if technique.settings.regional else "whole_model")
