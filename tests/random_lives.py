@@ -16,15 +16,13 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import pickle
 import random
 import re
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,64 +36,25 @@ if __name__ == "__main__":
     pack.load_pack()
 
 import torch
-from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from diffusers_host.pipelines import NamedPipeline
-from paceline import (
-    Attention,
-    Compile,
-    FuseQKV,
-    Precision,
-    QuantizeInt8,
-    ReuseSteps,
-    ScheduleOnCPU,
-    TokenMerging,
-    optimize,
-    restore,
-)
-from paceline.core.errors import PacelineError
+from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
+from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
 from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import distance, picture, small
 
 NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3")
-EXACT = (FuseQKV(), Attention("vanilla"), Attention("sdpa"), Attention("sdpa_math"))
-COMPILED = Compile(backend="eager")
-"""Rounds only, and takes seconds for each network: one call of ``optimize`` in twenty has it."""
-OTHERS = (
-    TokenMerging(method="merge", ratio=0.5), TokenMerging(method="kv_downsample", ratio=0.5), TokenMerging(ratio=0.6),
-    Precision("bf16"), Precision("bf16", vae_dtype="fp32"), ReuseSteps(budget=0.1), ScheduleOnCPU(),
-    QuantizeInt8(include="*"),
-)  # fmt: skip
-PARTS = ("unet", "transformer", "vae", "controlnet")
 ROUNDING, HALF, LOOSE = 1e-4, 0.1, 0.5
 
 
 @dataclass
-class Pair:
-    """A pipeline with ours, and its plain twin."""
-
-    ours: NamedPipeline
-    twin: NamedPipeline
-
-    def both(self, change: Callable[[Any], Any]) -> None:
-        """Do the same to both; the twin goes first, so that what it cannot do is not tried with ours."""
-        change(self.twin.pipe)
-        change(self.ours.pipe)
-
-
-@dataclass
-class Life:
+class Life(Events):
     """One life.
 
     Attributes:
-        events: what has happened, in words.
-        refused: sentences of ours.
+        drawn: pictures.
         wrong: what was not right; "" if all was.
     """
 
-    seed: int
-    name: str = ""
-    events: list[str] = field(default_factory=list)
-    refused: int = 0
     drawn: int = 0
     wrong: str = ""
 
@@ -103,17 +62,17 @@ class Life:
         """Go through it."""
         chance = random.Random(self.seed)
         self.name = chance.choice(NAMES)
-        self._pairs = [Pair(small(self.name), small(self.name))]
+        self.pairs = [Pair(small(self.name), small(self.name))]
         self._steps = 9 if chance.random() < 0.1 else 2  # Reuse Steps does nothing in fewer than 8
         self._plain: dict[int, torch.Tensor] = {}
         try:
-            self._optimize(chance)
+            self.optimize(chance)
             self._look()
             for _ in range(chance.randint(2, 4)):
-                event = chance.choice(EVENTS)
+                event = chance.choice(ALL)
                 before = len(self.events)
                 event(self, chance)
-                if event not in (Life._optimize, Life._restore):
+                if event not in (Events.optimize, Events.restore):
                     self._plain.clear()
                 if len(self.events) > before:
                     self._look()
@@ -124,136 +83,19 @@ class Life:
             self.wrong = f"{type(error).__name__}: {str(error)[:300]}"
         finally:
             torch._dynamo.reset()
+            self.pairs.clear()
+            self._plain.clear()
         return self
-
-    def _parts(self, pair: Pair) -> list[str]:
-        return [name for name in PARTS if isinstance(pair.ours.pipe.components.get(name), torch.nn.Module)]
-
-    def _optimize(self, chance: random.Random) -> None:
-        pair = chance.choice(self._pairs)
-        pool = (*EXACT, *EXACT, *OTHERS) if chance.random() < 0.6 else EXACT
-        asked: dict[type, Any] = {type(one): one for one in chance.sample(pool, chance.randint(1, 3))}
-        whole = chance.random() < 0.6 or Precision in asked  # diffusers itself refuses parts of different dtypes
-        if chance.random() < 0.05:
-            asked[Compile] = COMPILED
-        where = None if whole else [chance.choice(self._parts(pair))]
-        target = pair.ours.pipe
-        if where is not None and chance.random() < 0.3:
-            target, where = getattr(target, where[0]), None
-        self._say(f"optimize({type(target).__name__}, {', '.join(map(repr, asked.values()))}, components={where})")
-        try:
-            optimize(target, *asked.values(), components=where)
-        except PacelineError:
-            self.refused += 1
-
-    def _restore(self, chance: random.Random) -> None:
-        pair = chance.choice(self._pairs)
-        self._say(f"restore({self._pairs.index(pair)})")
-        restore(pair.ours.pipe)
-
-    def _share(self, chance: random.Random) -> None:
-        if len(self._pairs) > 1:
-            return
-        own, pair = chance.random() < 0.5, self._pairs[0]
-
-        def second(named: NamedPipeline) -> NamedPipeline:
-            parts = dict(named.pipe.components)
-            if own:
-                parts["scheduler"] = type(parts["scheduler"]).from_config(parts["scheduler"].config)
-            return _made_of(named, parts)
-
-        self._pairs.append(Pair(second(pair.ours), second(pair.twin)))
-        self._say(f"a second pipeline with the same parts{', and a scheduler of its own' * own}")
-
-    def _forget(self, chance: random.Random) -> None:
-        if len(self._pairs) > 1:
-            self._say("the first pipeline is gone")
-            del self._pairs[0]
-
-    def _copy(self, chance: random.Random) -> None:
-        pair = chance.choice(self._pairs)
-        name, way = chance.choice([*self._parts(pair), "scheduler"]), chance.choice(("deepcopy", "pickle"))
-        self._say(f"copied by {way}: {name} of {self._pairs.index(pair)}")
-
-        def change(pipe: Any) -> None:
-            part = getattr(pipe, name)
-            made = copy.deepcopy(part) if way == "deepcopy" else pickle.loads(pickle.dumps(part))
-            if host_of(made) is not None:
-                raise Wrong("a copy has a host")
-            pipe.register_modules(**{name: made})
-
-        pair.both(change)
-
-    def _scale(self, chance: random.Random) -> None:
-        pair = chance.choice(self._pairs)
-        name, by = chance.choice(self._parts(pair)), chance.choice((0.5, 0.8, 1.1))
-        self._say(f"weights multiplied: {name} of {self._pairs.index(pair)} by {by}")
-
-        def change(pipe: Any) -> None:
-            with torch.no_grad():
-                for parameter in getattr(pipe, name).parameters():
-                    parameter.mul_(by)
-
-        pair.both(change)
-
-    def _load(self, chance: random.Random) -> None:
-        pair = chance.choice(self._pairs)
-        name = chance.choice(self._parts(pair))
-        weights = {key: value * 0.9 for key, value in getattr(pair.twin.pipe, name).state_dict().items()}
-        self._say(f"weights loaded: {name} of {self._pairs.index(pair)}")
-        pair.both(lambda pipe: getattr(pipe, name).load_state_dict(weights))
-
-    def _move(self, chance: random.Random) -> None:
-        pair, dtype = chance.choice(self._pairs), chance.choice((torch.float64, torch.float32))
-        self._say(f"pipe.to({dtype})")
-        if self._has(Precision, QuantizeInt8):  # the first converts by itself, and torchao has no float64
-            self.events.pop()
-            return
-        pair.both(lambda pipe: pipe.to(dtype))
-
-    def _processors(self, chance: random.Random) -> None:
-        pair = chance.choice(self._pairs)
-        name = chance.choice([one for one in self._parts(pair) if one != "transformer"])
-        way = chance.choice(("AttnProcessor2_0", "AttnProcessor", "default", "fuse", "unfuse", "sliced"))
-        if way in ("fuse", "unfuse") and (name != "unet" or self.name == "ssd1b"):
-            return
-        self._say(f"other attention processors of {name}: {way}")
-
-        def change(pipe: Any) -> None:
-            part = getattr(pipe, name)
-            if way.startswith("Attn"):
-                part.set_attn_processor((AttnProcessor2_0 if way.endswith("0") else AttnProcessor)())
-            elif way == "default":
-                part.set_default_attn_processor()
-            elif way == "sliced" and hasattr(part, "set_attention_slice"):
-                part.set_attention_slice(1)
-            elif way == "fuse":
-                part.fuse_qkv_projections()
-            elif way == "unfuse" and getattr(part, "original_attn_processors", None) is not None:
-                part.unfuse_qkv_projections()
-
-        try:
-            change(pair.twin.pipe)
-        except Exception:  # noqa: BLE001 - not for this model
-            self.events.pop()
-            return
-        change(pair.ours.pipe)
-
-    def _say(self, event: str) -> None:
-        self.events.append(event)
-
-    def _has(self, *kinds: type) -> bool:
-        return any(isinstance(one.settings, kinds) for pair in self._pairs for one in _on(pair.ours.pipe).values())
 
     def _look(self) -> None:
         """Draw with each pipeline."""
-        for number, pair in enumerate(self._pairs):
-            on = _on(pair.ours.pipe)
+        for number, pair in enumerate(self.pairs):
+            on = claims_on(pair.ours.pipe)
             if number not in self._plain:
                 self._plain[number] = self._draw(pair.twin)
             got, plain = self._draw(pair.ours), self._plain[number]
             if all(isinstance(one.settings, (*map(type, EXACT), Compile, ScheduleOnCPU)) for one in on.values()):
-                self._near(got, plain, ROUNDING, f"pipeline {number} from its plain twin")
+                self._near(got, plain, self._rounding(ROUNDING), f"pipeline {number} from its plain twin")
                 continue
             fresh = self._fresh(pair, on)
             rounds = (Precision, QuantizeInt8, ReuseSteps)
@@ -264,7 +106,7 @@ class Life:
 
     def _fresh(self, pair: Pair, on: dict[tuple[str, str], Any]) -> NamedPipeline:
         parts = {name: copy.deepcopy(part) for name, part in pair.twin.pipe.components.items()}
-        made = _made_of(pair.twin, parts)
+        made = made_of(pair.twin, parts)
         for (name, _), claim in on.items():
             if name != "scheduler":
                 optimize(made.pipe, claim.settings, components=[name])
@@ -280,14 +122,14 @@ class Life:
             raise Wrong(f"{what}: {moved:.2g} (limit {limit})")
 
     def _end(self) -> None:
-        for pair in self._pairs:
+        for pair in self.pairs:
             restore(pair.ours.pipe)
-        for number, pair in enumerate(self._pairs):
+        for number, pair in enumerate(self.pairs):
             if any(host_of(part) is not None for part in pair.ours.pipe.components.values()):
-                for name in self._parts(pair):
+                for name in self.parts(pair):
                     restore(getattr(pair.ours.pipe, name))
                 raise Wrong(f"something is still on pipeline {number}")
-            for name in self._parts(pair):
+            for name in self.parts(pair):
                 ours, twin = (one.pipe.components[name] for one in (pair.ours, pair.twin))
                 for (path, a), b in zip(ours.named_modules(), twin.modules(), strict=True):
                     if type(a) is not type(b) or vars(a).keys() != vars(b).keys():
@@ -295,38 +137,11 @@ class Life:
                     kinds = {type(getattr(one, "processor", None)) for one in (a, b)}
                     if len(kinds) > 1:
                         raise Wrong(f"{name}.{path} has another processor than its twin: {kinds}")
-            rounded = any("Precision" in one or "Int8" in one for one in self.events)  # weights changed in few bits
-            self._near(self._draw(pair.ours), self._draw(pair.twin), HALF if rounded else 0.0, f"{number} restored")
+            self._near(self._draw(pair.ours), self._draw(pair.twin), self._rounding(0.0), f"{number} restored")
 
-
-class Wrong(Exception):
-    """What was not right."""
-
-
-def _made_of(named: NamedPipeline, parts: dict[str, Any]) -> NamedPipeline:
-    """Return a pipeline of the same kind with other parts."""
-    config = {"requires_safety_checker": False} if "requires_safety_checker" in named.pipe.config else {}
-    config |= {"add_watermarker": False} if named.name in ("sdxl", "ssd1b") else {}
-    pipe = type(named.pipe)(**parts, **config)
-    pipe.set_progress_bar_config(disable=True)
-    return NamedPipeline(named.name, pipe, named.about, named.arguments)
-
-
-def _on(pipe: Any) -> dict[tuple[str, str], Any]:
-    """Return the claims that are there, by part and kind."""
-    found: dict[tuple[str, str], Any] = {}
-    for name, part in pipe.components.items():
-        host = host_of(part)
-        for claim in () if host is None else host.claims:
-            if host is not None and claim.technique.kind not in host.left_out:
-                found[name, claim.technique.kind] = claim
-    return found
-
-
-EVENTS = (
-    Life._optimize, Life._optimize, Life._restore, Life._share, Life._forget, Life._copy, Life._copy, Life._scale,
-    Life._load, Life._move, Life._processors, Life._processors,
-)  # fmt: skip
+    def _rounding(self, limit: float) -> float:
+        """Return a limit, or a wide one where weights may have been changed while they were in few bits."""
+        return HALF if any("Precision" in one or "Int8" in one for one in self.events) else limit
 
 
 def main() -> int:

@@ -73,9 +73,21 @@ class Correction:
         """Return whether the last step led to the noise level of ``place``."""
         return not self._steps or abs(self._steps[-1].place.ahead - place.sigma) <= 1e-3 * place.sigma
 
-    def leaps(self, place: Place, before: Place) -> bool:
-        """Return whether more than all of a prediction is taken: DPM-Solver++ in a far longer step than before."""
-        return self._solver(place, before).now > 1.0
+    def grows(self, levels: Sequence[float], number: int, answer: float) -> float:
+        """Return how many times as large an error of one prediction is when the run ends, its own part taken back.
+
+        The next prediction is made of a latent that is off, and so on; ``answer``: how many times as large as the
+        latent's error that of a prediction is. Without noise it is the latent's. ``number``: of the prediction in
+        ``levels``, the last one included.
+        """
+        places = [Place(float(at), *levels[at : at + 2]) for at in range(len(levels) - 1)]
+        update = self._solver(places[number], places[number - 1] if number else None)
+        off, error, before = update.now, 0.0, 0.0
+        for at in range(number + 1, len(places)):
+            update = self._solver(places[at], places[at - 1])
+            before, error = error, off if places[at].ahead <= 0 else answer * off
+            off = (update.keep * off if at > number + 1 else 0.0) + update.now * error + update.before * before
+        return abs(off)
 
     def given(
         self,

@@ -18,6 +18,14 @@ Split = Callable[[Tensor], Sequence[Tensor]]
 """From a tensor of the latent's shape to its streams, ``[batch, frames, ...]`` each, 1 frame if it is no video."""
 
 
+SOFT = 0.25
+"""Part of what is drawn anew that a mask blends with what is kept, above which it is soft."""
+
+ANSWER = -4.0
+"""To such blends of two pictures a network with guidance can answer with so many times an error in them, the other way
+round (measured on the icon model). Solvers of second order then swing about their way ever farther."""
+
+
 @dataclass(frozen=True)
 class Blend:
     """What a mask does to a prediction before it reaches the solver: ``share`` of it and the rest of ``kept``.
@@ -27,6 +35,11 @@ class Blend:
 
     share: Tensor
     kept: Tensor
+
+    def soft(self) -> Tensor:
+        """Return which part of what is drawn anew is blended with what is kept, 0-dim."""
+        free = self.share > 0.0
+        return (free & (self.share < 1.0)).float().sum() / free.float().sum().clamp(min=1.0)
 
     def lasting(self, place: Place, levels: Sequence[float], noise: Callable[[float], float]) -> Tensor:
         """Return how much of a difference of the prediction at a place is still in the latent when the run ends.

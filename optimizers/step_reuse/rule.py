@@ -10,14 +10,13 @@ For each evaluation of the guided prediction::
 Where a sampler goes otherwise than down its schedule with one latent (``path.py``), the rest of the run is computed. A
 host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
 
-Numbers that were measured on a device are read when an evaluation begins that may be left out. Reading waits for the
-device, and then the device for Python: on an H100 about 5 ms.
+Numbers that were measured on a device are read when an evaluation begins that may be left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -28,9 +27,10 @@ from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate, Skip, longest_row
 from .correction import Correction
 from .history import FORECASTS, Evaluation, History
 from .outcome import Outcome
-from .parts import Blend, Split, rms, stream_rms, undivided
+from .parts import ANSWER, SOFT, Blend, Split, rms, stream_rms, undivided
 from .path import Path
 from .settings import StepReuseSettings
+from .unread import Unread
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
@@ -85,7 +85,7 @@ class Rule:
         self._first: Tensor | None = None
         self._share: Tensor | None = None
         self._lasting: Tensor | None = None
-        self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
+        self.unread, self._soft = Unread(), 0.0
         self.place = self.place_of(self._levels[0])
         self.forget()
 
@@ -151,7 +151,7 @@ class Rule:
     def skip_at(self, place: Place) -> Skip | None:
         """Return how an evaluation can be left out within the budget; None if not. Asking changes nothing."""
         known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
-        if not known or not self._may_go(place) or self._before_a_leap(place):
+        if not known or not self._may_go(place) or self._grows(place):
             return None
         distance = place.position - self._guided.newest.place.position
         # Early skips cost more of the budget than late ones, so the allowance grows with the step.
@@ -160,15 +160,12 @@ class Rule:
         cost = [self._weight(place) * error for error in self._rates[best].expected(distance)]
         return Skip(best, cost) if self.budget.allows(cost, part) else None
 
-    def _before_a_leap(self, place: Place) -> bool:
-        """Return whether the solver takes more than all of the next prediction, in a run with a mask.
-
-        What the network makes of a latent that is off is then most of the error. Without a mask the calibration has it.
-        """
+    def _grows(self, place: Place) -> bool:
+        """Return whether an error made here is larger when the run ends; without a mask the calibration has it."""
         if self._share is None or self._correction is None:
             return False
-        number = math.floor(place.position) + 1
-        return self._correction.leaps(Place(float(number), *self._levels[number : number + 2]), place)
+        answer = ANSWER if self._soft > SOFT else 1.0
+        return self._correction.grows(self._levels, math.floor(place.position), answer) > 1.0
 
     def _spend(self, skip: Skip) -> None:
         self.budget.spend(skip.cost)
@@ -212,8 +209,10 @@ class Rule:
             self._spend(self.skip)
         if self.aside:
             return guided
-        self._share, self._path.last = None if blend is None else blend.share, self.place
-        self._lasting = None if blend is None else blend.lasting(self.place, self._levels, self._noise)
+        self._path.last = self.place
+        if blend is not None:
+            self._share, self._lasting = blend.share, blend.lasting(self.place, self._levels, self._noise)
+            self.unread.add(self._found_soft, blend.soft())
         self._follow(latent, torch.finfo(guided.dtype).eps)
         if self.skip is not None:
             self._in_a_row += 1
@@ -234,7 +233,10 @@ class Rule:
             self.solver_unknown()
         strangers = None if self._correction is None else self._correction.strangers(latent, eps)
         if strangers is not None:
-            self._unread.append((self._found_strange, strangers))
+            self.unread.add(self._found_strange, strangers)
+
+    def _found_soft(self, part: Distances) -> None:
+        self._soft = part[0]
 
     def _found_strange(self, part: Distances) -> None:
         if part[0] > MOST_STRANGE:
@@ -250,7 +252,7 @@ class Rule:
             change, sigma = torch.minimum(change, from_kept * (KEPT / SEEDS)), 0.0
         seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
-        self._unread.append((seeds, change))
+        self.unread.add(seeds, change)
         self._test_forecasts(found)
 
     def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
@@ -261,7 +263,7 @@ class Rule:
             if self._guided.can(forecast):
                 distance = found.place.position - self._guided.newest.place.position
                 guess = self._guided.forecast(name, found.place, found.latent)
-                self._unread.append((partial(self._tested, name, distance), self._rms(guess - found.denoised)))
+                self.unread.add(partial(self._tested, name, distance), self._rms(guess - found.denoised))
 
     def _shared(self, difference: Tensor) -> Tensor:
         return difference if self._lasting is None else difference * self._lasting
@@ -280,24 +282,18 @@ class Rule:
             return None
         better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
         for (place, guess), known in zip(self._skipped, better, strict=True):
-            self._unread.append((self.budget.settle, self._rms(guess - known).mul_(self._weight(place))))
+            self.unread.add(self.budget.settle, self._rms(guess - known).mul_(self._weight(place)))
         self._skipped.clear()
         return None if self._correction is None else self._correction.take_back(better)
 
     def _given(self, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
-        if self._correction is None:
-            return prediction
-        return self._correction.given(self.place, latent, prediction, off, self._share)
+        known = self._correction
+        return prediction if known is None else known.given(self.place, latent, prediction, off, self._share)
 
     def read(self) -> None:
         """Read all new measures in one transfer; a host also calls it when the run is over."""
-        if not self._unread:
+        if not self.unread.read():
             return
-        unread, self._unread = self._unread, []
-        rows: Distances = torch.cat([measured.flatten() for _, measured in unread]).tolist()
-        for tell, measured in unread:
-            tell(rows[: measured.numel()])
-            del rows[: measured.numel()]
         if math.isfinite(self.budget.used):
             self.outcome.share = self.budget.used
         else:

@@ -174,7 +174,7 @@ class ShortRule(Rule):
         if len(self._guided):
             newest = self._guided.newest
             places = round(newest.place.position), round(found.place.position)
-            self._unread.append((partial(self._changed, *places), self._rms(newest.denoised - found.denoised)))
+            self.unread.add(partial(self._changed, *places), self._rms(newest.denoised - found.denoised))
 
     def _changed(self, before: int, after: int, errors: Distances) -> None:
         """Note the change between two levels; one left out between them cost at least as much as it tells now."""

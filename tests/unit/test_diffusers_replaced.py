@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
-from paceline import Attention, FuseQKV, TokenMerging, optimize, report, restore
-from random_pipelines import picture, small
+from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize, report, restore
+from random_pipelines import distance, picture, small
 
 KEYS, MERGED = TokenMerging(ratio=0.5, method="kv_downsample"), TokenMerging(ratio=0.5, method="merge")
 
@@ -43,6 +43,27 @@ def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) ->
     optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), picture(plain))
+
+
+def test_diffusers_fuses_the_floating_point_weights_of_int8_layers() -> None:
+    plain, pipeline = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, QuantizeInt8(include="*"), components=["unet"])
+    for one in (plain, pipeline):
+        fuse(one.pipe)
+    assert distance(picture(pipeline), picture(plain)) < 0.1
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), picture(plain))
+
+
+def test_what_diffusers_fused_in_few_bits_goes_back_with_the_rest() -> None:
+    plain, pipeline = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, Precision("bf16"))
+    for one in (plain, pipeline):
+        fuse(one.pipe)
+    assert distance(picture(pipeline), picture(plain)) < 0.1
+    restore(pipeline.pipe)
+    assert distance(picture(pipeline), picture(plain)) < 0.1
+    assert {tensor.dtype for tensor in pipeline.denoiser.parameters()} == {torch.float32}
 
 
 def test_a_backend_that_somebody_has_set_in_the_dispatcher_is_theirs() -> None:

@@ -11,16 +11,12 @@ from paceline.optimizers import samplers
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
 from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
-from paceline.optimizers.samplers import SAMPLERS, Place
+from paceline.optimizers.samplers import Place
 from paceline.optimizers.step_reuse.blocks import Blocks
-from paceline.optimizers.step_reuse.correction import Correction
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
-from paceline.optimizers.step_reuse.parts import Blend
 from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-
-UPDATES = ("euler", "dpmpp_2m", "res_multistep")
-LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
+from solving import LEVELS, UPDATES, drive, sample, smooth
 
 
 @pytest.mark.parametrize("points", [1, 2, 3])
@@ -41,60 +37,6 @@ def test_every_forecast_knows_a_picture_that_stands_still(name):
         history.add(Evaluation(place, picture + place.sigma * noise, picture))
     place = Place(6.0, LEVELS[6], LEVELS[7])
     assert torch.allclose(history.forecast(name, place, picture + place.sigma * noise), picture, atol=1e-4)
-
-
-def sample(solver, predict, skip=(), correct=False, levels=LEVELS, moved=None, mask=None, keep=None):
-    """Run a solver by its updates, as ComfyUI's loop does; ``predict(x, sigma)``. Skipped steps hold the prediction.
-
-    ``moved(x, number)`` changes the latent after each step; a ``mask`` blends ``keep`` into each prediction.
-    """
-    correction = Correction(SAMPLERS[solver].update) if correct else None
-    x, last, given_before = torch.full((1, 4), 9.0), None, None
-    held, pending, places = None, [], []
-    for number in range(len(levels) - 1):
-        place = Place(float(number), levels[number], levels[number + 1])
-        if number in skip:
-            denoised, off = held, None
-            pending.append(place)
-        else:
-            denoised, off = predict(x, place.sigma), None
-            if correction is not None and pending:
-                shares = [(p.position - last) / (number - last) for p in pending]
-                off = correction.take_back([held.lerp(denoised, share) for share in shares])
-            pending, held, last = [], denoised, number
-        given = denoised if correction is None else correction.given(place, x, denoised, off, mask)
-        given = given if mask is None else given * mask + keep * (1 - mask)
-        update = SAMPLERS[solver].update(place, places[-1] if places else None)
-        x = update.keep * x + update.now * given + (update.before * given_before if update.before else 0.0)
-        given_before = given
-        places.append(place)
-        x = x if moved is None else moved(x, number)
-    return x
-
-
-@pytest.mark.parametrize("levels", [LEVELS, LEVELS[:-1]], ids=["clean", "noise is left"])
-def test_a_masks_errors_last_as_long_as_told(levels):
-    """Where the prediction is the network's input, as at low noise, the rest of the run is known."""
-    mask, keep = torch.tensor([[0.0, 0.4, 0.8, 1.0]]), torch.zeros(1, 4)
-
-    def draw(wrong):
-        return sample("euler", lambda x, sigma: x * mask + (sigma == wrong), levels=levels, mask=mask, keep=keep)
-
-    for number in (3, 10, 16, 18):
-        place = Place(float(number), levels[number], (*levels, 0.0)[number + 1])
-        told = Blend(mask, keep).lasting(place, levels, lambda sigma: sigma) * (1 - place.ahead / place.sigma)
-        assert torch.allclose(draw(levels[number]) - draw(None), told, rtol=0.2, atol=1e-6)
-
-
-def test_a_step_before_a_leap_is_computed_with_a_mask():
-    """In the last of these steps but one, DPM-Solver++ takes three times the prediction."""
-    leap = [*LEVELS[:-2], LEVELS[-3] / 8, 0.0]
-    sigma, place = leap[-3], Place.among(leap, leap[-3])
-    assert leap.index(sigma) == len(leap) - 3
-    known = Correction(SAMPLERS["dpmpp_2m"].update)
-    before = Place.among(leap, leap[-4])
-    assert known.leaps(place, before) and not known.leaps(before, Place.among(leap, leap[-5]))
-    assert not Correction(SAMPLERS["euler"].update).leaps(place, before)
 
 
 @pytest.mark.parametrize("solver", UPDATES)
@@ -142,24 +84,6 @@ def test_what_others_do_to_the_latent_is_not_taken_back(solver):
         full = sample(solver, predict, levels=LEVELS[:-1], **others)
         assert (sample(solver, predict, levels=LEVELS[:-1]) - full).abs().max() > 0.1
         assert torch.allclose(sample(solver, predict, skip, True, LEVELS[:-1], **others), full, atol=1e-4)
-
-
-def drive(rule, predict, levels=LEVELS):
-    """Run Euler with a ``Rule`` around ``predict(x, sigma)``; return its actions and the latent."""
-    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0], []
-    for level in levels[:-1]:
-        place = rule.place_of(level)
-        actions.append(rule.begin(place))
-        assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
-        found = rule.forecast(x) if rule.skips else predict(x, place.sigma)
-        found = rule.end(x, found)
-        x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
-    rule.read()
-    return actions, x
-
-
-def smooth(x, sigma):
-    return x / (1 + sigma**2) + 0.5
 
 
 def abrupt(x, sigma):
@@ -262,8 +186,8 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
 
     def answered(rule):
         with unset_fake_temporarily():
-            rule._unread[:] = [(tell, torch.full((1,), 1e-3)) for tell, _ in rule._unread]
-            reads.append(len(rule._unread))
+            rule.unread.kept[:] = [(tell, torch.full((1,), 1e-3)) for tell, _ in rule.unread.kept]
+            reads.append(len(rule.unread.kept))
             read(rule)
 
     monkeypatch.setattr(Rule, "read", answered)

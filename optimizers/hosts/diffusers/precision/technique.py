@@ -61,6 +61,7 @@ class ComponentPrecision(PipelineTechnique):
             kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
             self._kept.append((tensor, kept_on_cpu, dtype))
             patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
+        patches.on_undo(partial(_convert_added, component.part, [tensor for tensor, _ in weights], dtype, previous))
         self._convert_calls(host, next((tensor for tensor, stays in weights if not stays), None))
         if settings.channels_last:
             to_channels_last(component.part, patches)
@@ -153,6 +154,14 @@ def _before(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) ->
 
 def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:
     tensor.data = _before(tensor, original, dtype)
+
+
+def _convert_added(part: Any, known: list[torch.Tensor], dtype: torch.dtype, previous: torch.dtype) -> None:
+    """Convert what others have added in ``dtype`` since, fused projections or adapters, as the rest goes back."""
+    before = {id(tensor) for tensor in known}
+    for tensor, _ in _weights(part):
+        if id(tensor) not in before and tensor.dtype == dtype and type(tensor) in (torch.Tensor, torch.nn.Parameter):
+            tensor.data = tensor.data.to(previous)
 
 
 def _weights(module: Any) -> Iterator[tuple[torch.Tensor, bool]]:

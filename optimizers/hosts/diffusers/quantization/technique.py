@@ -28,7 +28,7 @@ from ..host import Host, PipelineTechnique
 from ..patches import Patches
 
 READING = ("state_dict",)
-CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", "unfuse_lora")
+CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", "unfuse_lora", "fuse_qkv_projections")
 """Methods of a component that read its weights (``save_pretrained`` does through them), and that change them."""
 
 TAKEN = "another weight has taken the place of the int8 one"
