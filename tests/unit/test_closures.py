@@ -17,7 +17,7 @@ AT_MOST = {
     "fuse_qkv": (30, 3250),
     "model_precision": (32, 3550),
     "quantize_int8": (43, 5100),
-    "reuse_steps": (37, 4300),
+    "reuse_steps": (37, 4350),
     "set_attention_processor": (40, 4300),
     "vae_precision": (37, 3950),
 }
