@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
+NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
+GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
+
 
 @dataclass
 class Outcome:

@@ -26,7 +26,7 @@ from ..samplers import Calibration, Place, calibration_of, sampler_of
 from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate, Skip, longest_row
 from .correction import Correction
 from .history import FORECASTS, Evaluation, History
-from .outcome import Outcome
+from .outcome import GROWS, MOVED, NOT_FINITE, Outcome
 from .parts import ANSWER, SOFT, Blend, Split, rms, stream_rms, undivided
 from .path import Path
 from .settings import StepReuseSettings
@@ -44,9 +44,6 @@ other code blends moves less, added noise all of it."""
 
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
-
-MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
-NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
 
 
 class Rule:
@@ -124,6 +121,8 @@ class Rule:
         self.place, self.partly = place, False
         if self._may_go(place):
             self.read()
+            if self._soft > SOFT and self._grows(place):
+                self.outcome.note(GROWS)
         self.skip = self.skip_at(place)
         return self.skips
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.correction import Correction
+from paceline.optimizers.step_reuse.outcome import GROWS
 from paceline.optimizers.step_reuse.parts import Blend
 from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
@@ -51,6 +52,7 @@ def test_a_step_is_computed_where_a_soft_mask_lets_its_error_grow():
     def left_out(mask, budget):
         rule = Rule(StepReuseSettings(budget=budget), LEAP, solver="euler")
         actions, _ = drive(rule, smooth, LEAP, Blend(mask, torch.zeros(1, 4, 8, 8)))
+        assert (GROWS in rule.outcome.notes) is bool((mask % 1).any())
         return {number for number, skips in enumerate(actions) if skips}
 
     soft, before_the_leap, budgets = torch.linspace(0, 1, 8).expand(1, 4, 8, 8), len(LEAP) - 4, (0.04, 0.1, 0.15, 0.3)

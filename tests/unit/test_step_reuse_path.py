@@ -10,9 +10,10 @@ from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
 from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
 from paceline.optimizers.step_reuse.blocks import LEFT_OUT, Blocks
+from paceline.optimizers.step_reuse.outcome import MOVED
 from paceline.optimizers.step_reuse.path import RESIZED, RISES, TWICE
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.rule import MOVED, Rule
+from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
