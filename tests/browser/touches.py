@@ -83,6 +83,7 @@ NODES = (
 )
 
 COLOURS = (
+    Touch("--component-node-widget-background", "badges in Nodes 2.0 have the colour of inputs on the canvas"),
     Touch("--comfy-input-bg", "dark grey badges with light text"),
     Touch("--comfy-menu-bg", "dark grey dialogs with light text"),
     Touch("--input-text", "light text, in browsers that cannot derive it from the ground"),
