@@ -42,10 +42,13 @@ def model(quick: bool) -> Any:
     return checkpoints.tiny_sd15(width=64, context=96) if quick else checkpoints.tiny_sd15(width=320, context=768)
 
 
-def sample(patcher: Any, side: int, steps: int) -> torch.Tensor:
+def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
     """Sample one image with both passes."""
-    positive, negative = (in_process.random_conditioning(patcher, seed=seed) for seed in (1, 2))
-    return in_process.sample(patcher, positive, negative, torch.zeros(1, 4, side, side), steps=steps, seed=7)
+    conditioning = options.pop("conditioning", None) or in_process.random_conditioning(patcher, seed=1)
+    size = options.pop("size", (side, side))
+    latent = torch.zeros(options.pop("batch", 1), 4, *size)
+    negative = options.pop("negative", None) or in_process.random_conditioning(patcher, seed=2)
+    return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
 
 
 VARIANTS: dict[str, Apply] = {

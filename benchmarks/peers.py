@@ -25,6 +25,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from compile import sample
 from pages.plots import plot
 from shared import trained
 from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
@@ -71,15 +72,6 @@ TRANSFORMERS = ("transformer", "video")
 """Parts that are run only if they are asked for."""
 PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
-
-
-def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
-    """Sample one image with both passes."""
-    conditioning = options.pop("conditioning", None) or in_process.random_conditioning(patcher, seed=1)
-    size = options.pop("size", (side, side))
-    latent = torch.zeros(options.pop("batch", 1), 4, *size)
-    negative = options.pop("negative", None) or in_process.random_conditioning(patcher, seed=2)
-    return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
 
 
 def kjnodes(folder: Path) -> ModuleType:

@@ -187,7 +187,8 @@ class Run:
                 try:
                     draw = ready.enter_context(self._images.ready(variant))
                     self._first(variant, draw)
-                    self._measure({self._base.name: self._plain, variant.name: draw}, rounds=1, seconds=0.0)
+                    if self._images.together:  # else its own rounds follow at once
+                        self._measure({self._base.name: self._plain, variant.name: draw}, rounds=1, seconds=0.0)
                 except Exception as failed:  # one that cannot run here must not cost the others
                     self.left_out[variant.name] = error_line(failed, named=True)
                     print(f"{variant.name}: {self.left_out[variant.name]}", file=sys.stderr, flush=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 
@@ -74,7 +73,7 @@ def limits_of(version: str) -> Limits:
 
 
 _INSTALLED = ""
-with suppress(metadata.PackageNotFoundError):
+with contextlib.suppress(metadata.PackageNotFoundError):
     _INSTALLED = metadata.version("sageattention")
 
 BACKENDS = (
