@@ -34,9 +34,8 @@ class PacelineApplyToMe(TechniqueNode):
                     "preset",
                     options=list(PRESET_NAMES),
                     default="custom",
-                    tooltip="Ready-made values for method, ratio, max_downsample, level_decay and residual: quality "
-                    "changes the image least, fast saves most; balanced and fast change one image in four visibly. "
-                    "custom: the values below.",
+                    tooltip="quality: ready-made values for method, ratio, max_downsample and residual, which "
+                    "change the image little. custom: the values below.",
                 ),
                 setting("method", TOOLTIPS["method"]),
                 setting("ratio", TOOLTIPS["ratio"]),
@@ -80,12 +79,6 @@ class PacelineApplyToMe(TechniqueNode):
                 setting(
                     "end_percent",
                     "Stop merging at this share of the denoising. Earlier keeps fine detail closer to the original.",
-                    advanced=True,
-                ),
-                setting(
-                    "level_decay",
-                    "Factor of the ratio at each coarser level of the UNet. Below 1, the coarse levels keep more "
-                    "tokens, which protects the composition.",
                     advanced=True,
                 ),
                 setting("residual", TOOLTIPS["residual"]),

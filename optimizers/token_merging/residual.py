@@ -85,18 +85,17 @@ class Residuals:
         levels: Sequence[float],
         passes: Hashable,
         ratio: float,
-        part: float,
         again: bool = False,
     ) -> ResidualCall | None:
         """Return what a call of the network for ``passes`` does; None, noted, to leave out what is kept.
 
         ``levels``: those of the schedule in which tokens are reduced; ``passes`` tells one batch of conditionings and
-        its sizes from every other; ``ratio``: the share that reducing leaves out; ``part``: of ``PARTS``; ``again``:
-        whether the same call was made before and its numbers are wrong.
+        its sizes from every other; ``ratio``: the share that reducing leaves out; ``again``: whether the same call was
+        made before and its numbers are wrong.
         """
         self.settle()
-        steps = self._full_steps(levels, ratio * part)
-        if not steps.pay(ratio):
+        steps = self._full_steps(levels, ratio)
+        if not steps.pay:
             self.leave_out(FEW_STEPS.format(steps=steps.steps, full=len(steps.levels)))
             return None
         if self._given_up:
@@ -115,7 +114,7 @@ class Residuals:
             self._drop_old(now)
             kept = self._kept[passes] = _Kept(now, evaluation.number, self.store.part())
         kept.measured, kept.number = now, evaluation.number
-        call = self._open[get_ident()] = ResidualCall(self, kept, full, steps.least_tokens(ratio), evaluation.last)
+        call = self._open[get_ident()] = ResidualCall(self, kept, full, steps.least_tokens(), evaluation.last)
         return call
 
     def leave_out(self, reason: str) -> None:
@@ -194,9 +193,9 @@ class Residuals:
         self.counts.drifts += filter(math.isfinite, found)
         self._drifts.clear()
 
-    def _full_steps(self, levels: Sequence[float], share: float) -> FullSteps:
+    def _full_steps(self, levels: Sequence[float], ratio: float) -> FullSteps:
         if self._steps is None or self._steps[0] != levels:
-            self._steps = (levels, FullSteps(levels, share))
+            self._steps = (levels, FullSteps(levels, ratio))
         return self._steps[1]
 
     def _drop_old(self, now: Hashable) -> None:
