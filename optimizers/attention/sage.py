@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs, Limits
-from .scores import match_heads
+from .plain import match_heads
 
 # Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
 V1_HEAD_DIMS = (64, 96, 128)

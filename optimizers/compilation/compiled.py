@@ -10,15 +10,12 @@ from typing import Any, cast
 
 import torch
 
-from ...core.calls import Args, Function, Kwargs
+from ...core.shared import Args, Function, Kwargs
 from .cache_folder import CacheFolder
-from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
-from .progress import GENERATING, ProgressListener, Stop
-from .reasons import Owner, explain_recompile
+from .changing import Sizes, WeightGuards
+from .progress import GENERATING, Compilations, CompileState, ProgressListener, Stop
+from .reasons import CompilationCancelled, CompilationFailed, Owner, explain, explain_recompile, free_frames, is_damage
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
-from .sizes import Sizes
-from .state import Compilations, CompileState
-from .weights import WeightGuards
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
 TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"

@@ -9,14 +9,14 @@ from typing import Any
 from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
-from ...core.calls import Function
 from ...core.errors import BackendUnavailable
 from ...core.phrases import phrase
+from ...core.shared import Function
 from ...core.technique import COMPILATION, Policy
 from .compiled import CompiledFunction
 from .compiler import CompiledNetwork
-from .failures import NOTHING_KNOWN
 from .progress import ProgressListener
+from .reasons import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
 
 _GRAPHS = "graphs compiled"

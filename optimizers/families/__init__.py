@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .family import AttentionLayer, Family
-from .table import FAMILIES
+from .table import FAMILIES, AttentionLayer, Family
 
 
 def families() -> tuple[Family, ...]:

@@ -10,7 +10,7 @@ from ...core.activity import Activity, Summary
 from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
 from ..samplers import SAMPLERS, sampler_of
-from .outcome import Outcome
+from .budget import Outcome
 from .parts import Split, undivided
 from .rule import Rule
 from .settings import FEWEST_STEPS, SHORT, StepReuseSettings

@@ -23,14 +23,25 @@ import torch
 from torch import Tensor
 
 from ..samplers import Calibration, Place, calibration_of, sampler_of
-from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate, Skip, longest_row
+from .budget import (
+    GROWS,
+    KEPT,
+    MOVED,
+    NOT_FINITE,
+    SEEDS,
+    Budget,
+    Distances,
+    ErrorRate,
+    Outcome,
+    Skip,
+    Unread,
+    longest_row,
+)
 from .correction import Correction
 from .history import FORECASTS, Evaluation, History
-from .outcome import GROWS, MOVED, NOT_FINITE, Outcome
 from .parts import ANSWER, SOFT, Blend, Split, rms, stream_rms, undivided
 from .path import Path
 from .settings import StepReuseSettings
-from .unread import Unread
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""

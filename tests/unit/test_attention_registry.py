@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from paceline.core.errors import BackendUnavailable
-from paceline.optimizers.attention import probing
+from paceline.optimizers.attention import registry
 from paceline.optimizers.attention.backend import Backend, Inputs
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import probe_backend
-from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, require
+from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, probe_backend, require
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "comfy_kitchen", "triton")
@@ -22,7 +21,7 @@ OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "
 
 @pytest.fixture(autouse=True)
 def fresh_probes(monkeypatch):
-    monkeypatch.setattr(probing, "_found", {})
+    monkeypatch.setattr(registry, "_found", {})
 
 
 def made_of(function, **changes) -> Backend:
@@ -104,9 +103,9 @@ settings = lambda: (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), 
                     cuda.cudnn_sdp_enabled(), cuda.matmul.allow_tf32, torch.get_default_dtype(),
                     torch.is_grad_enabled(), torch._C._get_sdp_priority_order())
 before = settings()
-from paceline.optimizers.attention import probing, registry
+from paceline.optimizers.attention import registry
 assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
-[probing.probe_backend(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
+[registry.probe_backend(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
 assert settings() == before
 print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
 """

@@ -11,7 +11,7 @@ import weakref
 import pytest
 import torch
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
-from paceline.optimizers.compilation.failures import CompilationCancelled, CompilationFailed
+from paceline.optimizers.compilation.reasons import CompilationCancelled, CompilationFailed
 from paceline.optimizers.compilation.settings import CompileSettings
 from waiting import until
 

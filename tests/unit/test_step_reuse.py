@@ -9,11 +9,10 @@ import pytest
 import torch
 from paceline.optimizers import samplers
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
-from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
 from paceline.optimizers.samplers import Place
-from paceline.optimizers.step_reuse.blocks import Blocks
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
+from paceline.optimizers.step_reuse.path import Blocks
 from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth

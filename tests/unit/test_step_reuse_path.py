@@ -7,11 +7,9 @@ import math
 import pytest
 import torch
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
-from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
-from paceline.optimizers.step_reuse.blocks import LEFT_OUT, Blocks
-from paceline.optimizers.step_reuse.outcome import MOVED
-from paceline.optimizers.step_reuse.path import RESIZED, RISES, TWICE
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
+from paceline.optimizers.step_reuse.budget import MOVED
+from paceline.optimizers.step_reuse.path import LEFT_OUT, RESIZED, RISES, TWICE, Blocks
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings

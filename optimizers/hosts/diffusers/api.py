@@ -16,13 +16,11 @@ from .claims import Claim
 from .compilation.technique import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
 from .host import PipelineTechnique, host_of
-from .precision.technique import ComponentPrecision
-from .qkv_fusion.technique import ComponentQKVFusion
+from .precision.technique import ComponentPrecision, Precision
+from .qkv_fusion.technique import ComponentQKVFusion, FuseQKV
 from .quantization.technique import ComponentQuantization
-from .schedule_on_cpu.technique import PipelineScheduleOnCPU
-from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
-from .step_reuse.controlnet import ControlNetReuse
-from .step_reuse.technique import PipelineStepReuse
+from .schedule_on_cpu.technique import PipelineScheduleOnCPU, ScheduleOnCPU
+from .step_reuse.technique import ControlNetReuse, PipelineStepReuse, ReuseSteps
 from .target import ComponentTarget
 from .token_merging.technique import PipelineTokenMerging
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.nn import Parameter
 
-from ....core.calls import Args, Function, Kwargs
+from ....core.shared import Args, Function, Kwargs
 from .components import SCHEDULER, VAE, Component
 from .patches import NOTHING, OFFLOADED, own
 

@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
+from ....core.shared import Args, Function, Kwargs
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from ...guard import Guard, GuardedEvaluation
-from .caller import called_by, pipeline_on, schedule_of
-from .claims import Claim
+from .claims import Claim, called_by, pipeline_on, schedule_of
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .counted import Counted
 from .entries import Entries

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ....core.calls import Args, Function, Kwargs
+from ....core.shared import Args, Function, Kwargs
 
 SdpaFunction = Callable[..., torch.Tensor]
 """Takes what ``scaled_dot_product_attention`` takes: three tensors by place, everything else by name."""

@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.calls import Args, Kwargs
 from ....core.shadow import Shadows
-from ...step_reuse.blocks import LEFT_OUT, Blocks
+from ....core.shared import Args, Kwargs
 from ...step_reuse.history import Passes
-from ...step_reuse.path import RESIZED
+from ...step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Rule
 from ...step_reuse.settings import StepReuseSettings
-from .models import WebUIModel
-from .protocols import Denoiser
+from .models import Denoiser, WebUIModel
 from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
 from .technique import Compute, WebUISampling, WebUITechnique
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
+from ....core.shared import Function
 from ...token_merging import TokenMergingSettings
 from ...token_merging.blocks import CallState
 from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet

@@ -17,7 +17,8 @@ from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, call_signa
 from ....attention.registry import OWN
 from ....families import find_family
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
-from ..runtime.technique import KEY, ComfyTechnique, LostInputs, ModelCall
+from ..runtime.run import KEY
+from ..runtime.technique import ComfyTechnique, LostInputs, ModelCall
 from ..structure.attention_owner import SLOT, checkpoint_attention_overrides, layers_with_a_preference, start_option
 from ..structure.model import describe_model, inference_dtype, is_unet
 from ..structure.protocols import ModelPatcher, Options

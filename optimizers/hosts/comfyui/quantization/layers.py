@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from .....core.calls import Function
 from .....core.errors import UnsupportedModel
 from .....core.phrases import phrase
+from .....core.shared import Function
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..structure.model import describe_model, is_unet

@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Counter
-from .....core.calls import Function, Kwargs
 from .....core.errors import UnsupportedModel
-from ....quantization.chunked import shape_of_linear
-from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
+from .....core.shared import Function, Kwargs
+from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named, shape_of_linear
 from ....quantization.policy import LAYERS
 from ....quantization.rounding import Int8Weight, with_row_scales
 

@@ -7,9 +7,8 @@ import time
 from dataclasses import dataclass, field
 
 from .....core.activity import Activity, Summary
-from .....core.run_history import RunHistory
 from .....core.shared import Shared
-from .....core.technique import Policy
+from .....core.technique import Policy, RunHistory
 
 
 @dataclass

@@ -17,11 +17,8 @@ from .....core.technique import Target, attach, find
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
-from .run import RUN, SamplerCall, SamplingRun
+from .run import KEY, RUN, SamplerCall, SamplingRun
 from .runs import Run, RunLog
-
-KEY = "paceline"
-"""Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
 
 PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""

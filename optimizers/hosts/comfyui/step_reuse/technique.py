@@ -7,30 +7,97 @@ for the device.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .....core.activity import Activity
-from .....core.calls import Function
 from .....core.errors import UnsupportedModel
+from .....core.shared import Function
 from .....core.technique import ATTENTION, COMPILATION
-from ....step_reuse.blocks import LEFT_OUT, Blocks
+from ....samplers import sampler_of
 from ....step_reuse.history import Passes
 from ....step_reuse.parts import Blend, split_for
-from ....step_reuse.path import RESIZED
+from ....step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.rule import Rule
 from ....step_reuse.settings import StepReuseSettings
-from ..runtime.run import SamplerCall, SamplingRun, TakesPart
-from ..runtime.schedule import can_be_followed, stands_at
+from ..runtime.run import KEY, SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
 from ..runtime.stack import stack_of
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
-from ..structure.protocols import ModelPatcher, Options
-from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
+from ..structure.protocols import Executor, ModelPatcher, Options
+
+POLICIES = "attention_backend_history_v1"
+_LAYOUT = "minimax_h3_layout"
+"""Transformer option in which the one network that has a layout leaves it."""
+
+UNKNOWN = "another node computes attention, and does not say by which way in the next step"
+
+
+class UnknownRoute(Exception):
+    """Nobody can say by which way attention goes."""
+
+
+class AttentionRoute:
+    """The ways of one sampling run.
+
+    ``broken``: kinds of calls in which our own backend has failed, and why.
+    """
+
+    def __init__(self, run: SamplingRun, broken: Mapping[Hashable, str]) -> None:
+        self._run, self._broken = run, broken
+        self._calls: dict[Hashable, tuple[Options, object]] = {}
+
+    def watch(self, options: Options) -> None:
+        """Let a call of the network with these ``transformer_options`` leave what the policies ask for."""
+        from comfy.patcher_extension import WrappersMP
+
+        if POLICIES not in options:
+            return
+        wrappers = options.get("wrappers", {})
+        around: dict[str, list[Function]] = {
+            **wrappers.get(WrappersMP.DIFFUSION_MODEL, {}),
+            f"{KEY}_route": [self._seen],
+        }
+        options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
+
+    def _seen(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
+        result = executor(*args, **kwargs)
+        given = (*args, *kwargs.values())
+        options = next((one for one in given if isinstance(one, dict) and POLICIES in one), None)
+        if options is not None:
+            passes = tuple(options.get("uuids", ()))
+            self._calls[passes] = ({name: options[name] for name in options if name != KEY}, executor.class_obj)
+        return result
+
+    def at(self, sigma: float) -> Hashable:
+        """Return what the way at a noise level is known by; raises `UnknownRoute`."""
+        guard = self._run.guard
+        ours = () if guard is None else tuple(guard.faults)
+        return (ours, tuple(self._broken), tuple(self._theirs(sigma)))
+
+    def _theirs(self, sigma: float) -> list[Hashable]:
+        found: list[Hashable] = []
+        for options, network in self._calls.values():
+            level = torch.full_like(options["sigmas"], sigma) if "sigmas" in options else torch.tensor([sigma])
+            try:
+                for name, policy in options[POLICIES].items():
+                    way = policy(layout=options.get(_LAYOUT), options={**options, "sigmas": level}, model=network)
+                    hash(way)
+                    if way is None:
+                        raise UnknownRoute
+                    found.append((name, way))
+            except (AttributeError, TypeError) as error:  # another contract than the one we know
+                raise UnknownRoute from error
+        return found
+
+    def forget(self) -> None:
+        """Let go of the network and its options at the end of the run."""
+        self._calls.clear()
+
 
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
@@ -157,7 +224,7 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         rule = self.policy.rule_for(run.levels, sampler_name(call.sampler), flow, why, split)
         if rule is None:
             return
-        run.followed = can_be_followed(call)
+        run.followed = sampler_of(followed_sampler(call)).once_a_step
         blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
         attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
         route = AttentionRoute(run, {} if attention is None else attention.policy.broken)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.calls import Function
+from .....core.shared import Function
 
 if TYPE_CHECKING:
     from typing_extensions import Self

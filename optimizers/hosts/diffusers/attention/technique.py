@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel, require_choice
+from .....core.shared import Args, Function, Kwargs
 from .....core.technique import COMPILATION, TOKEN_MERGING
 from ....attention.backend import Inputs
 from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 
 from .....core.activity import Activity
-from .....core.calls import Args, Function, Kwargs
 from .....core.errors import BackendUnavailable, UnsupportedModel
+from .....core.shared import Args, Function, Kwargs
 from ....families import find_family
 from ....quantization.kernels import kernel_named
 from ....quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
@@ -33,6 +34,11 @@ CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", 
 
 TAKEN = "another weight has taken the place of the int8 one"
 NO_GRADIENTS = "int8 weights get no gradients: only what is beside them, as a LoRA, is trained until restore"
+
+
+@dataclass(frozen=True)
+class QuantizeInt8(QuantizationSettings):
+    """Which layers are in torchao's int8: the settings of the node Quantize int8. Needs torchao."""
 
 
 class ComponentQuantization(PipelineTechnique):
