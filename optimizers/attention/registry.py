@@ -1,7 +1,7 @@
 """The list of attention backends, and whether one works on this machine: one small call, compared with the formula.
 
-A package that imports may still have no kernel for this GPU, dtype or head size, or compute wrong numbers. ``BACKENDS``,
-``backend_names`` and ``get`` touch no device and import no package: node schemas call them on every page
+A package that imports may still have no kernel for this GPU, dtype or head size, or compute wrong numbers.
+``BACKENDS``, ``backend_names`` and ``get`` touch no device and import no package: node schemas call them on every page
 load.
 """
 

@@ -120,7 +120,11 @@ class CompiledFunction:
             state.count_eager(LIMIT_REACHED if self.variants_left() <= 0 else TURNED_OFF)
             return result
         state.compiled_calls += 1
-        return _cloned(result) if self._reuses_results else result
+        if not self._reuses_results:
+            return result
+        from torch.utils._pytree import tree_map_only  # the next replay of a CUDA graph overwrites its results
+
+        return tree_map_only(torch.Tensor, torch.Tensor.clone, result)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
         state = self.state
@@ -158,7 +162,7 @@ class CompiledFunction:
                 _with_code_of_its_own(self.function),
                 backend=self._backend,
                 fullgraph=self.settings.fullgraph,
-                dynamic=self.settings.dynamic_argument,
+                dynamic={"auto": None, "true": True, "false": False}[self.settings.dynamic],
                 **options,
             )
         return self._compiled
@@ -268,13 +272,6 @@ def _copy_containers(value: Any) -> Any:
     if kind is list or kind is tuple:
         return kind([_copy_containers(item) if type(item) in _CONTAINERS else item for item in value])
     return value
-
-
-def _cloned(value: Any) -> Any:
-    """Return copies of the tensors in ``value``: the next replay of a CUDA graph overwrites its results."""
-    from torch.utils._pytree import tree_map_only
-
-    return tree_map_only(torch.Tensor, torch.Tensor.clone, value)
 
 
 def _is_limit(error: BaseException) -> bool:

@@ -201,7 +201,11 @@ class Compilations:
         self._started = time.perf_counter()
         self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
         if not self.happened and self._observer is not None:
-            self._watch = Watch(self._observer, self._progress)
+            state = self._state
+            self._watch = Watch(
+                self._observer,
+                lambda seconds: Progress(state.phase, seconds, state.graphs + (state.phase == TRACING)),
+            )
         self.happened = True
 
     def _on_end(self, *arguments: object) -> None:
@@ -218,10 +222,6 @@ class Compilations:
                 if new:  # one for each variant that does not fit, the one used last before the others
                     self._state.recompile_reasons.append(self._explain(new[0]))
             self._started = 0.0
-
-    def _progress(self, seconds: float) -> Progress:
-        state = self._state
-        return Progress(state.phase, seconds, state.graphs + (state.phase == TRACING))
 
 
 def _guard_failures() -> dict[object, list[str]]:

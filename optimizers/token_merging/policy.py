@@ -223,7 +223,9 @@ class TokenMergingPolicy(Policy, Generic[B]):
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        ratio = settings.ratio_at(block.downsample, self.first_level, residual is not None)
+        ratio = settings.ratio
+        if residual is None and settings.alone is not None:
+            ratio = settings.alone if block.downsample == self.first_level else 0.0
         call = BlockCall(rows, columns, ratio, settings, state.step, block.number)
         # Compiled code works all of it out by itself: what is kept would be another input of its graph.
         if is_compiling():

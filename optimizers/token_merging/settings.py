@@ -101,12 +101,6 @@ class TokenMergingSettings(Settings):
         """Whether tokens are reduced from the first to the last step."""
         return (self.start_percent, self.end_percent) == (0.0, 1.0)
 
-    def ratio_at(self, downsample: int, first: int, with_residual: bool = False) -> float:
-        """Return the ratio for a level, where ``first`` is the finest level that is merged."""
-        if with_residual or self.alone is None:
-            return self.ratio
-        return self.alone if downsample == first else 0.0
-
     def describe(self) -> str:
         method = METHODS[self.method]
         layers = {
@@ -119,22 +113,13 @@ class TokenMergingSettings(Settings):
         if method.uses_cells:
             destinations = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
             parts.append(f"cells {self.sx}x{self.sy}, {destinations}")
-        parts += [*self.describe_schedule(), *self.describe_residual()]
+        if not self.whole_schedule:
+            parts.append(f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
+        if self.residual != "off" and self.merge_attn:
+            other = "" if self.alone is None else f" (a ratio of {self.alone:g} where the difference cannot be kept)"
+            parts.append(f"residual {self.residual}{other}")
         action, details = phrase(method.action, share=self.ratio), ", ".join(parts)
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
-
-    def describe_residual(self) -> tuple[str, ...]:
-        """Return how the difference that reducing makes is kept; nothing if it is not."""
-        if self.residual == "off" or not self.merge_attn:
-            return ()
-        other = "" if self.alone is None else f" (a ratio of {self.alone:g} where the difference cannot be kept)"
-        return (f"residual {self.residual}{other}",)
-
-    def describe_schedule(self) -> tuple[str, ...]:
-        """Return in which steps tokens are reduced; nothing if in all."""
-        if self.whole_schedule:
-            return ()
-        return (f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling",)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -126,16 +126,11 @@ def _function_of(backend: str) -> Attend | None:
 def host_does(backend: str) -> str:
     """Return in a sentence that ComfyUI's own attention is a backend; "" if it is another."""
     name = OWN if backend == AUTO else backend
-    if not _host_computes(_function_of(name)):
-        return ""
-    return phrase("ComfyUI's own attention is {name} already, so it changes nothing", name=name)
-
-
-def _host_computes(function: Attend | None) -> bool:
-    """Return whether ComfyUI's attention, without any override, is this function."""
     from comfy.ldm.modules import attention
 
-    return {attention.optimized_attention, attention.optimized_attention_masked} == {function}
+    if {attention.optimized_attention, attention.optimized_attention_masked} != {_function_of(name)}:
+        return ""
+    return phrase("ComfyUI's own attention is {name} already, so it changes nothing", name=name)
 
 
 def _chosen_already(network: torch.nn.Module) -> str:

@@ -1,4 +1,4 @@
-"""What a compilation needs of ComfyUI: a place for compiled code, a node to tell, the Cancel button, a whole network."""
+"""What a compilation needs of ComfyUI: a place for compiled code, a node to tell, Cancel, and a whole network."""
 
 from __future__ import annotations
 

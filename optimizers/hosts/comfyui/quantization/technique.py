@@ -170,7 +170,9 @@ def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: 
     if FORMAT in formats:
         return Summary("waiting", phrase("computes the file's own int8 layers with the kernel that is quickest here"))
     refuse_other_formats(patcher, formats)
-    layers = _layers_of(patcher)
+    if patcher.model not in _SEEN:
+        _SEEN[patcher.model] = [layer for layer, _ in linear_layers(patcher, observe(patcher)[0])]
+    layers = _SEEN[patcher.model]
     kernels, largest = available(timings.device)[0], largest_shape(layers)
     timed = [kernel for kernel in kernels if kernel.fast and timings.known(kernel, largest) is not None]
     kernel = timings.fastest(timed, largest)[0] if timed else None
@@ -181,9 +183,3 @@ def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: 
     )
     choices = [chooser.before(layer) for layer in layers]
     return before_run(settings, choices, describe_model(patcher))
-
-
-def _layers_of(patcher: ModelPatcher) -> list[Layer]:
-    if patcher.model not in _SEEN:
-        _SEEN[patcher.model] = [layer for layer, _ in linear_layers(patcher, observe(patcher)[0])]
-    return _SEEN[patcher.model]

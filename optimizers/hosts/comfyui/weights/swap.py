@@ -10,7 +10,6 @@ import uuid
 import weakref
 from collections.abc import Iterable, Sequence
 from types import MethodType
-from typing import Any
 
 import torch
 from torch.nn import Module
@@ -172,14 +171,6 @@ def _load_again(
     return patcher
 
 
-def _copied_config(config: Any) -> Any:
-    """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
-    result = object.__new__(type(config))
-    result.__dict__.update(config.__dict__)
-    result.unet_config = dict(config.unet_config)
-    return result
-
-
 def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
     """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
 
@@ -187,7 +178,8 @@ def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechni
     """
     base = patcher.model
     require_plain_weights(techniques[0].title, base, describe_model(patcher))
-    config = _copied_config(base.model_config)
+    config = object.__new__(type(base.model_config))  # `copy.copy` trips over the class's own `__getattr__`
+    config.__dict__.update(base.model_config.__dict__, unet_config=dict(base.model_config.unet_config))
     plan = WeightPlan(config, base.get_dtype_inference())
     for technique in techniques:
         technique.plan(plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,23 +18,17 @@ from ..run import PipelineCall, PipelineRun
 from .scheduler import NoiseLevels, Prediction, is_changed
 
 
-class Listener(Protocol):
-    """Who is told."""
-
-    def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
-        """Look at the arguments of a step by their names, and change them."""
-
-    def after_step(self, scheduler: Any) -> None:
-        """Note that a step is over."""
-
-
 class StepHook:
-    """Stands in the place of ``scheduler.step`` while it has listeners."""
+    """Stands in the place of ``scheduler.step`` while it has listeners.
+
+    Their ``before_step(scheduler, arguments)`` may change the step's arguments, which it is given by their names;
+    ``after_step(scheduler)`` is told when it is over.
+    """
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._step = scheduler, scheduler.step
         self.__signature__ = inspect.signature(scheduler.step)  # pipelines read which arguments it takes
-        self._listeners: list[Listener] = []
+        self._listeners: list[Any] = []
         self._shadows = Shadows()
         self._shadows.put(scheduler, "step", self)
 
@@ -52,10 +46,10 @@ class StepHook:
         copied = memo.get(id(self._scheduler))
         return self if copied is None else MethodType(type(copied).step, copied)
 
-    def tell(self, listener: Listener) -> None:
+    def tell(self, listener: Any) -> None:
         self._listeners.append(listener)
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Any) -> None:
         """Remove a listener; without any the scheduler has its own step again."""
         if listener in self._listeners:
             self._listeners.remove(listener)
