@@ -50,7 +50,9 @@ def probe_backend(backend: Backend, device: torch.device | str, dtype: torch.dty
     Runs ``[1, 2, 64, head_dim]`` once and remembers the answer for the life of the process, but not that memory ran
     out. Uses its own random numbers, so torch's generators are not advanced.
     """
-    device = _with_index(torch.device(device))
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        device = torch.device("cuda", torch.cuda.current_device())  # "cuda" and "cuda:0" share one answer
     key = (backend, device, dtype, head_dim)
     if key not in _found:
         try:
@@ -152,13 +154,6 @@ def _versioned(backend: Backend) -> str:
         return f"{backend.package} {metadata.version(backend.package)}"
     except metadata.PackageNotFoundError:
         return backend.package
-
-
-def _with_index(device: torch.device) -> torch.device:
-    """Return "cuda" as "cuda:0" (the current one), so that both share one answer."""
-    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
 
 
 # In the order of the node's list: backends to try first stand first.

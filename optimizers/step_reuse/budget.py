@@ -58,16 +58,6 @@ class Skip:
     cost: Distances
 
 
-def longest_row(order: int, budget: float, steps: int) -> tuple[int, int]:
-    """Return how many evaluations in a row may be forecast, and how many where they take little of the allowance.
-
-    ``order`` is the solver's; ``budget`` and ``steps`` are the run's.
-    """
-    careful = budget <= CAREFUL
-    longest = int((order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
-    return longest, longest + (careful and steps > LONG)
-
-
 class ErrorRate:
     """How fast the error of one forecast grows, from its last tests: with which ``power`` of the distance is known."""
 
@@ -152,7 +142,8 @@ def _added(first: Distances, second: Distances) -> Distances:
 class Unread:
     """Measures on a device that nobody has read yet, in their order: ``kept``, each after who is told of it.
 
-    Reading waits for the device, and then the device for Python: on an H100 about 5 ms. So there is one transfer.
+    Reading waits for the device, and then the device for Python: on an H100 about 5 ms. So there is one transfer,
+    when an evaluation begins that may be left out.
     """
 
     def __init__(self) -> None:
@@ -169,11 +160,6 @@ class Unread:
             tell(rows[: measured.numel()])
             del rows[: measured.numel()]
         return bool(kept)
-
-
-MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
-NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
-GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
 
 
 @dataclass
@@ -208,11 +194,6 @@ class Outcome:
     @property
     def evaluations(self) -> int:
         return self.computed + self.forecast
-
-    @property
-    def steps_in_same_time(self) -> int:
-        """How many steps of a plain run take as long."""
-        return max(1, int(self.steps * self.computed / max(self.evaluations, 1)))
 
     def count(self, method: str) -> None:
         """Count an evaluation that was forecast by a method, or computed where that is empty."""

@@ -8,10 +8,9 @@ import pytest
 import torch
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
-from paceline.optimizers.step_reuse.budget import MOVED
 from paceline.optimizers.step_reuse.path import LEFT_OUT, RESIZED, RISES, TWICE, Blocks
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.rule import Rule
+from paceline.optimizers.step_reuse.rule import MOVED, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]

@@ -103,7 +103,14 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
             parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
             ControlNet and VAE.
     """
-    _check(settings)
+    known: dict[tuple[type[PipelineTechnique], ...], object] = {}
+    for value in settings:
+        kinds = _techniques(value)
+        if kinds in known:
+            raise InvalidSetting(
+                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
+            )
+        known[kinds] = value
     parts = components_of(pipe)
     chosen = choose(parts, components)
     wanted = [(kind, value) for value in settings for kind in _techniques(value)]
@@ -148,17 +155,6 @@ def _techniques(value: object) -> tuple[type[PipelineTechnique], ...]:
         known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU"
         raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
     return found
-
-
-def _check(settings: tuple[object, ...]) -> None:
-    known: dict[tuple[type[PipelineTechnique], ...], object] = {}
-    for value in settings:
-        kinds = _techniques(value)
-        if kinds in known:
-            raise InvalidSetting(
-                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
-            )
-        known[kinds] = value
 
 
 def _require_use(settings: tuple[object, ...], used: list[object], parts: tuple[Component, ...]) -> None:

@@ -86,7 +86,11 @@ class PipelinePosition:
     def is_at(self, timestep: object) -> bool:
         """Return whether the call is for this timestep; waits for the device where the two were made apart."""
         here = self._timestep
-        if here is timestep or (isinstance(here, torch.Tensor) and _is_same_place(here, timestep)):
+        if isinstance(here, torch.Tensor) and isinstance(timestep, torch.Tensor):  # of one memory: nothing is read
+            places = {(one.untyped_storage().data_ptr(), one.storage_offset()) for one in (here, timestep)}
+            if len(places) == 1:
+                return True
+        if here is timestep:
             return True
         return None not in (here, timestep) and _number(here) == _number(timestep)
 
@@ -100,13 +104,6 @@ class PipelinePosition:
 def _number(timestep: Any) -> float:
     """Return a timestep's value, which waits for the device."""
     return float(timestep.flatten()[0] if isinstance(timestep, torch.Tensor) else timestep)
-
-
-def _is_same_place(one: torch.Tensor, other: object) -> bool:
-    """Return whether two tensors begin at the same place of one memory. Nothing is read."""
-    if not isinstance(other, torch.Tensor) or one.storage_offset() != other.storage_offset():
-        return False
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:
@@ -189,7 +186,10 @@ class PipelineRun:
         self._call = weakref.ref(call)
         self.position.moved_to(pipeline, call.timestep)
         found = self.position.place()
-        number = self.number + (self.stepped and self._is_there_twice()) if found == self._found else found
+        # Where the next timestep equals this one, the place was found for both by its value.
+        same = self.position.schedule()[self.number : self.number + 2] if self.stepped and found == self._found else []
+        twice = len(same) == 2 and same[0] == same[1]
+        number = self.number + twice if found == self._found else found
         moved, begins = number != self.number, number < self.number or not self.began
         self._found, self.number, self.stepped = found, number, False
         if moved:
@@ -199,11 +199,6 @@ class PipelineRun:
             self._begin(pipeline)
         self._count(moved)
         self._look_at(call)
-
-    def _is_there_twice(self) -> bool:
-        """Return whether the next timestep equals this one, so that the place was found for both by its value."""
-        here = self.position.schedule()[self.number : self.number + 2]
-        return len(here) == 2 and here[0] == here[1]
 
     def _begin(self, pipeline: Any) -> None:
         # Image to image begins in the middle of the schedule, and a base model may leave the end to a refiner.

@@ -40,6 +40,10 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
 
         _require_hook(patcher)
         blocks = attention_blocks(patcher) if is_unet(patcher) else ()
+        option, replaced = start_option(), list[str]()
+        if name != AUTO:
+            replaced += [f"in the place of {option}, with which ComfyUI was started"] if option else []
+            replaced += checkpoint_attention_overrides(patcher.model.diffusion_model)
         policy = AttentionPolicy(
             name,
             torch.device(patcher.load_device),
@@ -47,7 +51,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             sorted({block.head_dim for block in blocks}) or [64, 128],
             host_sdpa=_host_sdpa,
             always_raised=(InterruptProcessingException,),
-            notes=(*_in_place_of(patcher.model.diffusion_model), NOT_REACHED) if name != AUTO else (NOT_REACHED,),
+            notes=(*replaced, NOT_REACHED),
         )
         super().__init__(policy)
         self._chosen = _chosen_already(patcher.model.diffusion_model) if name == AUTO else ""
@@ -166,13 +170,6 @@ def _require_hook(patcher: ModelPatcher) -> None:
         "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
         "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
     )
-
-
-def _in_place_of(network: torch.nn.Module) -> tuple[str, ...]:
-    """Return notes on what a backend that was asked for by name replaces."""
-    option = start_option()
-    started = (f"in the place of {option}, with which ComfyUI was started",) if option else ()
-    return (*started, *checkpoint_attention_overrides(network))
 
 
 def _place(inputs: Inputs) -> str:

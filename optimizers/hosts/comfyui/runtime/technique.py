@@ -137,7 +137,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         super().__init__(policy)
         self.node_id: str | None = None
         self.runs = RunLog(policy)
-        self.report: Callable[[], None] = self._announce
+        self.report: Callable[[], None] = lambda: announce(self.node_id, self.last_summary(), self.title)
 
     @abstractmethod
     def install(self, call: Call, activity: Activity) -> None:
@@ -184,9 +184,6 @@ class ComfyTechnique(core.Technique, Generic[Call]):
             "first one's nodes"
         )
         return Summary("inactive", phrase("no call was finished"), details=(why,))
-
-    def _announce(self) -> None:
-        announce(self.node_id, self.last_summary(), self.title)
 
 
 AnyTechnique = ComfyTechnique[Any]

@@ -8,7 +8,7 @@ for the device.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -130,12 +130,24 @@ class ReuseRun(TakesPart):
         return self.end(compute())
 
     def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
-        call, present = self.next_call(), [cond is not None for cond in conds]
-        forecasts = self.forecast(call, present, x)
-        if forecasts is not None:
-            return forecasts
+        """Forecast the passes of a call, or compute them; an evaluation with other ones than before starts anew."""
+        rule, call, present = self.rule, self._calls, [cond is not None for cond in conds]
+        self._calls += 1
+        if rule.skips and self._passes.can(rule.method, call, present):
+            self._given += 1
+            return self._passes.forecast(rule.method, call, rule.place, x)
+        if rule.skips:
+            if call == 0:
+                self._forget()
+            rule.compute(some=self._given > 0)
         outputs = compute()
-        self.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
+        if rule.aside:
+            return outputs
+        found = [out if there else None for out, there in zip(outputs, present, strict=True)]
+        same = call == 0 and self._latent.shape == x.shape
+        self._passes.keep(call, rule.place, self._latent if same else x.float().clone(), found)
+        if found[0] is not None:
+            rule.first_pass(found[0])
         return outputs
 
     def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
@@ -167,35 +179,6 @@ class ReuseRun(TakesPart):
         self.rule.forget()
         self._passes = Passes()
 
-    def next_call(self) -> int:
-        self._calls += 1
-        return self._calls - 1
-
-    def forecast(self, call: int, present: Sequence[bool], x: Tensor) -> list[Tensor] | None:
-        """Return the forecasts of the passes of a call, or None if they are to be computed.
-
-        An evaluation with other passes than those before starts anew.
-        """
-        rule = self.rule
-        if not rule.skips:
-            return None
-        if self._passes.can(rule.method, call, present):
-            self._given += 1
-            return self._passes.forecast(rule.method, call, rule.place, x)
-        if call == 0:
-            self._forget()
-        rule.compute(some=self._given > 0)
-        return None
-
-    def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
-        """Keep the outputs of the passes of a call; None for those that are not there."""
-        if self.rule.aside:
-            return
-        same = call == 0 and self._latent.shape == x.shape
-        self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
-        if outputs[0] is not None:
-            self.rule.first_pass(outputs[0])
-
 
 class ComfyStepReuse(ComfyTechnique[ModelCall]):
     """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
@@ -225,20 +208,17 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         if rule is None:
             return
         run.followed = sampler_of(followed_sampler(call)).once_a_step
-        blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
-        attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
+        patcher, stack = call.guider.model_patcher, stack_of(call.guider.model_patcher)
+        # Compiled code, ours or of other nodes, would be compiled again for a hook in it.
+        ours = stack.find(COMPILATION) is not None
+        compiled = ours or is_compiled_by_others(call.options["transformer_options"])
+        blocks, attention = Blocks(patcher.model.diffusion_model, compiled), cast(Any, stack.find(ATTENTION))
         route = AttentionRoute(run, {} if attention is None else attention.policy.broken)
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
             call.cleanup.callback(end)
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
-
-
-def _is_compiled(guider: Any, options: Options) -> bool:
-    """Return whether code of the network is compiled, ours or of other nodes: it would be again for a hook in it."""
-    ours = stack_of(guider.model_patcher).find(COMPILATION)
-    return ours is not None or is_compiled_by_others(options["transformer_options"])
 
 
 def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:

@@ -136,11 +136,10 @@ def _on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...])
 
 def original(patcher: ModelPatcher) -> ModelPatcher:
     """Return a MODEL on the original BaseModel: ``patcher`` itself unless it is re-based. For reading weights."""
-    origin = patcher.get_attachment(ORIGIN)
-    return patcher if origin is None else _on_original(patcher, origin[0])
-
-
-def _on_original(patcher: ModelPatcher, origin: Origin) -> ModelPatcher:
+    attached = patcher.get_attachment(ORIGIN)
+    if attached is None:
+        return patcher
+    origin: Origin = attached[0]
     model, shared = origin.model_override()
     clone = _moved(patcher, model, shared)
     clone.parent = origin.first

@@ -73,7 +73,13 @@ class ComponentQuantization(PipelineTechnique):
         kernel = kernel_named("torchao") if settings.mode == "int8" else None
         self.policy = QuantizationPolicy(settings, LayerChoices(found.all, kernel, found.notes))
         self.policy.require_gain(title)
-        patches.on_undo(self._take_out)
+
+        def take_out() -> None:
+            for layer in self._layers:
+                layer.take_out()
+            self._layers = []
+
+        patches.on_undo(take_out)
         for name in self.policy.choices.quantized:
             layer = _Int8Layer(layers[name], part, config)
             self._layers.append(layer)
@@ -113,11 +119,6 @@ class ComponentQuantization(PipelineTechnique):
         finally:
             call.add(self.activity)
             self.activity = call
-
-    def _take_out(self) -> None:
-        for layer in self._layers:
-            layer.take_out()
-        self._layers = []
 
     def _in_floating_point(self, method: Any, changing: bool) -> Any:
         @functools.wraps(method)

@@ -103,18 +103,14 @@ class LastOutputs:
             return None
         asked, result = self._kept[0]
         output = _tensor(result)
-        if output.shape != (2 * len(latent), *latent.shape[1:]) or not _is_wider(asked, output.shape):
+        more = len(asked) == 4 and asked[1] > output.shape[1] and asked[2:] == output.shape[2:]  # channels behind it
+        if output.shape != (2 * len(latent), *latent.shape[1:]) or not (asked == output.shape or more):
             return None
         return at.denoised(latent, output.chunk(2)[1])
 
     @property
     def bytes(self) -> int:
         return sum(int(_tensor(result).nbytes) for _, result in self._kept)
-
-
-def _is_wider(asked: torch.Size, output: torch.Size) -> bool:
-    """Return whether the input is the latent, or has more channels behind it."""
-    return asked == output or (len(asked) == 4 and asked[1] > output[1] and asked[2:] == output[2:])
 
 
 def _tensor(result: Any) -> Any:
@@ -177,7 +173,8 @@ class ReusedRun:
             rule.solver_unknown()
         if not rule.skips and self.blocks.were_left_out():
             return LEFT_OUT
-        latent = self._latent_of(scheduler, sample)
+        scaled, wide = getattr(scheduler, "scale_model_input", None), sample.float()
+        latent = self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
         if rule.skips:
             guided = rule.forecast(latent)
         else:
@@ -190,12 +187,6 @@ class ReusedRun:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
         self.outputs.end()
         return None
-
-    def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:
-        """Return a latent of the scheduler with the picture at its own size."""
-        scaled = getattr(scheduler, "scale_model_input", None)
-        wide = sample.float()
-        return self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
 
 
 def frames_of(latent: Tensor, channels: int | None, frames: int = 0) -> Sequence[Tensor]:

@@ -112,7 +112,10 @@ class PipelineStepReuse(PipelineTechnique):
         elif self._run is not None and not self._run.open and host.run.number == self._run.index:
             self._step_aside("the pipeline takes several steps at one noise level")
         if self._run is not None:
-            self._run.ask(_is_guided(pipeline))
+            scale, guided = (
+                getattr(pipeline, name, None) for name in ("guidance_scale", "do_classifier_free_guidance")
+            )
+            self._run.ask(isinstance(scale, (int, float)) and bool(guided))
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
@@ -169,12 +172,6 @@ def _refusal(host: Host, pipeline: Any) -> str | None:
     if config.get("clip_sample") or config.get("thresholding"):
         return "the scheduler clips predictions, so that the effect of an error is not known"
     return None
-
-
-def _is_guided(pipeline: Any) -> bool:
-    """Return whether there is a negative pass, with one scale of the guidance."""
-    scale = getattr(pipeline, "guidance_scale", None)
-    return isinstance(scale, (int, float)) and bool(getattr(pipeline, "do_classifier_free_guidance", False))
 
 
 def _has_cache(host: Host) -> bool:
