@@ -114,8 +114,7 @@ class Rule:
 
     def begin(self, place: Place) -> bool:
         """Go to an evaluation; return whether it is forecast. Nothing is spent before its end."""
-        refusal = self._path.refusal(place)
-        if refusal is not None:
+        if refusal := self._path.refusal(place):
             self.step_aside(refusal)
         self.place, self.partly = place, False
         if self._may_go(place):

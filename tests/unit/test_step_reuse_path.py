@@ -42,12 +42,7 @@ def ask(run, x, sigma, asked=True, network=None):
     run.begin(sigma, x, ())
     guided = x / (1 + sigma**2) + 0.5
     if asked:
-        found = run.forecast(run.next_call(), [True], x)
-        if found is None:
-            guided = guided if network is None else network(guided)
-            run.keep(0, x, [guided])
-        else:
-            guided = found[0]
+        (guided,) = run.passes(["positive"], x, lambda: [guided if network is None else network(guided)])
     given = run.end(guided)
     return run.rule.skips, given
 
