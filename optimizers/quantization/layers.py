@@ -116,9 +116,6 @@ class LayerChoice:
     error: float | None = None
     timing: Timing | None = None
 
-    def is_near(self, max_error: float) -> bool:
-        return self.error is not None and self.error <= max_error
-
     def on(self, device: torch.device) -> LayerChoice:
         if self.weight is None:
             return self
@@ -160,7 +157,8 @@ class Chooser:
             return before
         choice = self._quantized(layer, weight(), before.timing)
         most = self.settings.thresholds.max_error
-        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or choice.is_near(most):
+        near = choice.error is not None and choice.error <= most
+        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or near:
             return choice
         return replace(choice, weight=None, reason=f"its error would be above {most:.1%}")
 

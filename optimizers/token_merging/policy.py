@@ -17,12 +17,12 @@ from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
 from ..families.block import Block, Size
 from .blocks import CallState, restored_output
-from .full_steps import FullSteps
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .methods import METHODS
 from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, ResidualCall, Residuals, SamplingStep, where_kept
 from .settings import TokenMergingSettings
+from .stored import FullSteps
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 MASKED = "an attention mask over the image was given, and merged tokens have no place in it"

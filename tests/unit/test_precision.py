@@ -8,9 +8,8 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, NothingGained
-from paceline.optimizers.precision.arithmetic import arithmetic, useless_switch
 from paceline.optimizers.precision.policy import PrecisionPolicy, choose_dtype
-from paceline.optimizers.precision.settings import PrecisionSettings, processor_dtype
+from paceline.optimizers.precision.settings import PrecisionSettings, arithmetic, processor_dtype, useless_switch
 
 MATMUL = torch.backends.cuda.matmul
 
