@@ -79,12 +79,7 @@ class Residuals:
         self._open: dict[int, ResidualCall] = {}  # by thread: ComfyUI may have several devices at work
 
     def call(
-        self,
-        evaluation: SamplingStep,
-        levels: Sequence[float],
-        passes: Hashable,
-        ratio: float,
-        again: bool = False,
+        self, evaluation: SamplingStep, levels: Sequence[float], passes: Hashable, ratio: float, again: bool = False
     ) -> ResidualCall | None:
         """Return what a call of the network for ``passes`` does; None, noted, to leave out what is kept.
 
