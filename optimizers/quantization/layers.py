@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BackendUnavailable
-from ..families.table import Family
+from ..families import Family
 from .kernels import Kernel, Kitchen, available
 from .layer_times import KernelFailed, Shape, Timing, Timings
 from .rounding import Int8Weight, quantize_rows, quantize_weight

@@ -15,7 +15,7 @@ from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
-from ..families.block import Block, Size
+from ..families import Block, Size
 from .blocks import CallState, restored_output
 from .grid import Partition
 from .method import BlockCall, Reduction

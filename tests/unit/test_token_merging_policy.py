@@ -6,7 +6,7 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
-from paceline.optimizers.families.block import Block
+from paceline.optimizers.families import Block
 from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, CallState, restored_output
 from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
 from paceline.optimizers.token_merging.residual import SamplingStep

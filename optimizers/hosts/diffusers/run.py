@@ -231,10 +231,7 @@ class PipelineRun:
             self.taking_part += self.number != self.first
         else:
             self.taking_part += before.key != call.key or (before.steady and not steady)
-        given = _Given(call.key, self._reference(text, steady), version, steady)
-        self._given[self.calls : self.calls + 1] = [given]
-
-    def _reference(self, text: object, steady: bool) -> Callable[[], object]:
-        if not isinstance(text, Tensor):
-            return lambda: text
-        return weakref.ref(text, (lambda _: self.over()) if steady else None)
+        kept: Callable[[], object] = lambda: text  # noqa: E731
+        if isinstance(text, Tensor):
+            kept = weakref.ref(text, (lambda _: self.over()) if steady else None)
+        self._given[self.calls : self.calls + 1] = [_Given(call.key, kept, version, steady)]

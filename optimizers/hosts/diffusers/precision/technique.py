@@ -94,7 +94,10 @@ class ComponentPrecision(PipelineTechnique):
         def converted(inner: Function) -> Function:
             @functools.wraps(inner)
             def run(*args: Any, **kwargs: Any) -> Any:
-                return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), _dtype_of(args, kwargs))
+                # What a component is called with first: the noisy latents, or those to decode.
+                first = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
+                dtype = first.dtype if first is not None and first.is_floating_point() else None
+                return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), dtype)
 
             return run
 
@@ -121,12 +124,6 @@ def _as(value: Any, dtype: torch.dtype) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_as(item, dtype) for item in value)
     return value
-
-
-def _dtype_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
-    """Return the dtype of what a component is called with first: the noisy latents, or those to decode."""
-    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
-    return first.dtype if first is not None and first.is_floating_point() else None
 
 
 def _back(result: Any, dtype: torch.dtype | None) -> Any:

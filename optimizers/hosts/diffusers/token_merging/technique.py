@@ -15,7 +15,7 @@ from torch.nn import Module
 from .....core.errors import UnsupportedModel
 from .....core.shared import Args, Function, Kwargs
 from .....core.technique import COMPILATION
-from ....families.block import Block
+from ....families import Block
 from ....token_merging.blocks import CallState
 from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, ResidualCall, SamplingStep
