@@ -123,15 +123,6 @@ class LayerChoice:
         return replace(self, weight=replace(self.weight, values=values, scale=scale))
 
 
-def usual_tokens(layer: Layer) -> Tensor:
-    """Return random tokens ``[some, inputs]`` as a layer is usually given, the same ones at each call."""
-    generator = torch.Generator().manual_seed(layer.inputs)
-    x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
-    if re.search(GATED_OUTPUT, layer.name):
-        x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
-    return x
-
-
 def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
     """Return the relative L2 error of a layer's output for the tokens ``x``; all in float32 on one device."""
     values, scale = quantize_rows(x)
@@ -183,7 +174,11 @@ class Chooser:
 
     def _quantized(self, layer: Layer, weight: Tensor, timing: Timing | None = None) -> LayerChoice:
         values = weight.to(self.device).float()
-        quantized, x = quantize_weight(values), usual_tokens(layer).to(self.device)
+        generator = torch.Generator().manual_seed(layer.inputs)  # the same tokens at each call
+        x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
+        if re.search(GATED_OUTPUT, layer.name):
+            x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
+        quantized, x = quantize_weight(values), x.to(self.device)
         if self.settings.mode == "weight_only":
             # In place: next to the values of the largest layer, each copy in float32 counts.
             difference = quantized.values.float().mul_(quantized.scale).sub_(values)

@@ -99,8 +99,10 @@ class TokenMergingPolicy(Policy, Generic[B]):
     def clauses(self) -> tuple[str, ...]:
         levels = sorted({block.downsample for block in self.blocks})
         names = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in levels)
-        reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
-        return self.settings.describe(), reached
+        return (
+            self.settings.describe(),
+            f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})",
+        )
 
     def is_active(self, schedule: Schedule, activity: Activity) -> bool:
         """Return whether tokens are to be merged in the model call that begins; count it if they are not."""

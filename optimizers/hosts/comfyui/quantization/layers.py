@@ -26,7 +26,8 @@ from ..weights.clone import second_module
 def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:
     """Return the linear layers of a MODEL's network with their modules; ``tokens``: rows each is given, where known.
 
-    Its weights must be those of the file (`swap.original`). Raises `UnsupportedModel` if the network has none, or is quantised in another format already.
+    Its weights must be those of the file (`swap.original`). Raises `UnsupportedModel` if the network has none, or is
+    quantised in another format already.
     """
     family = find_family(patcher.model.diffusion_model)
     found: list[tuple[Layer, Linear]] = []

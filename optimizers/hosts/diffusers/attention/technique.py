@@ -112,12 +112,6 @@ def use_theirs(layer: Any, name: str, patches: Patches) -> Theirs | None:
     return Theirs(layer, f"diffusers' dispatcher ({theirs})", _BACKEND, AttentionBackendName(theirs), patches)
 
 
-def use_sdpa(layer: Any, patches: Patches) -> None:
-    """Let ``layer`` use torch's SDPA, where only its processor decides otherwise."""
-    if not hasattr(layer.get_processor(), _BACKEND):
-        _processor(layer, SDPA, patches)
-
-
 def _processor(layer: Any, name: str, patches: Patches) -> Theirs | None:
     from diffusers.models import attention_processor
 
@@ -191,7 +185,8 @@ class ComponentAttention(PipelineTechnique):
             ours = reduced or head_size(layer) in policy.failing
             theirs = None if ours else use_theirs(layer, backend, patches)
             if theirs is None:
-                use_sdpa(layer, patches)
+                if not hasattr(layer.get_processor(), _BACKEND):  # else its processor uses torch's SDPA already
+                    _processor(layer, SDPA, patches)
                 patches.wrap(layer, "forward", functools.partial(self._routed, host, name))
             elif not compiled:
                 patches.wrap(layer, "forward", functools.partial(self._guarded, theirs, head_size(layer)))
