@@ -228,8 +228,7 @@ def quantizing_device(name: str, load_device: torch.device) -> torch.device:
     """Return where to quantise for the setting ``device``; `BackendUnavailable` for a GPU that is not there."""
     if name == "gpu" and load_device.type == "cpu":
         raise BackendUnavailable(
-            "device is gpu, but there is no GPU for this model.",
-            "Choose auto or cpu: both quantise on the CPU here.",
+            "device is gpu, but there is no GPU for this model.", "Choose auto or cpu: both quantise on the CPU here."
         )
     return torch.device("cpu") if name == "cpu" else load_device
 

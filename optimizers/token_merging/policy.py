@@ -99,10 +99,8 @@ class TokenMergingPolicy(Policy, Generic[B]):
     def clauses(self) -> tuple[str, ...]:
         levels = sorted({block.downsample for block in self.blocks})
         names = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in levels)
-        return (
-            self.settings.describe(),
-            f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})",
-        )
+        reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
+        return self.settings.describe(), reached
 
     def is_active(self, schedule: Schedule, activity: Activity) -> bool:
         """Return whether tokens are to be merged in the model call that begins; count it if they are not."""
@@ -168,8 +166,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         calls, fallbacks = activity.model_calls, activity.fallback_count
         counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}
         if not settings.does_something:
-            options = phrase("all three merge options are off")
-            reason = phrase("ratio is 0") if settings.ratio == 0 else options
+            reason = phrase("ratio is 0") if settings.ratio == 0 else phrase("all three merge options are off")
             return Summary("inactive", phrase("off: {reason}", reason=reason), counts)
         if calls and activity.idle_calls == calls:
             headline = phrase(
