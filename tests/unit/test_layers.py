@@ -123,7 +123,7 @@ def _names_in(module: list[str]) -> set[str]:
     """Return what can be imported from a module of the pack: its files, and what it binds at the top."""
     path = ROOT.joinpath(*module)
     found = {one.stem for one in path.glob("*")}
-    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.add(node.name)
