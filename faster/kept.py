@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
@@ -22,16 +21,16 @@ from ..workbench.measurement.slower import KeptRun
 from ..workbench.recipe import PREFIX
 from .node_types import title_of
 from .request import Seconds, Sent
+from .same_work import lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
 from .sentences import by_stage
 from .workflow import Workflow, find_model_links
 
 MOST_BYTES = 10**6
 """The oldest runs leave first."""
 
-_FREE = re.compile(r"seed|^text|prompt|filename|control_after")
-"""Inputs that change from run to run, and not what it takes."""
-
 _KEPT_RUN = TypeAdapter(KeptRun)
+
+StepSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Ended(Sent):
@@ -42,6 +41,7 @@ class Ended(Sent):
         nodes: those that did something.
         loaded: whether one read a model from disk.
         again: why weights were loaded again; empty where they were not, or that is not known.
+        steps: by sampler, seconds of a step in each half of its run.
     """
 
     prompt_id: str = Field(max_length=100)
@@ -50,6 +50,7 @@ class Ended(Sent):
     loaded: bool
     parts: dict[str, Annotated[dict[str, float], Field(max_length=3000)]] = Field(default_factory=dict, max_length=20)
     again: str = Field(default="", max_length=500)
+    steps: dict[str, Annotated[list[StepSeconds], Field(max_length=2)]] = Field(default_factory=dict, max_length=100)
 
 
 class KeptRuns:
@@ -108,9 +109,10 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     """Return what is kept of a run."""
     seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
-    texts = {id: _all_before(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
+    texts = {id: made_of(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
+    plain = [id for id in ended.steps if id in workflow and not techniques_before(workflow, id)]
     return KeptRun(
-        fingerprint_of([_lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
+        fingerprint_of([lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
         ended.loaded,
@@ -120,31 +122,8 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         parts,
         ended.again,
         texts,
+        plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )
-
-
-def workflow_key(workflow: Workflow) -> str:
-    """Return what stands for a workflow with any seed and text."""
-    return fingerprint_of(_lasting_nodes(workflow))[:16]
-
-
-def _lasting_nodes(workflow: Workflow) -> dict[str, Any]:
-    return {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
-
-
-def _lasting(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    lasting = {name: value for name, value in inputs.items() if isinstance(value, list) or not _FREE.search(name)}
-    return {name: _number(value) for name, value in lasting.items()}
-
-
-def _number(value: Any) -> Any:
-    """Return 3.0 as 3: ComfyUI makes the page's numbers fit the types of inputs before it runs them."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _all_before(workflow: Workflow, id: str) -> str:
-    """Return what stands for all that a node is made of, its own inputs included."""
-    return fingerprint_of({one: [workflow.type(one), workflow.inputs(one)] for one in sorted(workflow.needed(id))})[:16]
 
 
 def facts_here() -> dict[str, str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.measurement.slower import KeptRun
-from .kept import workflow_key
 from .plan import Plan
+from .same_work import workflow_key
 from .sentences import told
 from .vae import VAEPlan
 from .workflow import Workflow

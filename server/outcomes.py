@@ -6,10 +6,14 @@ import re
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import Field
+
 from ..core.phrases import Phrase, phrase
 from ..faster.jobs import JOBS
 from ..faster.kept import Ended, KeptRuns, kept_run
+from ..faster.request import Sent
 from ..faster.runs import as_it_is
+from ..faster.same_work import sampled_by, techniques_before
 from ..faster.sentences import STAGES, told
 from ..faster.workflow import Workflow
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
@@ -17,9 +21,20 @@ from ..workbench.measurement.slower import Slower, slower
 from .run_routes import run_of
 
 OUTCOMES = "/paceline/outcomes"
+SAMPLINGS = "/paceline/samplings"
+
+MOST_TIMES = 10
+"""Of earlier runs that a sampler's step is compared with."""
 
 _NOT_ORDINARY = re.compile(r"_PacelinePro|Paceline(Compare|Benchmark|Profile)")
 """Nodes of prompts that measure. One that is only watched is an ordinary run."""
+
+
+class Question(Sent):
+    """What the page asks of samplers: of those in a prompt, or in the run of one."""
+
+    prompt_id: str = Field(default="", max_length=100)
+    prompt: dict[str, Any] = Field(default_factory=dict)
 
 
 class Outcomes:
@@ -45,6 +60,22 @@ class Outcomes:
         outcome = kept_run(ended, as_it_is(Workflow.read(dict(run.prompt))))
         found = slower(self.kept.add(outcome, ended.prompt_id), outcome)
         return {"slower": None if found is None else told(sentence(found))}
+
+    def samplings(self, sent: Any, server: Any) -> Payload:
+        """Return ``Samplings`` in web/js/payloads.d.ts; empty for a run that is not known any more."""
+        asked = Question.read(sent)
+        run = None if asked.prompt else run_of(server, asked.prompt_id)
+        workflow = Workflow.read(asked.prompt if run is None else dict(run.prompt))
+        samplers = {id: sampled_by(workflow, id) for id in workflow if "sampler" in workflow.type(id).lower()}
+        kept = self.kept.read()
+        return {
+            id: {
+                "work": work,
+                "techniques": techniques_before(workflow, id),
+                "off": [each for one in kept for each in one.plain_steps.get(work, ())][-MOST_TIMES:],
+            }
+            for id, work in samplers.items()
+        }
 
     def payload(self) -> Payload:
         """Return ``KeptRuns`` in web/js/payloads.d.ts."""

@@ -16,7 +16,7 @@ from ..recipes.apply import Nodes, check_steps
 from ..recipes.presets import BUILT_IN
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
 from .before import BEFORE, before_payload
-from .outcomes import OUTCOMES, Outcomes
+from .outcomes import OUTCOMES, SAMPLINGS, Outcomes
 from .run_routes import RUN, run_payload
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def register_routes(nodes: Nodes) -> None:
 
     outcomes = Outcomes()
     answers("POST", OUTCOMES, partial(outcomes.ended, server=server))
+    answers("POST", SAMPLINGS, partial(outcomes.samplings, server=server))
     answers("GET", OUTCOMES, lambda _: outcomes.payload())
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
     answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))

@@ -10,6 +10,7 @@ import torch
 from ..core.devices import device_name
 from ..core.files import fingerprint_of
 from ..core.phrases import phrase
+from ..faster.same_work import made_of
 from ..faster.workflow import Workflow
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
@@ -134,16 +135,7 @@ def digest_upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tup
     """
     if not prompt or node not in prompt:
         return "not from a workflow"
-    workflow, known = Workflow(prompt), dict[str, str]()
-
-    def digest(id: str) -> str:
-        if id not in known:
-            known[id] = fingerprint_of([workflow.type(id), given(id)])
-        return known[id]
-
-    def given(id: str) -> dict[str, object]:
-        links = {name: [digest(origin), slot] for name, (origin, slot) in workflow.links(id).items()}
-        return {**workflow.inputs(id), **links}
-
-    connected = given(node)
+    workflow = Workflow(prompt)
+    connected = {**workflow.inputs(node)}
+    connected |= {name: [made_of(workflow, origin), slot] for name, (origin, slot) in workflow.links(node).items()}
     return fingerprint_of({name: connected.get(name) for name in inputs})[:16]

@@ -16,12 +16,13 @@ def test_events_and_routes_have_the_same_names():
     from paceline.faster import jobs
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.optimizers.hosts.comfyui.runtime import reporting
-    from paceline.server import before, routes, run_routes
+    from paceline.server import before, outcomes, routes, run_routes
     from paceline.server.sweep_run import SWEEP_EVENT
 
     assert ours("faster.js") == {jobs.FASTER}
     assert ours("before.js") == {before.BEFORE}
-    assert ours("server.js") == {run_routes.RUN}
+    assert ours("server.js") == {run_routes.RUN, outcomes.SAMPLINGS}
+    assert ours("outcomes.js") == {outcomes.OUTCOMES}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
     assert ours("sweeps.js") == {routes.PRESETS_PATH}

@@ -153,6 +153,18 @@ export interface KeptRuns {
   runs: object[];
 }
 
+/** Answer of the route `/paceline/samplings`, from server/outcomes.py: the samplers of a prompt by execution id. */
+export type Samplings = Record<string, Sampling>;
+
+export interface Sampling {
+  /** Stands for what is sampled: a step of the same takes as long. */
+  work: string;
+  /** How many of our nodes its steps run through. */
+  techniques: number;
+  /** Seconds of a step without any, in each half of the runs that are kept. */
+  off: number[];
+}
+
 /** The answer to a run that has ended: whether it is slower than it was. */
 export interface EndedRun {
   slower: Told | null;

@@ -41,6 +41,7 @@ class KeptRun:
         texts: what stands for all that each text was encoded from.
         given_up: nodes that could not be tried after the run, by their titles: the seconds after which the compilation
             was given up, 0 where they have nothing to do there.
+        plain_steps: seconds of a step in each half of a sampler's run without our nodes, by what was sampled.
     """
 
     work: str
@@ -54,6 +55,7 @@ class KeptRun:
     again: str = ""
     texts: dict[str, str] = field(default_factory=dict)
     given_up: dict[str, float] = field(default_factory=dict)
+    plain_steps: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def counted(self) -> dict[str, float]:

@@ -140,7 +140,10 @@ def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
         return {
             loader: {"class_type": "Loader", "inputs": {"ckpt_name": "a"}},
             text: {"class_type": "Text", "inputs": {"clip": [loader, 1], "text": words}},
-            "sweep": {"inputs": {"model": [loader, 0], "positive": [text, 0], "steps": 3}},
+            "sweep": {
+                "class_type": "PacelineBenchmarkSweep",
+                "inputs": {"model": [loader, 0], "positive": [text, 0], "steps": 3},
+            },
         }
 
     first = digest_upstream(prompt("1", "2", "an apple"), "sweep", ("model", "positive", "vae"))
