@@ -8,7 +8,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.comparison.report import measured_on, record, save
 from ..workbench.comfyui.links import require_decoder
@@ -18,6 +18,7 @@ from ..workbench.measurement.controls import CONTROLS
 from ..workbench.measurement.measure import MeasurePlan
 from .common import PacelineNode
 from .measuring import (
+    drawn_inputs,
     image_output,
     most_runs_input,
     prompts_in,
@@ -33,7 +34,7 @@ _SHOWN = (
     *("verdict", "state", "badge", "quality", "speedup", "speedup_low", "speedup_high", "speedup_of", "seconds"),
     *("difference", "noise_floor", *CONTROLS, "lines", "shown", "count", "seed_shares", "farthest"),
 )
-"""What the page is shown of a record."""
+"""What the page is shown of a record: ``Comparison`` in web/js/measurements.d.ts, beside the files."""
 
 
 class PacelineCompareModels(PacelineNode):
@@ -42,35 +43,15 @@ class PacelineCompareModels(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineCompareModels",
-            display_name="Compare Models",
-            description=(
-                "Samples with both models in turn, each round from another seed. Shows how much faster the optimized "
-                "one is, how much memory it needs, and how its images differ from the baseline's, on average and at "
-                "worst."
-            ),
-            search_aliases=[
-                "benchmark",
-                "profile",
-                "speed",
-                "quality",
-                "psnr",
-                "ssim",
-                "difference",
-                "measure",
-            ],
+            "Compare Models",
+            "Samples with both models in turn, each round from another seed. Shows how much faster the optimized "
+            "one is, how much memory it needs, and how its images differ from the baseline's, on average and at "
+            "worst.",
+            "benchmark, profile, speed, quality, psnr, ssim, difference, measure",
             inputs=[
                 io.Model.Input("model_baseline", tooltip="The model to compare with, as it comes from its loader."),
                 io.Model.Input("model_optimized", tooltip="The same model after the nodes you want to judge."),
-                io.Conditioning.Input("positive", tooltip="As in the KSampler."),
-                io.Conditioning.Input("negative", tooltip="As in the KSampler."),
-                io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
-                io.Vae.Input(
-                    "vae",
-                    optional=True,
-                    tooltip="Decodes the images that are compared. Without it, rough previews of the latents are "
-                    "compared.",
-                ),
+                *drawn_inputs(),
                 *sampling_inputs(
                     seed="Seed of the first round of both sides. Each further round draws from the next one.",
                     runs="Timed runs of each side, each from another seed. More take longer and make the speed-up and "
@@ -105,9 +86,6 @@ class PacelineCompareModels(PacelineNode):
         cls,
         model_baseline: ModelPatcher,
         model_optimized: ModelPatcher,
-        positive: Conditioning,
-        negative: Conditioning,
-        latent_image: Latent,
         save_files: bool = True,
         runs: int = 3,
         fewer_steps: bool = True,
@@ -115,11 +93,11 @@ class PacelineCompareModels(PacelineNode):
         audio_vae: VAE | None = None,
         prompts: Mapping[str, Conditioning] | None = None,
         most_runs: int = 0,
-        **sampler: Any,
+        **drawn: Any,
     ) -> io.NodeOutput:
         require_decoder("vae", vae)
         require_decoder("audio_vae", audio_vae)
-        job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
+        job = SamplingJob(further=prompts_in(prompts), **drawn)
         controls = CONTROLS if fewer_steps else ()
         found = compare(
             Side(model_baseline, vae, audio_vae),
@@ -139,11 +117,6 @@ class PacelineCompareModels(PacelineNode):
         payload = {
             "images": [files["comparison"]],
             "text": ["\n".join(lines)],
-            "paceline_comparison": [shown_comparison(numbers, files)],
+            "paceline_comparison": [{**{key: numbers[key] for key in _SHOWN}, "files": files}],
         }
         return io.NodeOutput(image_output(sheet), "\n".join(lines), ui=payload)
-
-
-def shown_comparison(numbers: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page shows of a record: ``Comparison`` in web/js/measurements.d.ts."""
-    return {**{key: numbers[key] for key in _SHOWN}, "files": files}

@@ -17,6 +17,19 @@ from ..workbench.comfyui.sampling import samplers_and_schedulers
 from ..workbench.measurement.speedup import MOST_ROUNDS
 
 
+def drawn_inputs(
+    latent: str = "As in the KSampler. Its size and batch are measured.",
+    vae: str = "Decodes the images that are compared. Without it, rough previews of the latents are compared.",
+) -> list[io.Input]:
+    """Return the inputs for what is drawn; the arguments are tooltips."""
+    return [
+        io.Conditioning.Input("positive", tooltip="As in the KSampler."),
+        io.Conditioning.Input("negative", tooltip="As in the KSampler."),
+        io.Latent.Input("latent_image", tooltip=latent),
+        io.Vae.Input("vae", optional=True, tooltip=vae),
+    ]
+
+
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
     """Return the inputs in their order; ``seed`` and ``runs`` are tooltips."""
     samplers, schedulers = samplers_and_schedulers()

@@ -19,14 +19,11 @@ class PacelineOptimizationReport(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineOptimizationReport",
-            display_name="Optimization Report",
+            "Optimization Report",
+            "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in each run of "
+            "the last prompt: where it was active, what it saved, and each fallback with its reason.",
+            "report, statistics, is it active, benchmark, profile",
             category=ADVANCED,
-            description=(
-                "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in each run of "
-                "the last prompt: where it was active, what it saved, and each fallback with its reason."
-            ),
-            search_aliases=["report", "statistics", "is it active", "benchmark", "profile"],
             inputs=[
                 io.Model.Input("model", optional=True, tooltip="The model that goes into the sampler."),
                 io.AnyType.Input(

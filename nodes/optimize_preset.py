@@ -26,13 +26,10 @@ class PacelineOptimizePreset(OptimizingNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineOptimizePreset",
-            display_name="Optimize (Preset)",
-            description=(
-                "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
-                "turns it into the single nodes."
-            ),
-            search_aliases=["faster", "speed", "slow", "speed up", "accelerate", "optimize", "auto", "preset"],
+            "Optimize (Preset)",
+            "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
+            "turns it into the single nodes.",
+            "faster, speed, slow, speed up, accelerate, optimize, auto, preset",
             inputs=[
                 io.Model.Input("model"),
                 io.Combo.Input(

@@ -11,13 +11,13 @@ from ..core.activity import Summary
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..optimizers.hosts.comfyui.structure.model import require_model
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
 from .common import PacelineNode
-from .measuring import sampling_inputs
+from .measuring import drawn_inputs, sampling_inputs
 
 _NAMES = {
     "norm_elementwise": "norms and elementwise",
@@ -34,38 +34,23 @@ class PacelineProfile(PacelineNode):
     def define_schema(cls) -> io.Schema:
         sampling = sampling_inputs("As in the KSampler.", "")
         return cls.schema(
-            node_id="PacelineProfile",
-            display_name="Profile",
-            description=(
-                "Shows where the time of a run goes (loading, steps, decoding) and where the time of one step goes."
-            ),
-            search_aliases=["profile", "slow", "speed", "bottleneck", "where the time goes", "measure"],
+            "Profile",
+            "Shows where the time of a run goes (loading, steps, decoding) and where the time of one step goes.",
+            "profile, slow, speed, bottleneck, where the time goes, measure",
             inputs=[
                 io.Model.Input("model", tooltip="The model to look at, with or without Paceline nodes before it."),
-                io.Conditioning.Input("positive", tooltip="As in the KSampler."),
-                io.Conditioning.Input("negative", tooltip="As in the KSampler."),
-                io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
-                io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to time decoding too."),
+                *drawn_inputs(vae="Connect the VAE to time decoding too."),
                 *(entry for entry in sampling if entry.id != "runs"),
             ],
             outputs=[io.String.Output(display_name="summary"), io.String.Output(display_name="json")],
-            hidden=[io.Hidden.unique_id],
             is_output_node=True,
         )
 
     @classmethod
-    def execute(
-        cls,
-        model: ModelPatcher,
-        positive: Conditioning,
-        negative: Conditioning,
-        latent_image: Latent,
-        vae: VAE | None = None,
-        **sampler: Any,
-    ) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, vae: VAE | None = None, **drawn: Any) -> io.NodeOutput:
         require_model(model)
         require_decoder("vae", vae)
-        job = SamplingJob(positive, negative, latent_image, **sampler)
+        job = SamplingJob(**drawn)
         found = profile_job(model, vae, job, lambda text: cls.announce(Summary("working", text)))
         shown = shown_profile(found, environment(model))
         lines = profile_lines(found)

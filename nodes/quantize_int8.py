@@ -22,13 +22,10 @@ class PacelineQuantizeInt8(TechniqueNode):
     def define_schema(cls) -> io.Schema:
         setting = partial(setting_input, QuantizationSettings)
         return cls.schema(
-            node_id="PacelineQuantizeInt8",
-            display_name="Quantize int8",
-            description=(
-                "Computes in int8 the linear layers that are measured to be faster that way on this machine; their "
-                "weights need half the memory of 16 bits. LoRAs work before and after this node."
-            ),
-            search_aliases=["w8a8", "torchao", "quantization", "low memory", "vram", "speed", "faster"],
+            "Quantize int8",
+            "Computes in int8 the linear layers that are measured to be faster that way on this machine; their "
+            "weights need half the memory of 16 bits. LoRAs work before and after this node.",
+            "w8a8, torchao, quantization, low memory, vram, speed, faster",
             inputs=[
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
                 setting(
@@ -58,7 +55,7 @@ class PacelineQuantizeInt8(TechniqueNode):
                     advanced=True,
                 ),
             ],
-            outputs=[io.Model.Output(), io.String.Output("layers", display_name="layers")],
+            outputs=[io.String.Output("layers", display_name="layers")],
         )
 
     @classmethod

@@ -32,13 +32,10 @@ class PacelineRemoveOptimizations(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineRemoveOptimizations",
-            display_name="Remove Optimizations",
-            description=(
-                "Returns the model, VAE or ControlNet without anything that Paceline nodes attached to it, e.g. for "
-                "a second pass at full quality. LoRAs and patches of other packs stay."
-            ),
-            search_aliases=["unpatch", "restore", "baseline", "remove tome", "uncompile"],
+            "Remove Optimizations",
+            "Returns the model, VAE or ControlNet without anything that Paceline nodes attached to it, e.g. for "
+            "a second pass at full quality. LoRAs and patches of other packs stay.",
+            "unpatch, restore, baseline, remove tome, uncompile",
             inputs=[
                 io.Model.Input("model", optional=True),
                 io.Vae.Input("vae", optional=True),

@@ -21,14 +21,11 @@ class PacelineSaveInt8Model(OptimizingNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineSaveInt8Model",
-            display_name="Save int8 Model",
+            "Save int8 Model",
+            "Saves a model that Quantize int8 made as safetensors in ComfyUI's own int8 format, LoRAs included. "
+            "Load Diffusion Model reads it, with or without Paceline, and gives the same image.",
+            "export int8, ModelSave, quantized checkpoint",
             category=ADVANCED,
-            description=(
-                "Saves a model that Quantize int8 made as safetensors in ComfyUI's own int8 format, LoRAs included. "
-                "Load Diffusion Model reads it, with or without Paceline, and gives the same image."
-            ),
-            search_aliases=["export int8", "ModelSave", "quantized checkpoint"],
             inputs=[
                 io.Model.Input("model"),
                 io.String.Input(
@@ -38,7 +35,6 @@ class PacelineSaveInt8Model(OptimizingNode):
                     "subfolder diffusion_models.",
                 ),
             ],
-            outputs=[],
             is_output_node=True,
         )
 

@@ -11,15 +11,12 @@ from comfy_host.paths import ROOT
 
 AT_MOST = {
     "apply_tome": (48, 5550),
-    "compile_controlnet": (47, 5300),
-    "compile_unet": (46, 5100),
-    "compile_vae": (45, 4950),
+    "compile": (54, 6250),
     "fuse_qkv": (30, 3250),
-    "model_precision": (32, 3550),
+    "precision": (40, 4250),
     "quantize_int8": (43, 5100),
     "reuse_steps": (37, 4350),
     "set_attention_processor": (40, 4300),
-    "vae_precision": (37, 3950),
 }
 """Files and lines by the node's file. A new file of the technique's own is reason enough to raise its number."""
 
