@@ -25,12 +25,7 @@ def levers(workflow: Workflow, bypassed: Iterable[Bypassed] = ()) -> list[Phrase
 
     ``bypassed`` nodes are those of the page that are no part of it.
     """
-    return [
-        *_fewer_steps(workflow),
-        *_turbo_loras(workflow, bypassed),
-        *_smaller_files(workflow),
-        *_of_loaded_models(),
-    ]
+    return [*_fewer_steps(workflow), *_turbo_loras(workflow, bypassed), *_smaller_files(workflow), *_of_loaded_models()]
 
 
 def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:

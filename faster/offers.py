@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.choices import CHOICES
-from ..workbench.expectation.expect import (
-    FINEST,
-    GAIN,
-    Probed,
-    Range,
-    expect,
-    pays_from,
-    propose,
-    speedup,
-    won_by,
-)
+from ..workbench.expectation.expect import FINEST, GAIN, Probed, Range, expect, pays_from, propose, speedup, won_by
 from ..workbench.expectation.replay import replay
 from ..workbench.expectation.sampling import Sampling
 from ..workbench.recipe import Step

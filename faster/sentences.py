@@ -164,19 +164,12 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
     if decoding is None:
         return steps
-    return phrase(
-        "{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})",
-        steps=steps,
-        **_ends(decoding),
-    )
+    return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **_ends(decoding))
 
 
 def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
-        return phrase(
-            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",
-            **_ends(speedup),
-        )
+        return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **_ends(speedup))
     return phrase(
         "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
         **_ends(speedup),

@@ -15,15 +15,13 @@ from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import send
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
 from ..recipes.presets import BUILT_IN
-from ..server.sweep_run import SWEEP_EVENT, digest_upstream, run_sweep, summary_of, sweep_payload
-from ..server.sweeps import Bench, plain, read_axes
+from ..server.sweep import SWEEP_EVENT, Bench, digest_upstream, plain, read_axes, run_sweep, summary_of, sweep_payload
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.measure import MeasurePlan
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.axes import describe_cell
 from ..workbench.sweep.results import Result, to_markdown
-from ..workbench.sweep.storage import chosen_storage
 from ..workbench.sweep.study import SweepPlan
 from . import NODES
 from .common import ADVANCED, PacelineNode
@@ -87,10 +85,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                 prompts_input(),
                 most_runs_input(),
             ],
-            outputs=[
-                io.String.Output(display_name="table"),
-                io.String.Output(display_name="summary"),
-            ],
+            outputs=[io.String.Output(display_name="table"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt],
             is_output_node=True,
         )
@@ -112,7 +107,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         require_decoder("vae", vae)
         axes = read_axes(require_text("grid", grid), NODES)
         name = require_preset_name("study", require_text("study", study).strip(), BUILT_IN)
-        plan = SweepPlan(name, chosen_storage(user_folder("sweeps", "sweeps.db")), trials, largest_difference)
+        plan = SweepPlan(name, user_folder("sweeps", "sweeps.db"), trials, largest_difference)
         job = SamplingJob(further=prompts_in(prompts), **drawn)
         model, vae, removed = plain(model, vae)
         bench = Bench(NODES, model, vae, job, MeasurePlan(job.steps, runs, most_runs, job.prompts))

@@ -17,7 +17,7 @@ def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.optimizers.hosts.comfyui.runtime import reporting
     from paceline.server import before, outcomes, routes, run_routes
-    from paceline.server.sweep_run import SWEEP_EVENT
+    from paceline.server.sweep import SWEEP_EVENT
 
     assert ours("faster.js") == {jobs.FASTER}
     assert ours("before.js") == {before.BEFORE}
@@ -25,7 +25,6 @@ def test_events_and_routes_have_the_same_names():
     assert ours("outcomes.js") == {outcomes.OUTCOMES}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
-    assert ours("sweeps.js") == {routes.PRESETS_PATH}
 
 
 def ours(script: str) -> set[str]:

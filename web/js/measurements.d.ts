@@ -100,9 +100,8 @@ export interface SweepPayload {
   sweep: Sweep;
 }
 
-/** What is known of a sweep, from `sweep_payload` in server/sweep_run.py. */
+/** What is known of a sweep, from `sweep_payload` in server/sweep.py. */
 export interface Sweep {
-  study: string;
   /** The command that shows plots of its study. */
   dashboard: string;
   /** Cells in all. */
@@ -125,7 +124,6 @@ export interface SweepCell {
   /** As a share of a seed change. */
   difference: number | null;
   text: string;
-  steps: Step[];
 }
 
 /** As ComfyUI's route `/view` takes it. */

@@ -24,13 +24,7 @@ def replay(sampling: Sampling, budget: float) -> Replayed:
 
 def _replayed(sampling: Sampling, budget: float) -> Replayed:
     count, policy = sampling.evaluations, StepReusePolicy(StepReuseSettings(budget=budget), "")
-    rule = policy.rule_for(
-        sampling.levels,
-        sampling.solver,
-        sampling.flow,
-        sampling.refusals,
-        sampling.sketch.split,
-    )
+    rule = policy.rule_for(sampling.levels, sampling.solver, sampling.flow, sampling.refusals, sampling.sketch.split)
     if rule is None:
         return Replayed(count, count, policy.outcome.notes[0])
     drawn = _Latent(sampler_of(sampling.solver).update, sampling.blend)

@@ -6,15 +6,18 @@ as done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ...core.errors import InvalidSetting, require_integer, require_number
+from ...core.errors import BackendUnavailable, InvalidSetting, error_line, require_integer, require_number
 from ..recipe import Value
 from .axes import Axes, Cell, cell_key, cells_of, without_absent
 from .results import Result
-from .storage import Storage, import_optuna, using
 
 _RESULT, _JOB = "paceline_result", "paceline_job"
 
@@ -23,19 +26,30 @@ _RESULT, _JOB = "paceline_result", "paceline_job"
 class SweepPlan:
     """How to go through all cells, and what is wanted of them.
 
-    A ``study`` of the same name continues where it stopped; the preset that is saved has its name too. ``trials`` is
-    how many cells Optuna chooses in all; with 0 every one is measured once. ``largest_difference`` is that of the
-    preset, as a share of a seed change.
+    A ``study`` of the same name continues where it stopped; the preset that is saved has its name too. It is kept with
+    others in an SQLite ``file``: a workflow can come from a stranger, so no input says where. ``trials`` is how many
+    cells Optuna chooses in all; with 0 every one is measured once. ``largest_difference`` is that of the preset, as a
+    share of a seed change.
     """
 
     study: str
-    storage: Storage
+    file: Path
     trials: int = 0
     largest_difference: float = 0.25
 
     def __post_init__(self) -> None:
         require_integer("trials", self.trials, 0, 10_000)
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
+
+    @property
+    def storage(self) -> str:
+        """The file as Optuna names it, which takes a name for a format string."""
+        return f"sqlite:///{self.file}".replace("{", "{{").replace("}", "}}")
+
+    @property
+    def dashboard(self) -> str:
+        """The command that shows its studies."""
+        return f'optuna-dashboard "{self.storage}"'
 
 
 class Sweep:
@@ -49,7 +63,9 @@ class Sweep:
     """
 
     def __init__(self, axes: Axes, plan: SweepPlan, job: dict[str, str]) -> None:
-        self._optuna = import_optuna()
+        self._optuna = _import_optuna()
+        with suppress(OSError):  # Optuna says that it cannot open the file
+            plan.file.parent.mkdir(parents=True, exist_ok=True)
         self._plan = plan
         self._cells = {} if plan.trials else {cell_key(cell): cell for cell in cells_of(axes)}
         self._distributions = {name: self._distribution(values) for name, values in axes.items()}
@@ -59,7 +75,7 @@ class Sweep:
         with self._using():
             self._study = self._optuna.create_study(
                 study_name=plan.study,
-                storage=plan.storage.name,
+                storage=plan.storage,
                 directions=["maximize", "minimize"],
                 sampler=self._optuna.samplers.TPESampler(multivariate=True),
                 load_if_exists=True,
@@ -114,8 +130,23 @@ class Sweep:
             return kinds.FloatDistribution(min(numbers), max(numbers))
         return kinds.CategoricalDistribution(sorted(values, key=str))
 
-    def _using(self) -> Any:
-        return using(self._optuna, self._plan.storage)
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Turn what Optuna raises into `BackendUnavailable` with its own words, and let it log errors only."""
+        before = self._optuna.logging.get_verbosity()
+        self._optuna.logging.set_verbosity(logging.ERROR)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+                yield
+        except Exception as error:
+            told = error_line(error.__cause__ or error, named=True)
+            raise BackendUnavailable(
+                f"Optuna cannot use the storage of the study: {told.rstrip('.')}.",
+                "Finished cells are kept: run the workflow again when it works. A damaged file can be moved away.",
+            ) from None
+        finally:
+            self._optuna.logging.set_verbosity(before)
 
     def _measured(self) -> list[Result]:
         with self._using():
@@ -127,6 +158,17 @@ class Sweep:
         for result in self._measured():
             found.setdefault(cell_key(result.cell), result)
         return found
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"Benchmark Sweep needs Optuna, which cannot be imported ({error}).",
+            "Run `pip install optuna` with ComfyUI's Python.",
+        ) from error
+    return optuna
 
 
 def _require_same_job(study: str, known: dict[str, str], job: dict[str, str]) -> None:

@@ -127,10 +127,7 @@ def save(
             )
             for index in (spread(len(images), MOST_SHOWN) if name == "other_seed" else found.shown)
         ]
-    files: dict[str, Any] = {
-        "pictures": pictures,
-        "comparison": output.save_picture("comparison.png", sheet, workflow),
-    }
+    files: dict[str, Any] = {"pictures": pictures, "comparison": output.save_picture("comparison.png", sheet, workflow)}
     if (frames := found.evidence.frames) > 1:
         first = found.evidence.worst // frames * frames
         motion = side_by_side(*(found.pictures[side][first : first + frames] for side in SIDES))
