@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from ..core.choices import CHOICES
+from ..workbench.comfyui.decoding import ProbedVAE
 from ..workbench.expectation.expect import FINEST, GAIN, Probed, Range, expect, pays_from, propose, speedup, won_by
-from ..workbench.expectation.replay import replay
-from ..workbench.expectation.sampling import Sampling
+from ..workbench.expectation.sampling import Sampling, replay
 from ..workbench.recipe import Step
 from .others import apart
-from .plan import Plan
+from .plan import Plan, VAELink, VAEPlan
 from .sentences import Tried
-from .vae import FasterVAE, VAELink
 from .workflow import ModelLink
+
+
+@dataclass(frozen=True)
+class FasterVAE:
+    """Nodes to insert on a VAE link, with what was found: ``seconds`` of the run's decodings, and what is left of them.
+
+    ``distance`` is how far the picture moves; ``once`` are seconds that it costs once.
+    """
+
+    link: VAELink
+    tries: Mapping[str, Step]
+    seconds: float
+    time_left: Range
+    distance: float
+    once: float
+
+    @property
+    def won(self) -> float:
+        """Seconds that it wins for each picture."""
+        return self.seconds * (1 - self.time_left.likely)
 
 
 @dataclass(frozen=True)
@@ -112,6 +132,27 @@ def make_offer(
     return None if run_speedup.low < GAIN or offer.pays_from > pictures else offer
 
 
+def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:
+    """Return the fastest of what a choice allows on a VAE link; None where nothing is faster, or pays too late.
+
+    ``pictures``: in so many it has to win back what it costs once. Seconds multiply, and errors add up in squares.
+    """
+    faster = [one for one in probed.found if one.faster]
+    subsets = [chosen for count in range(1, len(faster) + 1) for chosen in combinations(faster, count)]
+    made = [_together(plan, probed.seconds, chosen) for chosen in subsets]
+    allowed = [
+        one for one in made if one.distance <= CHOICES[choice].limit and pays_from(one.once, one.won) <= pictures
+    ]
+    return max(allowed, key=lambda one: one.won, default=None)
+
+
+def _together(plan: VAEPlan, seconds: float, chosen: Sequence[Probed]) -> FasterVAE:
+    left = Range(*(math.prod(1 / max(one.speedup[end], 0.1) for one in chosen) for end in (2, 1, 0)))
+    distance = sum(one.error**2 for one in chosen) ** 0.5
+    tries = {one.name: plan.tries[one.name] for one in chosen}
+    return FasterVAE(plan.link, tries, seconds, left, distance, sum(one.once for one in chosen))
+
+
 def reusing(sampling: Sampling, limit: float) -> Tried:
     """Return what became of Reuse Steps alone in one run of a sampler, for the reason why it is not offered."""
     farthest = math.inf if propose(sampling, (), limit) is None else 0.0
@@ -126,8 +167,4 @@ def without_trial(link: str, name: str, farthest: float = 0.0, why_not: str = ""
 def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:
     """Return how far the farthest picture moves: by its steps and by its VAE, in squares."""
     moved = max(decoded, default=0.0)
-
-    def farthest(end: str) -> float:
-        return math.hypot(max((float(getattr(one, end)) for one in distances), default=0.0), moved)
-
-    return Range(farthest("low"), farthest("likely"), farthest("high"))
+    return Range(*(math.hypot(max((one[end] for one in distances), default=0.0), moved) for end in range(3)))

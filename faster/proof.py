@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ..core.phrases import Phrase
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, Latent
-from ..workbench.comfyui.latents import decode, streams_of
 from ..workbench.comfyui.links import require_latent
-from ..workbench.comfyui.long_running import stop_if_cancelled
+from ..workbench.comfyui.machine import stop_if_cancelled
 from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.output_files import Entry, OutputFiles
+from ..workbench.comfyui.sampling import decode, streams_of
 from ..workbench.expectation.sampling import Sampling
 from ..workbench.measurement.controls import LATE, kept_levels
 from ..workbench.measurement.drawn import Drawn, TimedRun

@@ -8,7 +8,7 @@ from typing import Any
 from ..workbench.comfyui.sampling import later_seed
 from ..workbench.recipe import Step
 from .node_types import Link, Prompt, default_values, title_of
-from .vae import VAELink
+from .plan import VAELink
 from .workflow import ModelLink, Workflow
 
 NO_RUN = "paceline_trial"

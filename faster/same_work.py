@@ -1,4 +1,4 @@
-"""When two prompts do the same work: seeds and texts change the picture, and not how long it takes."""
+"""When two prompts do the same work, and where: seeds and texts change the picture, and not how long it takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
+from ..core.devices import device_name, processor_name
 from ..core.files import fingerprint_of
+from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.recipe import PREFIX
-from .workflow import Workflow, reached
+from .node_types import title_of
+from .workflow import Workflow, find_model_links, reached
 
 _FREE = re.compile(r"seed|^text|prompt|filename|control_after")
 """Inputs that change from run to run, and not what it takes."""
@@ -54,6 +59,32 @@ def techniques_before(workflow: Workflow, sampler: str) -> int:
 
     types = map(workflow.type, reached([sampler], before))
     return sum(type.startswith(PREFIX) and type != _PLAIN for type in types)
+
+
+def facts_here() -> dict[str, str]:
+    """Return versions and device, by their names."""
+    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()}
+
+
+def about(workflow: Workflow) -> dict[str, str]:
+    """Return what a workflow draws, when its models are loaded, and with which of our nodes."""
+    links = find_model_links(workflow)
+    sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
+    ours = {title_of(type) for type in map(workflow.type, workflow) if type.startswith(PREFIX)}
+    found = {
+        "family": ", ".join(loaded_families()),
+        "solver": ", ".join(filter(None, (link.solver for link in links))),
+        "steps": ", ".join(str(link.steps) for link in links if link.steps is not None),
+        "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
+        "nodes": ", ".join(sorted(ours)),
+    }
+    return {name: value[:200] for name, value in found.items() if value}
+
+
+def device_here() -> str:
+    """Return the name of the device that ComfyUI computes on."""
+    device = host_device()
+    return processor_name() if device.type == "cpu" else device_name(device)
 
 
 def _digest(workflow: Workflow, id: str, free: re.Pattern[str] | None) -> str:

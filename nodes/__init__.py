@@ -23,13 +23,13 @@ FILES = {
     "PacelineCompareModels": "compare_models",
     "PacelineBenchmarkSweep": "benchmark_sweep",
     "PacelineProfile": "profile",
-    "PacelineQuantizeInt8": "quantize_int8",
-    "PacelineSaveInt8Model": "save_int8_model",
+    "PacelineQuantizeInt8": "int8",
+    "PacelineSaveInt8Model": "int8",
     "PacelineFuseQKV": "fuse_qkv",
     "PacelineModelPrecision": "precision",
     "PacelineVAEPrecision": "precision",
-    "PacelineOptimizationReport": "optimization_report",
-    "PacelineRemoveOptimizations": "remove_optimizations",
+    "PacelineOptimizationReport": "attached",
+    "PacelineRemoveOptimizations": "attached",
 }
 """Node ids and the modules of this package that they are in."""
 

@@ -21,8 +21,7 @@ from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.measure import MeasurePlan
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.axes import describe_cell
-from ..workbench.sweep.results import Result, to_markdown
-from ..workbench.sweep.study import SweepPlan
+from ..workbench.sweep.study import Result, SweepPlan, to_markdown
 from . import NODES
 from .common import ADVANCED, PacelineNode
 from .measuring import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs

@@ -10,7 +10,7 @@ from ..core.errors import InvalidSetting
 from ..faster.jobs import JOBS
 from ..optimizers.hosts.comfyui.structure.model import require_model
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..workbench.comfyui.long_running import progress_bar
+from ..workbench.comfyui.machine import progress_bar
 from .common import PacelineNode
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
-from ..faster.kept import KeptRuns, device_here
+from ..faster.kept import KeptRuns
 from ..faster.node_types import class_of
+from ..faster.same_work import device_here
 from ..faster.workflow import ModelLink, Workflow, find_model_links
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
 from ..optimizers.hosts.comfyui.quantization.before import said_before

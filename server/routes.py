@@ -13,8 +13,7 @@ from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, running_server
 from ..recipes.apply import Nodes
 from .before import BEFORE, before_payload
-from .outcomes import OUTCOMES, SAMPLINGS, Outcomes
-from .run_routes import RUN, run_payload
+from .runs import OUTCOMES, RUN, SAMPLINGS, Outcomes, run_payload
 
 if TYPE_CHECKING:
     from aiohttp import web

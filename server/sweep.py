@@ -25,14 +25,12 @@ from ..optimizers.hosts.comfyui.targets.vae import VAETarget
 from ..recipes.apply import Nodes, apply_recipe, check_steps, full_id, ids_by_title
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.comparison.report import environment
-from ..workbench.comfyui.long_running import progress_bar, unload_models
-from ..workbench.comfyui.machine import host_version
+from ..workbench.comfyui.machine import host_version, progress_bar, unload_models
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.measure import Comparison, MeasurePlan
 from ..workbench.recipe import PREFIX, Recipe, Step, Value, save_recipe
 from ..workbench.sweep.axes import ABSENT, Axes, Cell, describe_cell, parse_axes
-from ..workbench.sweep.results import Result, best
-from ..workbench.sweep.study import Sweep, SweepPlan
+from ..workbench.sweep.study import Result, Sweep, SweepPlan, best
 
 SWEEP_EVENT = "paceline.sweep"
 _MOST_CELLS = 500

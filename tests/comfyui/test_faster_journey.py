@@ -172,9 +172,9 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
     """
     from paceline.faster import kept, plan
     from paceline.faster.jobs import JOBS
+    from paceline.faster.kept import KeptRun
     from paceline.faster.workflow import Workflow
     from paceline.recipes.presets import Machine
-    from paceline.workbench.measurement.slower import KeptRun
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
 

@@ -226,7 +226,8 @@ def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
 
 
 def test_faster_steps_and_a_faster_vae_are_one_offer():
-    from paceline.faster.vae import FasterVAE, VAELink
+    from paceline.faster.offers import FasterVAE
+    from paceline.faster.plan import VAELink
     from paceline.workbench.expectation.expect import Range
 
     vae = FasterVAE(VAELink(("1", 2), ()), {"Short": node("x")}, 10.0, Range(0.5, 0.5, 0.5), 0.03, 3.0)

@@ -15,7 +15,7 @@ from paceline.workbench.comfyui import observer as observing
 from paceline.workbench.comfyui import probe as probing
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
-from paceline.workbench.expectation.replay import replay
+from paceline.workbench.expectation.sampling import replay
 from reusing import outcome, reuse
 
 pytestmark = pytest.mark.slow

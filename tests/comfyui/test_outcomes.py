@@ -48,9 +48,9 @@ class Runs:
 
 @pytest.fixture
 def keeping(comfyui):
-    from paceline.server import outcomes
+    from paceline.server import runs
 
-    return outcomes
+    return runs
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, ke
     assert [runs.ended(10.0, prompt=of_seed(seed)) for seed in range(3)] == [None] * 3
     assert runs.ended(99.0, prompt=of_seed(9, steps=200)) is None  # another workflow
     assert runs.ended(99.0, nodes=("1", "3", "5"), loaded=True) is None  # the first after a start
-    monkeypatch.setattr("paceline.faster.kept.host_version", lambda: "9.9")
+    monkeypatch.setattr("paceline.faster.same_work.host_version", lambda: "9.9")
     assert runs.ended(20.0, prompt=of_seed(5)) is None
     text = runs.ended(21.0, prompt=of_seed(6))["text"]
     assert "steps 20.5 of 21.5 s, before 10 of 11 s. Changed since: ComfyUI" in text and "9.9" in text

@@ -14,7 +14,7 @@ AT_MOST = {
     "compile": (54, 6250),
     "fuse_qkv": (30, 3250),
     "precision": (40, 4250),
-    "quantize_int8": (43, 5100),
+    "int8": (49, 5600),
     "reuse_steps": (37, 4350),
     "set_attention_processor": (40, 4300),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from paceline.workbench.measurement.slower import KeptRun, slower
+from paceline.faster.kept import KeptRun, slower
 
 BASE = KeptRun("work", "2026-11-01T10:00:00+00:00", {"steps": 12.0, "loading": 2.0}, False, {"ComfyUI": "0.30"}, {})
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.workbench.sweep.results import Result
-from paceline.workbench.sweep.study import Sweep, SweepPlan
+from paceline.workbench.sweep.study import Result, Sweep, SweepPlan
 from waiting import until
 
 RATIOS = {"ApplyToMe.ratio": (0.1, 0.2, 0.3, 0.4, 0.5)}
@@ -23,8 +22,7 @@ from pathlib import Path
 sys.path[:0] = [{testing!r}]
 from comfy_host import pack
 pack.load_pack()
-from paceline.workbench.sweep.results import Result
-from paceline.workbench.sweep.study import Sweep, SweepPlan
+from paceline.workbench.sweep.study import Result, Sweep, SweepPlan
 log = Path(sys.argv[1])
 def measure(cell):
     with log.open("a") as out: out.write(f"{{cell['ApplyToMe.ratio']}}\\n")

@@ -3,15 +3,14 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { api, app, Node, open, until } from "./comfyui.mjs";
-import { Badge } from "../../web/js/badge.js";
+import { Badge, hideTooltip, showTooltip } from "../../web/js/badge.js";
 import { renderCache } from "../../web/js/cache.js";
 import { attempt, tell } from "../../web/js/comfy.js";
-import { showDialog } from "../../web/js/dialog.js";
+import { showDialog } from "../../web/js/elements.js";
 import { openLightbox } from "../../web/js/lightbox.js";
 import { createReportCommand } from "../../web/js/report.js";
 import { ask, failureOf } from "../../web/js/server.js";
 import { ActivityStore } from "../../web/js/store.js";
-import { hideTooltip, showTooltip } from "../../web/js/tooltip.js";
 import { Viewer } from "../../web/js/viewer.js";
 
 const dialog = () => document.querySelector("dialog");

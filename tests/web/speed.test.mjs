@@ -25,7 +25,7 @@ const picture = (width, seed, ours) => ({
   4: { class_type: "KSampler", inputs: { model: [ours ? "2" : "1", 0], latent_image: ["3", 0], seed, steps: 20 } },
 });
 
-/** What the server says of samplings, as server/outcomes.py does: a size is a work, and our node is 2. */
+/** What the server says of samplings, as server/runs.py does: a size is a work, and our node is 2. */
 function samplings({ body }) {
   const sent = JSON.parse(body);
   const { 3: latent, 4: sampler } = sent.prompt ?? prompts.get(sent.prompt_id);

@@ -6,7 +6,7 @@ import { ask } from "./server.js";
 import { secondsByKind, secondsByNode, secondsPerStepOfHalves } from "./timeline.js";
 import { words } from "./words.js";
 
-/** Served by server/outcomes.py. */
+/** Served by server/runs.py. */
 const ROUTE = "/paceline/outcomes";
 
 export const KEEP_SETTING = "Paceline.KeepOutcomes";

@@ -1,7 +1,9 @@
-"""ComfyUI's version, its device, and what it holds there."""
+"""ComfyUI's version, its device and what it holds there; a progress bar, the Cancel button, and freeing memory."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -54,3 +56,39 @@ def beside_the_allocator(model: ModelPatcher) -> int:
         if patcher is not None and patcher.load_device == model.load_device and patcher.is_dynamic()
     )
     return int(found)
+
+
+_TICKS = 10_000
+
+
+def progress_bar() -> Callable[[float], None]:
+    """Return a function that shows the running node's progress, from 0 to 1."""
+    import comfy.utils
+    from comfy_execution.utils import get_executing_context
+
+    node = get_executing_context()  # while it works it may run other nodes, which have progress of their own
+    bar = comfy.utils.ProgressBar(_TICKS, node_id=None if node is None else node.node_id)
+    return lambda share: bar.update_absolute(round(_TICKS * share), _TICKS)
+
+
+def stop_if_cancelled() -> None:
+    """Raise ComfyUI's exception if the user has cancelled the workflow."""
+    import comfy.model_management
+
+    comfy.model_management.throw_exception_if_processing_interrupted()
+
+
+def empty_cache() -> None:
+    """Return torch's cached memory to the device."""
+    import comfy.model_management
+
+    comfy.model_management.soft_empty_cache()
+
+
+def unload_models() -> None:
+    """Unload all models, and free their memory."""
+    import comfy.model_management
+
+    gc.collect()
+    comfy.model_management.unload_all_models()
+    empty_cache()
