@@ -16,8 +16,8 @@ from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.output_files import Entry, OutputFiles
 from ..workbench.comfyui.sampling import decode, streams_of
 from ..workbench.expectation.sampling import Sampling
-from ..workbench.measurement.controls import LATE, kept_levels
 from ..workbench.measurement.drawn import Drawn, TimedRun
+from ..workbench.measurement.evidence import LATE, kept_levels
 from ..workbench.measurement.measure import MeasurePlan, measure
 from ..workbench.measurement.picture import side_by_side
 from ..workbench.measurement.quality import to_8_bit

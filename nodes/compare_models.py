@@ -14,7 +14,7 @@ from ..workbench.comfyui.comparison.report import measured_on, record, save
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.measurement.controls import CONTROLS
+from ..workbench.measurement.evidence import CONTROLS
 from ..workbench.measurement.measure import MeasurePlan
 from .common import PacelineNode
 from .measuring import (

@@ -10,7 +10,7 @@ import pytest
 import torch
 from comfy_host import vaes
 from comparing import Work
-from paceline.workbench.measurement.controls import CONTROLS
+from paceline.workbench.measurement.evidence import CONTROLS
 from PIL import Image
 from skimage.metrics import structural_similarity
 

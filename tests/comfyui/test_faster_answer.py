@@ -83,9 +83,9 @@ def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):
     ],
 )
 def test_of_a_vae_is_said_what_would_be_tried_on_it(kept, monkeypatch, dtype, said):
-    from paceline.faster import vae
+    from paceline.faster import plan
 
-    monkeypatch.setattr(vae, "processor_dtype", lambda: dtype)
+    monkeypatch.setattr(plan, "processor_dtype", lambda: dtype)
     ended(kept)
     assert rows()["decoding", ""] == (2.0, said)
 

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ...core.errors import require_integer
 from ...core.phrases import phrase
-from .controls import CONTROLS, LATE, TOO_LONG, kept_levels, steps_that_fit
 from .drawn import Drawn, TimedRun
-from .evidence import Control, Evidence, share_of
+from .evidence import CONTROLS, LATE, TOO_LONG, Control, Evidence, kept_levels, share_of, steps_that_fit
 from .picture import Font, comparison_sheet, spread
 from .quality import Distance, average, farthest, no_picture, seed_change
 from .sound import Sounds, compare_sounds

@@ -17,8 +17,8 @@ from ....optimizers.hosts.comfyui.runtime.stack import stack_of
 from ....optimizers.hosts.comfyui.structure.model import require_model
 from ....optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ....optimizers.hosts.comfyui.targets.method_proxy import stack_on
-from ...measurement.controls import LATE, kept_levels
 from ...measurement.drawn import Decoded, Drawn, TimedRun
+from ...measurement.evidence import LATE, kept_levels
 from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure
 from ...measurement.resources import Clock, PeakMemory
 from ...measurement.sound import spectrogram_picture

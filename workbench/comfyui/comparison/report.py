@@ -14,8 +14,7 @@ from PIL import Image
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.structure.model import describe_model
 from ....optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...measurement.controls import CONTROLS
-from ...measurement.evidence import AS_GOOD, Control, Evidence, share_of
+from ...measurement.evidence import AS_GOOD, CONTROLS, Control, Evidence, share_of
 from ...measurement.measure import MOST_SHOWN, SIDES, Comparison
 from ...measurement.picture import side_by_side, spread
 from ...measurement.verdict_text import difference_lines, in_seconds, noise_floor
@@ -143,12 +142,10 @@ def measured_on(numbers: dict[str, Any]) -> str:
     """Return in one line what a comparison, as it is saved, was measured on and with."""
     around, settings = numbers["surroundings"], numbers["settings"]
     batch, *_, height, width = settings["latent_shape"]
-    sampling = "as in the workflow"
-    if "sampler_name" in settings:
-        sampling = f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}"
     return (
-        f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps "
-        f"{sampling}; torch {around['torch']}, ComfyUI {around['comfyui']}"
+        f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps of "
+        f"{settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}; torch {around['torch']}, ComfyUI "
+        f"{around['comfyui']}"
     )
 
 
