@@ -148,10 +148,7 @@ class Job:
             keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
                 continue
-
-            def tell(done: float, total: float, name: str, number: int = number) -> None:
-                say((number + done / max(1, total)) / parts)
-
+            tell = partial(lambda number, share: say((number + share) / parts), number)
             probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
         for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
             say(place / parts)

@@ -16,8 +16,7 @@ from ..optimizers.hosts.comfyui.attention.technique import host_does
 from ..optimizers.precision.settings import processor_dtype
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..optimizers.token_merging.methods import minimum_tokens
-from ..recipes.apply import Nodes, changed_by
-from ..recipes.presets import Machine, built_in_recipe, machine_here
+from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here
 from ..workbench.recipe import PREFIX, Step
 from .node_types import Link
 from .others import ATTENTION, DO_WHAT_OURS_DOES, MERGING, OTHERS, others_here

@@ -10,7 +10,7 @@ from typing import Any
 from comfy_api.latest import ComfyExtension, io
 
 from ..core.errors import HostTooOld
-from ..workbench.comfyui.supported import require_host, untested
+from ..workbench.comfyui.machine import require_host, untested
 
 FILES = {
     "PacelineOptimizePreset": "optimize_preset",
@@ -20,9 +20,9 @@ FILES = {
     "PacelineCompileUNet": "compile",
     "PacelineCompileVAE": "compile",
     "PacelineCompileControlNet": "compile",
-    "PacelineCompareModels": "compare_models",
+    "PacelineCompareModels": "measure",
     "PacelineBenchmarkSweep": "benchmark_sweep",
-    "PacelineProfile": "profile",
+    "PacelineProfile": "measure",
     "PacelineQuantizeInt8": "int8",
     "PacelineSaveInt8Model": "int8",
     "PacelineFuseQKV": "fuse_qkv",

@@ -14,7 +14,7 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import send
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
-from ..recipes.presets import BUILT_IN
+from ..recipes.apply import BUILT_IN
 from ..server.sweep import SWEEP_EVENT, Bench, digest_upstream, plain, read_axes, run_sweep, summary_of, sweep_payload
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob

@@ -13,8 +13,7 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.structure.model import require_model
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..recipes.apply import apply_recipe, describe_step, shown_steps
-from ..recipes.presets import BUILT_IN, built_in_recipe, machine_for
+from ..recipes.apply import BUILT_IN, apply_recipe, built_in_recipe, describe_step, machine_for, shown_steps
 from ..workbench.recipe import Recipe, load_recipe
 from . import NODES
 from .common import OptimizingNode

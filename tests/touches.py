@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import reduce
 from importlib import import_module
 
-from paceline.workbench.comfyui.supported import missing
+from paceline.workbench.comfyui.machine import missing
 
 _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "hooks into a model call": {

@@ -174,7 +174,7 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
     from paceline.faster.jobs import JOBS
     from paceline.faster.kept import KeptRun
     from paceline.faster.workflow import Workflow
-    from paceline.recipes.presets import Machine
+    from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
 

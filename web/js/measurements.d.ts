@@ -76,7 +76,7 @@ export interface Distance {
   ssim: number | null;
 }
 
-/** From `shown_profile` in nodes/profile.py. All times in seconds. */
+/** From `shown_profile` in nodes/measure.py. All times in seconds. */
 export interface Profile {
   /** Before the first step: loading, compiling, first allocations. */
   loading: number;

@@ -1,8 +1,8 @@
 """The measurements of a comparison, from which its verdict follows, and the controls among them.
 
-A control is what the plain model draws in the optimized side's time, without any node. It can take fewer steps, or leave
-some late noise levels of the same schedule out, which is mostly nearer: fewer steps move the early levels too, and these
-decide the picture.
+A control is what the plain model draws in the optimized side's time, without any node. It can take fewer steps, or
+leave some late noise levels of the same schedule out, which is mostly nearer: fewer steps move the early levels too,
+and these decide the picture.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.phrases import phrase
+from .drawn import SoundDistance
 from .quality import Distance, Farthest
-from .sound import SoundDistance
 from .speedup import Speedup
 
 LATE, FEWER = "late_levels", "fewer_steps"

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from ...core.errors import require_integer
 from ...core.phrases import phrase
-from .drawn import Drawn, TimedRun
+from .drawn import Drawn, Sounds, TimedRun, compare_sounds
 from .evidence import CONTROLS, LATE, TOO_LONG, Control, Evidence, kept_levels, share_of, steps_that_fit
 from .picture import Font, comparison_sheet, spread
 from .quality import Distance, average, farthest, no_picture, seed_change
-from .sound import Sounds, compare_sounds
 from .speedup import MOST_ROUNDS, Speedup, interleaved, measure_speedup
 from .verdict import Verdict, judge, settled
 

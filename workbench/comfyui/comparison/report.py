@@ -143,9 +143,9 @@ def measured_on(numbers: dict[str, Any]) -> str:
     around, settings = numbers["surroundings"], numbers["settings"]
     batch, *_, height, width = settings["latent_shape"]
     return (
-        f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps of "
-        f"{settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}; torch {around['torch']}, ComfyUI "
-        f"{around['comfyui']}"
+        f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps "
+        f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}; torch {around['torch']}, "
+        f"ComfyUI {around['comfyui']}"
     )
 
 
