@@ -75,7 +75,7 @@ save() {
   mkdir -p "$OUT"
   cp -f "$KEPT/kept.jsonl" "$KEPT/stages.tsv" "$OUT/" 2>/dev/null
   tar -C "$KEPT" -czf "$OUT/.logs.tar.gz" logs && mv "$OUT/.logs.tar.gz" "$OUT/logs.tar.gz"
-  for trained in "$KEPT"/trained/*; do [ ! -f "$trained" ] || cp -f "$trained" "$OUT/"; done
+  for trained in "$KEPT"/trained/*.{safetensors,png}; do [ ! -f "$trained" ] || cp -f "$trained" "$OUT/"; done
 }
 
 # What is measured is in OUT while a stage runs: a machine that is taken away takes KEPT with it.
@@ -142,6 +142,8 @@ if [ -z "$LIST" ]; then
   mkdir -p "$KEPT/logs"
   if [ ! -f "$KEPT/stages.tsv" ] && [ -f "$EARLIER/stages.tsv" ]; then cp "$EARLIER/stages.tsv" "$EARLIER/kept.jsonl" "$KEPT/"; fi
   unpack
+  cache="${PACELINE_CACHE:-.cache}"
+  if [ -d "$WORK/pack/icons" ]; then mkdir -p "$cache/icons" && cp -r "$WORK/pack/icons/." "$cache/icons"; fi
   export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
   # ComfyUI's own choice on NVIDIA; torch reads it when it starts.
   [ -n "$REHEARSE" ] || export PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-backend:cudaMallocAsync}"
@@ -220,10 +222,9 @@ run_stages() {
 learn() {
   local name="$1" limit="$2" geometry="$3" folder="$KEPT/trained"
   shift 3
-  if [ -z "$LIST" ] && [ -d "$WORK/pack/icons" ]; then mkdir -p "$folder/$name" && cp -r "$WORK/pack/icons/." "$folder/$name"; fi
-  if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --mult 1 --batch 8 --drawn 0 --processes 1; else set -- "$@" --compile; fi
+  if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --blocks 1 --batch 8; else set -- "$@" --compile; fi
   stage "$name" "$limit" "$PYTHON" benchmarks/training/train_icons.py --geometry "$geometry" --seconds $((limit - 90)) --resume \
-    --save-every 60 --work "$folder/$name" --out "$folder/$name.safetensors" "$@"
+    --save-every 60 --out "$folder/$name.safetensors" "$@"
 }
 
 train_stages() {

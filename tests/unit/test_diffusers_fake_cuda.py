@@ -104,13 +104,6 @@ def active(name, plain, dtype, *titles):
     return True
 
 
-def test_fewer_keys_are_one_gather_for_each_block():
-    _, plain, _ = call("sd15")
-    _, found, states = call("sd15", TECHNIQUES["kv_downsample"])
-    blocks = states["Apply ToMe"].counts["blocks"]
-    assert blocks and found.total - plain.total == blocks
-
-
 def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(monkeypatch):
     """DDPM, DDIM, PNDM and LCM: to read the timestep would wait for the GPU in every step."""
     read, seen = [], []

@@ -151,17 +151,6 @@ def test_first_and_last_steps_are_protected_whatever_the_budget():
     assert actions[-2:] == [False] * 2
 
 
-def test_what_takes_part_in_another_way_starts_anew():
-    rule, x, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), []
-    for number in range(12):
-        if number == 6:
-            rule.forget()
-        found.append(rule.begin(rule.place_of(LEVELS[number])))
-        rule.end(x, x)
-    assert True in found[3:6]
-    assert found[6:9] == [False] * 3 and True in found[9:]
-
-
 def test_other_passes_than_before_are_computed_and_counted_as_that():
     rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
     run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
