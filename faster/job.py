@@ -22,10 +22,9 @@ from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Step
 from .kept import KeptRuns, foretold
 from .look import needless_tiles
-from .offers import Offer, faster_vae, make_offer, reusing, without_trial
+from .offers import Offer, Proof, faster_vae, make_offer, reusing, without_trial
 from .others import OTHERS, with_other
 from .plan import Plan, VAEPlan, most_gain_first
-from .proof import Proof
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went

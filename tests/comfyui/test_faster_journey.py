@@ -96,7 +96,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     Where the seconds of two seeds are clear, no third is drawn.
     """
     from paceline.faster.jobs import JOBS
-    from paceline.faster.proof import Proof
+    from paceline.faster.offers import Proof
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
-from paceline.workbench.measurement.evidence import CONTROLS, kept_levels
+from paceline.workbench.measurement.evidence import kept_levels
 from paceline.workbench.measurement.measure import MeasurePlan, measure
 
 STEPS = 20
