@@ -19,12 +19,12 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ..core.files import fingerprint_of, write_atomically
-from ..core.phrases import phrase
+from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..workbench.expectation.expect import Probed
 from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
-from .sentences import by_stage
+from .sentences import STAGES, by_stage
 from .workflow import Workflow
 
 BEFORE, MOST_BEFORE = 3, 5
@@ -83,24 +83,11 @@ class KeptRun:
         return sum(self.counted.values())
 
 
-@dataclass(frozen=True)
-class Slower:
-    """The change: ``since`` when, the ``stage`` that grew most, and medians of seconds before and after.
+def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Phrase | None:
+    """Return what became slower in the runs that are like ``latest``, since when, and what is known to have changed.
 
-    ``changed``: the facts that are others, before and after.
+    None where nothing did, or it is not clear.
     """
-
-    since: str
-    stage: str
-    was: float
-    now: float
-    total_was: float
-    total_now: float
-    changed: Mapping[str, tuple[str, str]]
-
-
-def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Slower | None:
-    """Return what became slower in the runs that are like ``latest``; None where nothing did, or it is not clear."""
     alike = [one for one in outcomes if (one.work, one.loaded) == (latest.work, latest.loaded)]
     found = sorted(_changes(alike), key=lambda pair: pair[0])
     if not found:
@@ -113,16 +100,19 @@ def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Slower | None:
 
     stages = {stage for one in alike for stage in one.counted}
     stage = max(sorted(stages), key=lambda name: middle(after, name) - middle(before, name))
-    then, now = before[-1].facts, after[0].facts
-    changed = {name: (then.get(name, "?"), now.get(name, "?")) for name in [*dict.fromkeys([*then, *now])]}
-    return Slower(
-        after[0].when,
-        stage,
-        middle(before, stage),
-        middle(after, stage),
-        median(one.total for one in before),
-        median(one.total for one in after),
-        {name: pair for name, pair in changed.items() if pair[0] != pair[1]},
+    then, now, arrow = before[-1].facts, after[0].facts, "\N{RIGHTWARDS ARROW}"  # a Windows console has none to print
+    names = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
+    changed = ", ".join(f"{name} {then.get(name, '?')} {arrow} {now.get(name, '?')}" for name in names)
+    same = phrase("Versions and device are the same as before.")
+    return phrase(
+        "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",
+        when=after[0].when.replace("T", " ")[:16] + " UTC",
+        stage=STAGES[stage],
+        now=middle(after, stage),
+        total=median(one.total for one in after),
+        was=middle(before, stage),
+        before=median(one.total for one in before),
+        changed=phrase("Changed since: {what}.", what=changed) if changed else same,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,7 @@ class Recipe:
 
     def to_json(self) -> str:
         """Return the text of a file, always the same for the same recipe."""
-        document = {
-            "paceline_recipe": FORMAT,
-            "name": self.name,
-            "description": self.description,
-            "made_on": dict(self.made_on),
-            "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in self.steps],
-        }
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps({"paceline_recipe": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def of(cls, document: Any, source: str) -> Recipe:
