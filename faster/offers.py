@@ -84,11 +84,6 @@ class Offer:
         """Whether a sampler draws otherwise with it, which a proof can measure."""
         return any(isinstance(link, ModelLink) for link, _ in self.chosen)
 
-    @property
-    def pays_from(self) -> int:
-        """The picture from which on it is faster, with what it costs once."""
-        return pays_from(self.once, self.won)
-
 
 def make_offer(
     samplings: Sequence[Sampling],
@@ -149,7 +144,7 @@ def make_offer(
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
-    return None if run_speedup.low < GAIN or offer.pays_from > pictures else offer
+    return None if run_speedup.low < GAIN or pays_from(once, offer.won) > pictures else offer
 
 
 def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:

@@ -32,13 +32,12 @@ class RecipeResult:
     """The result of a recipe.
 
     ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
-    line for each step that cannot help here, ``errors`` what those have raised.
+    line for each step that cannot help here.
     """
 
     objects: dict[str, Any]
     steps: list[Step] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    errors: list[CannotHelp] = field(default_factory=list)
 
 
 def full_id(node: str) -> str:
@@ -111,23 +110,17 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
     applied = RecipeResult({name: value for name, value in objects.items() if value is not None})
     attached: dict[tuple[str, str], AnyTechnique] = {}
     for step in recipe.steps:
-        node = nodes[step.node]
-        schema = node.define_schema()
-        target = changed_by(node)
+        target, title = changed_by(nodes[step.node]), nodes[step.node].define_schema().display_name
         if target not in applied.objects:
-            applied.left_out.append(f"{schema.display_name}: no {target} is connected")
+            applied.left_out.append(f"{title}: no {target} is connected")
             continue
-        inputs = {entry.id: entry for entry in schema.inputs if entry.id != "strict"}
-        values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
-        values |= {name: value for name, value in {**applied.objects, **step.inputs}.items() if name in inputs}
         try:
-            on, technique, *_ = node.technique(**values)
+            on, technique = _made(step, applied.objects, nodes)
             applied.objects[target] = attach_for(report_to, on, technique)
         except CannotHelp as error:
             if error.must_be_mended:
                 raise
-            applied.left_out.append(f"{schema.display_name}: {error}")
-            applied.errors.append(error)
+            applied.left_out.append(f"{title}: {error}")
             continue
         applied.steps.append(step)
         attached[target, technique.kind] = technique
@@ -139,11 +132,17 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
 
 def behind(step: Step, thing: Any, nodes: Nodes) -> Any:
     """Return what a step's node changes, a MODEL or a VAE, behind that node; `CannotHelp` says why it cannot be."""
-    kind = changed_by(nodes[step.node])
-    applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {kind: thing}, nodes)
-    if not applied.steps:
-        raise applied.errors[0]
-    return applied.objects[kind]
+    return attach_for(None, *_made(step, {changed_by(nodes[step.node]): thing}, nodes))
+
+
+def _made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, AnyTechnique]:
+    """Return a step's technique, behind what it goes on, with the node's defaults for what the step does not set."""
+    node = nodes[step.node]
+    inputs = {entry.id: entry for entry in node.define_schema().inputs if entry.id != "strict"}
+    values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
+    values |= {name: value for name, value in {**objects, **step.inputs}.items() if name in inputs}
+    on, technique, *_ = node.technique(**values)
+    return on, technique
 
 
 def changed_by(node: Any) -> str:
