@@ -98,7 +98,8 @@ def _plan(
     there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = link.steps
     few = steps if steps is not None and steps < FEWEST_STEPS else None
-    file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
+    values = (value for id in way for value in workflow.inputs(id).values() if isinstance(value, str))
+    file = next((value for value in values if "int8" in value.lower()), "")
     # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     distilled = steps is not None and steps <= DISTILLED
     machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
@@ -138,10 +139,6 @@ def _plan(
     if not tries and not reuse:
         return None if not notes else Plan(link, {}, False, tuple(notes))
     return Plan(link, tries, reuse, tuple(notes))
-
-
-def _names_int8(value: object) -> bool:
-    return isinstance(value, str) and "int8" in value.lower()
 
 
 def make_vae_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[VAEPlan]:

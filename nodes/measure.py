@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from comfy_api.latest import io
 
 from ..core.activity import Summary
@@ -24,13 +26,10 @@ from ..workbench.measurement.measure import MeasurePlan
 from .common import PacelineNode
 from .measuring import (
     drawn_inputs,
-    image_output,
     most_runs_input,
     prompts_in,
     prompts_input,
     sampling_inputs,
-    save_files_input,
-    workflow_of,
 )
 
 _PREFIX = "paceline/compare"
@@ -62,7 +61,15 @@ class PacelineCompareModels(PacelineNode):
                     runs="Timed runs of each side, each from another seed. More take longer and make the speed-up and "
                     "the worst image more certain; a single run cannot tell a gain from chance.",
                 ),
-                save_files_input(),
+                # Prompts from before it was there do not set it, and keep files.
+                io.Boolean.Input(
+                    "save_files",
+                    default=False,
+                    optional=True,
+                    advanced=True,
+                    tooltip="Keep pictures and numbers in ComfyUI's output folder. Off: they go to its temporary "
+                    "folder, which ComfyUI empties when it starts.",
+                ),
                 io.Boolean.Input(
                     "fewer_steps",
                     default=True,
@@ -115,7 +122,9 @@ class PacelineCompareModels(PacelineNode):
         # For others to read: what it was measured on, and not what is missing on this machine.
         told = [line for line in numbers["lines"] if line not in found.notes] + [measured_on(numbers)]
         sheet = found.sheet(told)
-        files = save(found, numbers, sheet, output, workflow_of(cls))
+        hidden = cls.hidden
+        workflow = {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
+        files = save(found, numbers, sheet, output, workflow)
         counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
         lines = found.verdict.text, *numbers["lines"]
         cls.announce(Summary(numbers["badge"], found.verdict.headline, counts, lines))
@@ -124,7 +133,7 @@ class PacelineCompareModels(PacelineNode):
             "text": ["\n".join(lines)],
             "paceline_comparison": [{**{key: numbers[key] for key in _SHOWN}, "files": files}],
         }
-        return io.NodeOutput(image_output(sheet), "\n".join(lines), ui=payload)
+        return io.NodeOutput(torch.from_numpy(np.array(sheet)).float()[None] / 255.0, "\n".join(lines), ui=payload)
 
 
 _NAMES = {

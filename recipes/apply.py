@@ -40,17 +40,6 @@ class RecipeResult:
     left_out: list[str] = field(default_factory=list)
 
 
-def full_id(node: str) -> str:
-    """Return a node's id, given with its prefix or without."""
-    return PREFIX + node.removeprefix(PREFIX)
-
-
-def describe_step(step: Step) -> str:
-    """Return e.g. ``ApplyToMe(preset=balanced)``."""
-    values = ", ".join(f"{name}={value}" for name, value in step.inputs.items())
-    return f"{step.node.removeprefix(PREFIX)}({values})"
-
-
 def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
     """Return ``Step`` in web/js/payloads.d.ts for each."""
     return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
@@ -148,11 +137,6 @@ def _made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, An
 def changed_by(node: Any) -> str:
     """Return what a node changes: it is its first input and its first output."""
     return str(node.define_schema().inputs[0].id)
-
-
-def ids_by_title(nodes: Nodes) -> dict[str, str]:
-    """Return the ids of our nodes, without their prefix, by their titles in small letters."""
-    return {node.define_schema().display_name.casefold(): id.removeprefix(PREFIX) for id, node in nodes.items()}
 
 
 def report_together(techniques: Sequence[AnyTechnique]) -> None:

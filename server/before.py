@@ -68,8 +68,9 @@ def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes
 def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
     """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
     for id in way:
-        kind = workflow.type(id)
-        if not kind.startswith(PREFIX) and not _is_own(class_of(kind)):
+        kind = class_of(workflow.type(id))
+        own = kind is not None and getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)
+        if not own and not workflow.type(id).startswith(PREFIX):
             return None
     inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
     for name, folder in _FILES.items():
@@ -78,10 +79,6 @@ def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
         if path is not None:
             return path
     return None
-
-
-def _is_own(kind: Any) -> bool:
-    return kind is not None and getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)
 
 
 def _by_structure(node: Any, inputs: Mapping[str, Any], *_: Any) -> None:

@@ -22,7 +22,7 @@ from ..optimizers.hosts.comfyui.structure.model import describe_model, require_m
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.hosts.comfyui.targets.vae import VAETarget
-from ..recipes.apply import Nodes, apply_recipe, check_steps, full_id, ids_by_title
+from ..recipes.apply import Nodes, apply_recipe, check_steps
 from ..workbench.comfyui.comparison.compare import Side, compare
 from ..workbench.comfyui.comparison.report import environment
 from ..workbench.comfyui.machine import host_version, progress_bar, unload_models
@@ -39,7 +39,7 @@ _MOST_CELLS = 500
 
 def read_axes(text: str, nodes: Nodes) -> Axes:
     """Read the settings to try and check each, so that no cell fails for a typing mistake (`InvalidSetting`)."""
-    ids = ids_by_title(nodes)
+    ids = {node.define_schema().display_name.casefold(): id.removeprefix(PREFIX) for id, node in nodes.items()}
 
     def full_name(name: str) -> str:
         node, dot, setting = name.partition(".")
@@ -54,7 +54,7 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
     for name, value in cell.items():
         node, _, setting = name.partition(".")
         if setting or value != ABSENT:
-            steps.setdefault(full_id(node), {}).update({setting: value} if setting else {})
+            steps.setdefault(PREFIX + node.removeprefix(PREFIX), {}).update({setting: value} if setting else {})
     return tuple(Step(node, inputs) for node, inputs in steps.items())
 
 

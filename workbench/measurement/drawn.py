@@ -56,22 +56,17 @@ class Sounds:
 
 
 def compare_sounds(baseline: Tensor, optimized: Tensor, rate: int | None) -> Sounds:
-    """Return how far the sounds of all rounds are apart; arguments as of :func:`sound_distance`."""
-    for whose, sounds in (("The baseline's sound", baseline), ("The optimized sound", optimized)):
-        if not sounds.isfinite().all():
-            return Sounds(None, {}, rate, f"{whose} has values that are not numbers (NaN or infinite)")
-    distance, worst = sound_distance(baseline, optimized, rate)
-    return Sounds(distance, {} if rate is None else {"baseline": baseline[worst], "optimized": optimized[worst]}, rate)
-
-
-def sound_distance(baseline: Tensor, optimized: Tensor, rate: int | None) -> tuple[SoundDistance, int]:
-    """Return the distance of two sides, and the index of the sound that it is of.
+    """Return how far the sounds of all rounds are apart.
 
     Waves ``[sounds, channels, samples]`` at ``rate`` samples a second, or latents ``[sounds, ...]`` where that is None.
     """
+    for whose, sounds in (("The baseline's sound", baseline), ("The optimized sound", optimized)):
+        if not sounds.isfinite().all():
+            return Sounds(None, {}, rate, f"{whose} has values that are not numbers (NaN or infinite)")
     found = _distances(optimized, baseline, rate)
     worst, second = divmod(int(found.argmax()), found.shape[1])
-    return SoundDistance(float(found.max()), None if rate is None else second + 1), worst
+    distance = SoundDistance(float(found.max()), None if rate is None else second + 1)
+    return Sounds(distance, {} if rate is None else {"baseline": baseline[worst], "optimized": optimized[worst]}, rate)
 
 
 def spectrogram(wave: Tensor) -> Tensor:
