@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -81,7 +80,6 @@ class Comparison:
         pictures: uint8 ``[pictures, height, width, 3]``, those of the first seed first, by side and control; of
             ``other_seed`` one that is of no round. Empty where latents were compared.
         distances: of each picture.
-        latent_change: norm of the latents' difference relative to the baseline's, over all seeds.
         notes: what could not be measured, and why.
         about: what the host adds to the record.
     """
@@ -91,7 +89,6 @@ class Comparison:
     pictures: Mapping[str, Tensor]
     distances: list[Distance]
     sounds: Sounds | None
-    latent_change: float
     evidence: Evidence
     verdict: Verdict
     notes: Sequence[str] = ()
@@ -244,8 +241,7 @@ def measure(draw: Draw, plan: MeasurePlan, say: Callable[[str], None] = lambda t
         work=_work(after),
     )
     times = {side: [one.times for one in drawn] for side, drawn in runs.items()}
-    change, verdict = _latent_change(before, after), judge(evidence)
-    return Comparison(unit, times, pictures, pairs.distances, sounds, change, evidence, verdict, notes)
+    return Comparison(unit, times, pictures, pairs.distances, sounds, evidence, judge(evidence), notes)
 
 
 def _controls(
@@ -287,11 +283,3 @@ def _distances(drawn: Sequence[Drawn], references: Sequence[Drawn]) -> list[Dist
 
 def _together(drawn: Sequence[Drawn]) -> Tensor:
     return torch.cat([one.decoded.pictures for one in drawn])
-
-
-def _latent_change(baseline: Sequence[Drawn], optimized: Sequence[Drawn]) -> float:
-    if not baseline[0].latents:
-        return math.nan
-    before, after = (torch.cat([one.latents[0] for one in side]).double() for side in (baseline, optimized))
-    change = (after - before).norm()
-    return float(change / before.norm()) if before.any() else float(change)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from dataclasses import asdict
@@ -70,9 +69,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "seconds": found.seconds,
         "peak_device_bytes": {side: found.peak(side, "device_bytes") for side in SIDES},
         "peak_process_bytes": {side: found.peak(side, "process_bytes") for side in SIDES},
-        "more_runs": evidence.speedup.more_rounds,
         "difference": asdict(evidence.difference),
-        "difference_run": found.worst_run,
         "farthest": _farthest(found),
         "distances": [asdict(one) for one in found.distances],
         "seed_shares": [share_of(one, evidence.seed) for one in found.distances],
@@ -86,7 +83,6 @@ def record(found: Comparison) -> dict[str, Any]:
         "seed_share": found.verdict.seed_share,
         "seed_share_mean": found.verdict.mean_share,
         "same_bits": evidence.same_bits,
-        "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
         "lines": comparison_lines(found),
         "notes": list(found.notes),
         "runs": {side: [asdict(run) for run in runs] for side, runs in found.runs.items()},
