@@ -35,9 +35,6 @@ _KEEP = "Paceline.KeepOutcomes"
 
 _SECONDS_TO_ANSWER, _SECONDS_BETWEEN_LOOKS = 60.0, 0.3
 
-_OF_A_NODE = ("class_type", "inputs", "_meta")
-"""What belongs to the workflow."""
-
 _HINT = "Name a workflow in the API format (in ComfyUI: File > Export (API))."
 
 
@@ -79,8 +76,7 @@ def read_workflow(path: Path) -> dict[str, Any]:
         # Only the page turns one into a prompt: subgraphs, bypassed nodes, primitives and widgets are its own.
         problem = f"{path} is what ComfyUI's Save writes, which is no workflow in the API format."
         raise InvalidSetting(problem, "Open it in ComfyUI and choose File > Export (API).")
-    workflow = Workflow.read(found)
-    return {id: {key: node[key] for key in _OF_A_NODE if key in node} for id, node in workflow.items()}
+    return {id: dict(node) for id, node in Workflow.read(found).items()}
 
 
 def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:

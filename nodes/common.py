@@ -52,6 +52,9 @@ class PacelineNode(io.ComfyNode):
 class OptimizingNode(PacelineNode):
     """A node that changes what it is given, its first input and first output, and hands it on where it cannot."""
 
+    stays_strict = False
+    """Whether ``apply`` is told of ``strict`` too, so that what fails later stops the run."""
+
     @classmethod
     def schema(cls, title: str, description: str, search: str = "", **more: Any) -> io.Schema:
         strict = io.Boolean.Input(
@@ -66,13 +69,9 @@ class OptimizingNode(PacelineNode):
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
-        return cls.attempt(strict, inputs)
-
-    @classmethod
-    def attempt(cls, strict: bool, inputs: Mapping[str, Any]) -> io.NodeOutput:
         """Apply the node; on `CannotHelp`, hand on what it was given, unless ``strict`` or the error must be mended."""
         try:
-            return cls.apply(**inputs)
+            return cls.apply(**inputs, **({"strict": strict} if cls.stays_strict else {}))
         except CannotHelp as error:
             if strict or error.must_be_mended:
                 raise

@@ -31,10 +31,7 @@ _SCOPE = _setting(
 
 
 class _CompileNode(TechniqueNode):
-    @classmethod
-    def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
-        """Run the node; a compilation that fails later stops a strict one too."""
-        return cls.attempt(strict, {**inputs, "strict": strict})
+    stays_strict = True
 
 
 class PacelineCompileUNet(_CompileNode):

@@ -16,13 +16,6 @@ from paceline.faster.tune import Server, read_workflow
 PROMPT = {"4": {"class_type": "KSampler", "inputs": {"steps": 20}, "_meta": {"title": "KSampler"}}}
 
 
-def test_what_comfyui_has_noted_of_a_run_stays_behind(tmp_path):
-    """It would take it for the state of the next one."""
-    file = tmp_path / "fox.json"
-    file.write_text(json.dumps({"4": {**PROMPT["4"], "is_changed": [float("nan")]}}))
-    assert read_workflow(file) == PROMPT
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
