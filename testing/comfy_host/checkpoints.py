@@ -15,23 +15,12 @@ import torch
 from .weights import fill, random_state_dict, save, unet_gain
 
 SD15_CONFIG: dict[str, Any] = {
-    "image_size": 32,
-    "in_channels": 4,
-    "out_channels": 4,
-    "use_spatial_transformer": True,
-    "legacy": False,
-    "adm_in_channels": None,
-    "model_channels": 320,
-    "num_res_blocks": [1, 1],
-    "channel_mult": [1, 2],
-    "transformer_depth": [1, 1],
-    "transformer_depth_output": [1, 1, 1, 1],
-    "transformer_depth_middle": 1,
-    "use_linear_in_transformer": False,
-    "context_dim": 768,
-    "use_temporal_resblock": False,
+    "image_size": 32, "in_channels": 4, "out_channels": 4, "use_spatial_transformer": True, "legacy": False,
+    "adm_in_channels": None, "model_channels": 320, "num_res_blocks": [1, 1], "channel_mult": [1, 2],
+    "transformer_depth": [1, 1], "transformer_depth_output": [1, 1, 1, 1], "transformer_depth_middle": 1,
+    "use_linear_in_transformer": False, "context_dim": 768, "use_temporal_resblock": False,
     "use_temporal_attention": False,
-}
+}  # fmt: skip
 """What ComfyUI detects as SD1.5: two levels instead of four, one residual block each instead of two.
 
 The attention blocks are those of the real model: 320 channels at the latent's own size, 640 at half of it, 8 heads.
@@ -41,23 +30,12 @@ _IN_FILES = SD15_CONFIG | {"channel_mult": [1, 1]}
 """Of the checkpoint, the ControlNet and the LoRA: 320 channels at both levels, which is half of the work."""
 
 SDXL_CONFIG: dict[str, Any] = {
-    "image_size": 32,
-    "in_channels": 4,
-    "out_channels": 4,
-    "use_spatial_transformer": True,
-    "legacy": False,
-    "num_classes": "sequential",
-    "adm_in_channels": 2816,
-    "num_res_blocks": [2, 2, 2],
-    "channel_mult": [1, 2, 4],
-    "transformer_depth": [0, 0, 2, 2, 10, 10],
-    "transformer_depth_output": [0, 0, 0, 2, 2, 2, 10, 10, 10],
-    "transformer_depth_middle": 10,
-    "use_linear_in_transformer": True,
-    "context_dim": 2048,
-    "use_temporal_resblock": False,
-    "use_temporal_attention": False,
-}
+    "image_size": 32, "in_channels": 4, "out_channels": 4, "use_spatial_transformer": True, "legacy": False,
+    "num_classes": "sequential", "adm_in_channels": 2816, "num_res_blocks": [2, 2, 2], "channel_mult": [1, 2, 4],
+    "transformer_depth": [0, 0, 2, 2, 10, 10], "transformer_depth_output": [0, 0, 0, 2, 2, 2, 10, 10, 10],
+    "transformer_depth_middle": 10, "use_linear_in_transformer": True, "context_dim": 2048,
+    "use_temporal_resblock": False, "use_temporal_attention": False,
+}  # fmt: skip
 """SDXL's block structure, with 70 self-attention blocks; the width is an argument."""
 
 # The sampler hands over latents of a standard deviation near 80 (the noise is never removed: the weights are
