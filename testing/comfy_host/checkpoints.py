@@ -78,11 +78,7 @@ def _narrow() -> Any:
 def tiny_sd15(seed: int = 0, width: int = 64, context: int = 64, dtype: torch.dtype = torch.float32) -> Any:
     """Return a MODEL with SD1.5's blocks, narrow, without a file. Needs ``in_process.bootstrap()``.
 
-    Args:
-        seed: of the weights.
-        width: channels of the first level (SD1.5: 320); a multiple of 32.
-        context: channels of the text tokens (SD1.5: 768).
-        dtype: of the weights.
+    ``width``: channels of the first level, a multiple of 32 (SD1.5: 320); ``context``: of the text (SD1.5: 768).
     """
     config = SD15_CONFIG | {"model_channels": width, "context_dim": context}
     return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
@@ -100,12 +96,7 @@ def smallest_unet(
 ) -> Any:
     """Return a MODEL with one level of SD1.5 and two transformer blocks: what compiles in the shortest time.
 
-    Args:
-        seed: of the weights.
-        width: channels of the first level; a multiple of 32.
-        context: channels of the text tokens.
-        levels: 2 adds a level without transformers, and a middle block with one.
-        dtype: of the weights.
+    ``levels``: 2 adds a level without transformers, and a middle block with one; the rest as of `tiny_sd15`.
     """
     config = _few_blocks(levels) | {"model_channels": width, "context_dim": context}
     return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
@@ -141,12 +132,7 @@ def sdxl_layout(
 ) -> Any:
     """Return a MODEL with SDXL's 70 self-attention blocks, narrow, without a file.
 
-    Args:
-        width: channels of the first level (SDXL: 320); a multiple of 32.
-        seed: of the weights.
-        head_channels: channels of an attention head (SDXL: 64).
-        context: channels of the text tokens (SDXL: 2048).
-        dtype: of the weights.
+    ``width`` as of `tiny_sd15`; ``head_channels``: of an attention head (SDXL: 64).
     """
     import comfy.supported_models
 
@@ -197,15 +183,8 @@ def sd15(
 ) -> Path:
     """Write a checkpoint that CheckpointLoaderSimple detects as SD1.5 and return its path.
 
-    It holds a UNet of 44 million parameters, a full CLIP-L text encoder in fp16, because its size is fixed, and a
-    TAESD as VAE. An existing file is written anew.
-
-    Args:
-        path: the file, ending in ".safetensors".
-        seed: of the weights.
-        dtype: of the UNet; ComfyUI computes in fp32 on a CPU whatever it is.
-        config: of the UNet.
-        vae: makes the weights of the VAE from the seed.
+    It holds a UNet of 44 million parameters in ``dtype``, a full CLIP-L text encoder in fp16, because its size is
+    fixed, and the ``vae`` that is made from the seed. An existing file is written anew.
     """
     import comfy.supported_models
 
@@ -241,11 +220,7 @@ def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float
 def lora(path: str | Path, rank: int = 4, seed: int = 0, strength: float = 0.1) -> Path:
     """Write a LoRA in kohya's format for every attention and feed-forward layer of ``sd15`` and return its path.
 
-    Args:
-        path: the file, ending in ".safetensors".
-        rank: of the low-rank update.
-        seed: of the weights.
-        strength: size of the update relative to the weight it is added to.
+    ``strength`` is the size of the update relative to the weight that it is added to.
     """
     import comfy.lora
     import comfy.supported_models

@@ -23,12 +23,11 @@ Prompt = dict[str, dict[str, Any]]
 
 @dataclass(eq=False)
 class PromptFailed(RuntimeError):
-    """A prompt was refused or a node failed. ``str(error)`` is the message that ComfyUI's dialog shows.
+    """A prompt was refused or a node failed.
 
     Attributes:
-        message: the message.
-        node_id: id of the node, or None.
-        node_type: class of the node, or None.
+        message: what ComfyUI's dialog shows.
+        node_id: id of the node, or None; likewise its class, ``node_type``.
         exception_type: Python class of the exception, or the kind of validation error.
         traceback: the node's traceback, or "".
     """
@@ -81,9 +80,7 @@ class Result:
 class ComfyClient:
     """Talks to one ComfyUI server.
 
-    Args:
-        base_url: for example ``http://127.0.0.1:8188``.
-        log_tail: returns the end of the server's log, which is added to the notes of a failure.
+    ``log_tail`` returns the end of the server's log, which is added to the notes of a failure.
     """
 
     def __init__(self, base_url: str, log_tail: Callable[[], str] | None = None) -> None:
@@ -127,10 +124,6 @@ class ComfyClient:
 
     def run(self, prompt: Prompt, timeout: float = 600.0) -> Result:
         """Run a prompt in API format and return what it gave.
-
-        Args:
-            prompt: what to run.
-            timeout: seconds.
 
         Raises:
             PromptFailed: if it is refused, or a node fails, or it is interrupted.

@@ -65,13 +65,9 @@ def reloadable(make: Callable[[], Any]) -> Any:
 
 
 def kl(seed: int = 0, width: int = 32, levels: int = 4, channels: int = 4) -> Any:
-    """Return a VAE with SD's AutoencoderKL, narrow.
+    """Return a VAE with SD's AutoencoderKL, narrow: ``width`` channels in each level (SD: 128, 256, 512, 512).
 
-    Args:
-        seed: of the weights.
-        width: channels of every level (SD: 128, 256, 512, 512); a multiple of 32.
-        levels: resolutions; the latent is smaller by 2 to the power of ``levels - 1`` (SD: 8).
-        channels: of the latent.
+    The latent, of so many ``channels``, is smaller by 2 to the power of ``levels - 1`` (SD: 8).
     """
     narrow = {"z_channels": channels, "ch": width, "ch_mult": [1] * levels, "num_res_blocks": 1}
     parameters = {"ddconfig": KL | narrow, "embed_dim": channels}
