@@ -6,6 +6,7 @@ Everything expensive is made when the first test asks for it.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,20 @@ import pytest
 from comfy_host import in_process, pack, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
-from page_server import PageServer
+
+
+class PageServer:
+    """Keeps events with their payloads, and the page that each is for."""
+
+    def __init__(self) -> None:
+        self.client_id: str | None = "a page"
+        self.last_prompt_id = "a prompt"
+        self.sent: list[tuple[str, dict[str, Any], str | None]] = []
+
+    def send_sync(self, event: str, payload: dict[str, Any], client: str | None) -> None:
+        json.dumps(payload, allow_nan=False)
+        self.sent.append((event, payload, client))
+
 
 if TYPE_CHECKING:
     from comfy_host.client import ComfyClient

@@ -29,11 +29,11 @@ def compile_with_core(studio, fresh_compiler):
 @pytest.mark.parametrize(
     ("settings", "graphs"),
     [
-        ({"preset": "balanced"}, 1),
+        ({"preset": "quality"}, 1),
         # Outside of its part of the schedule the node is not there: that is a second graph, and no third.
         ({"method": "merge", "start_percent": 0.2, "end_percent": 0.6}, 2),
     ],
-    ids=["balanced", "window"],
+    ids=["quality", "window"],
 )
 def test_steps_compile_nothing_twice(small, compile_with_core, settings, graphs):
     model = small.tome(small.model, **settings)

@@ -59,15 +59,6 @@ def test_int8_layers_are_counted_where_they_compute(studio, compiled):
     assert summary(none, "int8").headline == "not active: none of its int8 layers was called"
 
 
-def test_projections_computed_together_count_as_all_their_int8_layers(studio):
-    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn")
-    studio.sample(model)
-    alone = summary(model, "int8").counts
-    fused = studio.run("PacelineFuseQKV", model=model)
-    studio.sample(fused)
-    assert summary(fused, "int8").counts == alone
-
-
 def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(studio):
     model = studio.run("PacelineFuseQKV", model=studio.model)
     attention = studio.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1

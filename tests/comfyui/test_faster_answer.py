@@ -194,11 +194,3 @@ def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
     assert said(0) == []
     (line,) = said(7)
     assert line.startswith("Linear does not fit the device whole, so its LoRAs are applied anew each time in 7 layers.")
-
-
-def test_an_answer_is_there_at_once_with_a_full_file(kept):
-    """No seconds are asserted: the file is at its limit, and all of it is read once for an answer."""
-    ended(kept)
-    line = kept.path.read_bytes()
-    kept.path.write_bytes(line * (10**6 // len(line)))
-    assert len(kept.read()) > 500 and rows()

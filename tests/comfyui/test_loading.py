@@ -90,15 +90,6 @@ def counts_of(studio, moved, *models, runs=RUNS, decoders=(None,)):
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_runs_load_as_often_as_without_the_node(studio, model, moved, name):
-    base = lora_for(model)
-    changed = NODES[name](studio, base)
-    without, found = counts_of(studio, moved, base), counts_of(studio, moved, changed)
-    assert without["loads"] == 1
-    assert found <= without, (found, without)
-
-
-@pytest.mark.parametrize("name", NODES)
 def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model, moved, name):
     """One with the node and one without it, from one file; ten runs."""
     base = lora_for(model)

@@ -107,11 +107,6 @@ def test_transformers_too(studio, precision, kind):
         precision(model, channels_last=True)
 
 
-def test_a_dtype_that_breaks_the_model_is_refused(studio, precision):
-    with pytest.raises(Exception, match="dtype is fp16, in which .* does not work.*auto or one of: bf16, fp32"):
-        precision(build("lumina2"), dtype="fp16")
-
-
 # -- VAE ---------------------------------------------------------------------------------------------------------------
 
 

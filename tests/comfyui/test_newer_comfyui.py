@@ -14,51 +14,6 @@ import torch
 SLOT = "optimized_attention_override"
 
 
-class Container:
-    """The contract of ComfyUI's ``AttentionTensorContainer``: holds a tensor until somebody takes it."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def peek(self):
-        assert self.tensor is not None
-        return self.tensor
-
-    def take(self):
-        tensor, self.tensor = self.tensor, None
-        return tensor
-
-
-def in_containers(function):
-    """Let a network hand its attention over in containers, as newer networks do."""
-    from comfy.ldm.modules import attention
-
-    kind = getattr(attention, "AttentionTensorContainer", Container)
-
-    def call(q, k, v, *args, transformer_options=None, **kwargs):
-        override = (transformer_options or {}).get(SLOT)
-        given = (kind(q.clone()), kind(k.clone()), kind(v.clone()))
-        if override is None or not hasattr(attention, "AttentionTensorContainer"):
-            if override is not None and hasattr(override, "container_function"):
-                options = {"transformer_options": transformer_options, "_inside_attn_wrapper": True}
-                return override.container_function(*given, *args, **kwargs, **options)
-            given = (q, k, v)
-        return function(*given, *args, transformer_options=transformer_options, **kwargs)
-
-    call.__wrapped__ = function.__wrapped__
-    return call
-
-
-def test_tensors_in_containers_reach_our_layers(studio, baseline, monkeypatch):
-    from comfy.ldm.modules import attention
-
-    for name in ("optimized_attention", "optimized_attention_masked"):
-        monkeypatch.setattr(attention, name, in_containers(attention.attention_pytorch))
-    model = studio.attention(studio.model, "sdpa_math")
-    assert ((studio.sample(model) - baseline).abs().max() / baseline.abs().max()) < 1e-4
-    assert "sdpa_math in 28 attention calls\n    calls: 28\n" in studio.report(model)
-
-
 def set_model_optimized_attention(model, optimized_attention):
     """ComfyUI's own since 0.33, as its node Model Attention Backend calls it."""
     if hasattr(model, "set_model_optimized_attention"):
@@ -125,6 +80,3 @@ def test_nothing_is_changed_where_comfyui_was_started_with_its_own_int8_attentio
     monkeypatch.setattr(attention, "attention_comfy_kitchen_int8", attention.attention_pytorch, raising=False)
     assert not any(SLOT in options for options in studio.options_seen(model, steps=1))
     assert "ComfyUI's own attention is kitchen already, so it changes nothing" in studio.report(model)
-
-
-comfy = None  # as Wan's module has it; imported once the host is there

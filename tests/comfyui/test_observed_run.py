@@ -234,28 +234,6 @@ def test_what_a_busy_machine_adds_is_in_what_is_found(studio, monkeypatch):
     assert found.drowned and not found.faster and found.points == 4
 
 
-def test_what_compiles_for_longer_than_the_probe_is_given_up_and_named(studio, monkeypatch):
-    from paceline.optimizers.hosts.comfyui.compilation import comfy_env
-
-    observer = Observer()
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=4)
-
-    def compiling(executor, *args, **kwargs):
-        comfy_env.NodeObserver(None).check_cancelled()
-        return executor(*args, **kwargs)
-
-    def slow(model):
-        clone = model.clone()
-        clone.add_wrapper_with_key("apply_model", "compiling", compiling)
-        return clone
-
-    monkeypatch.setattr(probing, "monotonic", lambda: -1e9)
-    with torch.inference_mode():
-        (found,) = probe(observer.samplings[0], {"compiled": slow})
-    assert found.why_not.startswith("compiling takes longer than the 30 s of this test") and found.once == 30.0
-    comfy_env.NodeObserver(None).check_cancelled()  # none is given up behind it
-
-
 def test_a_probe_ends_in_time_however_slow_the_machine_has_become(studio, monkeypatch):
     """Each evaluation takes ten times as long as in the run: after the first candidate there is no time for others."""
     observer = Observer()

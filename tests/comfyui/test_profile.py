@@ -48,12 +48,6 @@ def test_the_parts_of_a_step_add_up_to_it(plain):
     assert summary.startswith("one step ") and "3 steps" in summary
 
 
-def test_the_work_of_our_nodes_has_its_own_part(studio, inputs):
-    tome = studio.tome(inputs["model"], ratio=0.5, method="merge")
-    found, _ = run(studio, {**inputs, "model": tome})
-    assert found["slices"]["ours"] > 0
-
-
 def test_cancelling_before_the_profiled_step_is_no_other_error(studio, inputs):
     from comfy.model_management import InterruptProcessingException, interrupt_current_processing
 

@@ -25,16 +25,9 @@ def test_one_call_is_about_as_near_as_one_in_bfloat16(studio, quantize):
     assert 1e-4 < relative(one_call(quantize(model, mode="weight_only")), full) < floor  # 0.72
 
 
-def test_weight_only_is_nearer_than_int8_arithmetic(studio, baseline, quantize):
-    int8, weight_only = quantize(studio.model), quantize(studio.model, mode="weight_only")
-    assert len(int8_layers(int8)) == len(int8_layers(weight_only)) == 70
-    assert 0 < relative(studio.sample(weight_only), baseline) < relative(studio.sample(int8), baseline)
-    assert "computed in full precision" in studio.report(weight_only)
-
-
 def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline, quantize):
     model = quantize(studio.model)
-    assert "70 of 80 linear layers in int8" in studio.report(model)
+    assert "70 of 80 linear layers in int8" in studio.report(model) and len(int8_layers(model)) == 70
     assert relative(studio.sample(model), baseline) < 0.05
     report = studio.report(model)
     assert "active in 70 linear layers over 2 model calls" in report and "fallback" not in report

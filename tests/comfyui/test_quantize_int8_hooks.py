@@ -1,4 +1,4 @@
-"""Quantize int8 with LoRA hooks, which change weights while a model samples, and with core's merging of models."""
+"""Quantize int8 where others read its weights: LoRA hooks, core's merging of models, Control-LoRAs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cases import often
 from distances import relative
 from int8_models import int8_layers, with_lora
 from paceline.core.errors import UnsupportedModel
+from trust.trust_nodes import others
 
 
 @pytest.mark.parametrize("which", often(["both"], ["first", "second", "both"]))
@@ -55,3 +56,26 @@ def test_a_lora_hook_works_beside_int8_layers_and_is_refused_on_them(studio, bas
     with pytest.raises(UnsupportedModel, match="LoRA hook .* put in int8.*Load LoRA instead"):
         studio.sample(model, positive=hooked(studio.positive, name, layers[name].weight, keyframes))
     assert torch.equal(studio.sample(model), expected)
+
+
+def control_lora():
+    """A Control-LoRA with random weights, which takes the rest from the model that it controls."""
+    (made,) = others.control_lora(copy=0)
+    hint = torch.rand(1, 3, 192, 128, generator=torch.Generator().manual_seed(3))
+    return made.set_cond_hint(hint, 1.0, (0.0, 1.0))
+
+
+def controlled(studio, control):
+    ((context, details),) = studio.positive
+    return [[context, {**details, "control": control, "control_apply_to_uncond": False}]]
+
+
+@pytest.mark.parametrize("mode", ["int8", "weight_only"])
+def test_a_control_lora_is_as_near_as_without_int8(studio, baseline, quantize, mode):
+    int8 = quantize(studio.model, mode=mode)
+    floor = relative(studio.sample(int8), baseline)
+    plain = studio.sample(studio.model, positive=controlled(studio, control_lora()))
+    assert relative(plain, baseline) > 3 * floor
+    found = studio.sample(int8, positive=controlled(studio, control_lora()))
+    assert relative(found, plain) < 3 * floor
+    assert torch.equal(studio.sample(int8), studio.sample(quantize(studio.model, mode=mode)))

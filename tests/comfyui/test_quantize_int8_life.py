@@ -144,6 +144,8 @@ def test_fused_projections_of_int8_layers_are_exact(studio, quantize):
     assert torch.equal(studio.sample(fused), studio.sample(model))
     report = studio.report(fused)
     assert "q k v: 14, k v: 14\n" in report
+    alone, together = (one.get_attachment("paceline").find("int8").last_summary().counts for one in (model, fused))
+    assert together == alone
 
 
 @pytest.mark.usefixtures("fresh_compiler")

@@ -9,8 +9,8 @@ from cases import often
 from comfy_host import checkpoints
 from compiled_models import with_model_of_its_own
 from distances import relative
-from paceline.optimizers.step_reuse.rule import Rule
-from reusing import Calls, guided, outcome, reuse, technique
+from paceline.core.errors import UnsupportedModel
+from reusing import Calls, outcome, reuse, technique
 from torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.slow
@@ -102,34 +102,6 @@ def test_parts_of_the_picture_and_of_the_schedule(studio, options):
     check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
 
 
-def test_inpainting_leaves_what_is_not_masked(studio):
-    image = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
-    mask = torch.zeros(1, 1, 24, 16)
-    mask[..., :12, :] = 1
-    latent = {"samples": image, "noise_mask": mask}
-    check(studio, studio.model, latent=latent)
-    found = studio.sample(reuse(studio, studio.model), steps=12, latent=latent)
-    assert torch.allclose(found[..., 12:, :], image[..., 12:, :], atol=1e-4)
-    assert not torch.allclose(found[..., :12, :], image[..., :12, :], atol=1e-1)
-
-
-def test_each_picture_of_a_batch_is_judged(studio, core_node, monkeypatch):
-    """The worst picture decides: where the same steps are left out, the estimate for two is that of the farther one."""
-    original = Rule.skip_at
-    some = lambda rule, place: original(rule, place) if round(place.position) in (6, 8) else None  # noqa: E731
-    monkeypatch.setattr(Rule, "skip_at", some)
-    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
-    noise = torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
-    shares = []
-    for which in (noise[:1], noise[1:], noise):
-        model = reuse(studio, studio.model)
-        guided(model, core_node("comfy_extras.nodes_custom_sampler", "CFGGuider", model=model, **made), 16, noise=which)
-        assert outcome(model).forecast == 2
-        shares.append(outcome(model).share)
-    assert shares[2] == pytest.approx(max(shares[:2]), rel=1e-3)
-    assert min(shares[:2]) < 0.99 * max(shares[:2])
-
-
 def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
     """As ComfyUI's MultiGPU nodes make it: a network of its own for one of the passes, in a thread of its own."""
     base = studio.model.clone()
@@ -186,8 +158,6 @@ def test_a_cancelled_run_leaves_nothing_to_the_next(studio, monkeypatch):
 
 @pytest.mark.parametrize("mark", ["rel_l1_thresh", "teacache_rel_l1_thresh"])
 def test_teacache_is_known_by_its_transformer_options(studio, mark):
-    from paceline.core.errors import UnsupportedModel
-
     cached = studio.model.clone()
     cached.model_options["transformer_options"][mark] = 0.4
     with pytest.raises(UnsupportedModel, match="TeaCache is on this MODEL already"):
@@ -199,8 +169,6 @@ def test_one_cache_at_a_time(studio, core_node, kind):
     options = {"reuse_threshold": 0.5, "start_percent": 0.0, "end_percent": 1.0, "verbose": False}
     cached = core_node("comfy_extras.nodes_easycache", kind, model=studio.model, **options)
     assert reuse(studio, cached, strict=False) is cached  # handed on, with the reason at the node
-    from paceline.core.errors import UnsupportedModel
-
     with pytest.raises(UnsupportedModel, match="EasyCache or LazyCache is on this MODEL already"):
         reuse(studio, cached, strict=True)
     later = core_node("comfy_extras.nodes_easycache", kind, model=reuse(studio, studio.model), **options)

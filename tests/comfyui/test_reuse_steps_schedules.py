@@ -52,8 +52,6 @@ def test_steps_are_left_out_near_the_budget_and_counted(studio, name, sampler, s
 FEW = [("euler", steps, "simple") for steps in (4, 6, 8, 12)]
 FEW += [(sampler, 8, "simple") for sampler in ("res_multistep", "dpmpp_2m", "er_sde", "lcm", "uni_pc", "dpmpp_sde")]
 FEW += [("euler", 8, "sgm_uniform"), ("dpmpp_2m", 8, "karras"), ("res_multistep", 6, "beta")]
-LTX = "1., 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875, 0.0"
-SECOND_STAGE = "0.909375, 0.725, 0.421875, 0.0"
 KNOWN = ("euler", "dpmpp_2m", "res_multistep")
 
 
@@ -78,26 +76,3 @@ def test_of_few_steps_late_ones_are_left_out_where_the_sampler_allows_it(studio,
     count, said = left_out(studio, model, "flux2", sampler, sigmas)
     assert count == ((1 if steps < 8 else 2 if steps < 12 else 3) if sampler in KNOWN else 0), said
     assert ("add no noise (euler" in said) == (sampler not in KNOWN)
-
-
-def test_typed_levels_of_two_stages_and_two_models_of_two_levels_each(studio):
-    from comfy_extras import nodes_custom_sampler as nodes
-
-    model = transformers.build("flux2")
-    typed = [nodes.ManualSigmas.execute(levels)[0] for levels in (LTX, SECOND_STAGE)]
-    parts = nodes.SplitSigmas.execute(nodes.BasicScheduler.execute(model, "simple", 4, 1.0)[0], 2)
-    first, second = parts[0], parts[1]
-    counts, said = zip(
-        *(left_out(studio, model, "flux2", "euler", one) for one in (*typed, first, second)), strict=True
-    )
-    assert counts[0] >= 1 and counts[1:] == (0, 0, 0), counts
-    assert "3 steps are too few" in said[1] and "2 steps are too few" in said[2] and "2 steps are too few" in said[3]
-
-
-def test_a_model_that_hands_over_to_another_keeps_its_steps(studio):
-    from comfy_extras import nodes_custom_sampler as nodes
-
-    model = transformers.build("flux2")
-    parts = nodes.SplitSigmas.execute(nodes.BasicScheduler.execute(model, "simple", 8, 1.0)[0], 4)
-    assert "leaves some to another" in left_out(studio, model, "flux2", "euler", parts[0])[1]
-    assert left_out(studio, model, "flux2", "euler", parts[1])[0] == 1

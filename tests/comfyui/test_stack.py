@@ -55,15 +55,6 @@ def test_calls_that_another_nodes_step_cache_has_answered_are_not_counted(studio
     assert technique.runs.latest.activity.model_calls == 3
 
 
-def test_a_node_says_that_its_run_goes_on(studio):
-    model = studio.tome(studio.model)
-    (technique,) = model.get_attachment("paceline").techniques
-    states = []
-    technique.report = lambda: states.append(technique.last_summary().state)
-    studio.sample(model)
-    assert states == ["working", "active"]
-
-
 def test_the_report_before_any_sampling_says_so(studio):
     assert "not sampled yet" in studio.report(studio.tome(studio.model))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from trust.trust_nodes import others
 
 BOTH_LEVELS = {"max_downsample": "2"}
 METHODS = [
@@ -119,32 +120,12 @@ def test_self_attention_guidance_sees_the_whole_map_of_its_block(studio, core_no
     assert "skipped 1 block: another node computes this block's attention itself" in report
 
 
-def coupled(model, regions=2):
-    """Regional prompts: the queries of the positive pass are repeated for each region, and its outputs are blended."""
-    texts = random_tokens(3, regions, 77, 48)
-
-    def parts(options):
-        return [regions if kind == 0 else 1 for kind in options["cond_or_uncond"]]
-
-    def before(q, k, v, options):
-        repeats = parts(options)
-        pairs = list(zip(repeats, q.chunk(len(repeats)), k.chunk(len(repeats)), strict=True))
-        queries = torch.cat([one.repeat(count, 1, 1) for count, one, _ in pairs])
-        keys = torch.cat([texts.repeat_interleave(len(one), 0) if count > 1 else text for count, one, text in pairs])
-        return queries, keys, keys
-
-    def after(out, options):
-        repeats = parts(options)
-        blended = out.split([count * len(out) // sum(repeats) for count in repeats])
-        return torch.cat([one.unflatten(0, (count, -1)).mean(0) for count, one in zip(repeats, blended, strict=True)])
-
-    clone = model.clone()
-    clone.set_model_attn2_patch(before)
-    clone.set_model_attn2_output_patch(after)
-    return clone
-
-
 def test_regional_prompts_keep_all_queries_of_their_own_batch(studio):
+    """The queries of the positive pass are repeated for each region, and its outputs are blended."""
+
+    def coupled(model):
+        return others.couple(model)[0]
+
     def merged(model):
         return studio.tome(model, merge_crossattn=True, **BOTH_LEVELS)
 

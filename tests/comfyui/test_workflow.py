@@ -42,14 +42,6 @@ def test_a_value_is_known_before_a_run_only_where_nothing_else_makes_it():
     assert WORKFLOW.known(["sample", 0]) is None and WORKFLOW.known(["nowhere", 0]) is None
 
 
-@pytest.mark.parametrize(
-    "sent", [None, [], {"1": 2}, {"1": {"class_type": 3}}, {"1": {"class_type": "A", "inputs": 4}}]
-)
-def test_what_is_no_workflow_is_refused(sent):
-    with pytest.raises(InvalidSetting, match="no workflow in the API format"):
-        Workflow.read(sent)
-
-
 def test_a_workflow_of_too_many_nodes_is_refused():
     with pytest.raises(InvalidSetting, match="3001 nodes"):
         Workflow.read({str(number): node("A") for number in range(3001)})

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
+from comfy_host.paths import ROOT, host_dir
 from executing import node
 from faster_prompts import plain
+
+
+def run(base: Path, checkpoint: Path, name: str, *ours: str) -> subprocess.CompletedProcess[str]:
+    """Run the command ``name``; make the folders and put the checkpoint there if that is still to do."""
+    folder = base / "custom_nodes" / "ComfyUI-Paceline"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(ROOT)
+        (base / "models" / "checkpoints").mkdir(parents=True)
+        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
+    about = ["--comfyui", str(host_dir())]
+    if name != "tune":  # a workflow names its own
+        about += ["--checkpoint", checkpoint.name]
+    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
+    command = [sys.executable, str(folder), name, *about, *ours, *theirs]
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the tests' import path
+    return subprocess.run(command, capture_output=True, text=True, env=own)
+
 
 pytestmark = pytest.mark.slow
 

@@ -40,25 +40,3 @@ def test_what_was_not_run_again_stays_as_it_was(tmp_path, monkeypatch):
     (tmp_path / "packs.json").write_text(json.dumps({**graphs, "graphs": 34}))
     report.write(tmp_path)
     assert (tmp_path / "TRUST.md").read_text() == before.replace("| 32", "| 34")
-
-
-def test_what_two_tabs_have_shown_is_said():
-    import report
-
-    growth = {"scripts_kb": [90.0, 91.0, 89.0], "elements": [47.0, 46.0, 47.0], "listeners": [70.0, 71.0, 69.0]}
-    tabs = {"runs": [20, 19], "looks": 345, "growth": growth, "wrong": []}
-    soak = {"clients": 2, "minutes": 1.0, "answers": {"right": 3}, "wrong": [], "memory": [], "lost": 0, "tabs": tabs}
-    text = report.render({"soak": soak})
-    assert "| 20, 19 |" in text and "| +90, +91, +89 |" in text and "| 345 |" in text
-    assert "no browser was found" in report.render({"soak": {**soak, "tabs": None}})
-
-
-def test_hosts_that_were_asked_are_named_with_what_was_wrong():
-    import report
-
-    wrong = [{"seed": 4, "request": "x", "problems": ["the plain picture afterwards is another one"]}]
-    one = {"requests": 3, "of": 200, "states": {"right": 2, "wrong": 1}, "faults": {"error": 3}, "wrong": wrong}
-    text = report.render({"webui": {"hosts": {"FORGE": one}, "minutes": 2.0, "commit": "abc"}})
-    assert "(#stable-diffusion-webui-and-forge) | 3 requests | 1 |" in text
-    assert "| Forge: requests | 3 of 200: 2 right, 1 wrong; 3 error |" in text and "at commit abc." in text
-    assert "- Forge, seed 4: the plain picture afterwards is another one" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from paceline.optimizers.attention.backend import AttentionCall, Inputs, Limits
@@ -62,35 +64,6 @@ def test_compute_capability(limits, found, expected):
     assert refusal is None if expected is None else expected in refusal
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("sdpa_flash", {"mask": "bool"}),
-        ("sdpa_flash", {"head_dim": 264}),
-        ("sdpa_flash", {"dtype": torch.float32}),
-        ("sdpa_cudnn", {"head_dim": 160}),
-        ("sdpa_cudnn", {"key_tokens": 1}),
-        ("sdpa_cudnn", {"mask": "bool"}),
-        ("sdpa_cudnn", {"mask": "additive"}),
-        ("sdpa_efficient", {"head_dim": 41}),
-        ("flash", {"mask": "additive"}),
-        ("flash3", {"head_dim": 264}),
-        ("xformers", {"batch": 70000}),
-        ("sage", {"head_dim": 160}),
-        ("sage", {"mask": "bool"}),
-        ("sage", {"needs_grad": True}),
-        ("kitchen", {"head_dim": 264}),
-        ("kitchen", {"dtype": torch.float64}),
-        ("kitchen", {"value_head_dim": 128}),
-        ("kitchen", {"needs_grad": True}),
-        ("sdpa", {"batch": 70000}),
-    ],
-)
-def test_known_limits_of_the_cuda_kernels(name, found):
-    assert BACKENDS[name].refusal(call()) is None
-    assert BACKENDS[name].refusal(call(**found)) is not None
-
-
 def test_sage_1_is_not_given_keys_that_leave_its_last_block_unfilled():
     """It would count what lies past the keys as keys: seen on a GPU with SageAttention 1.0.6."""
     assert limits_of("1.0.6").refusal(call(key_tokens=4096)) is None
@@ -98,12 +71,32 @@ def test_sage_1_is_not_given_keys_that_leave_its_last_block_unfilled():
     assert limits_of("2.2.0").refusal(call(key_tokens=77)) is None
 
 
-def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():
+def flags() -> tuple[bool, ...]:
+    cuda = torch.backends.cuda
+    kernels = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled, cuda.cudnn_sdp_enabled)
+    return tuple(enabled() for enabled in kernels)
+
+
+def test_a_forced_kernel_raises_outside_of_its_limits_and_puts_torchs_flags_back():
     q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 8)
-    flash = BACKENDS["sdpa_flash"]
+    flash, before = BACKENDS["sdpa_flash"], flags()
     assert flash.refusal(AttentionCall.of(q, q, v)) == "value head size 8 with head size 16 (takes equal sizes)"
     with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="No available kernel"):
         flash.load()(Inputs(q, q, v))
     for name in ("sdpa_efficient", "sdpa_cudnn"):
         with pytest.raises(RuntimeError, match="No viable backend"):
             BACKENDS[name].load()(Inputs(q, q, q))
+    assert flags() == before
+
+
+def test_threads_with_different_forced_kernels_do_not_leave_each_others_flags_behind():
+    before, q = flags(), torch.randn(1, 4, 256, 32)
+
+    def work(name):
+        function = BACKENDS[name].load()
+        for _ in range(300):
+            function(Inputs(q, q, q))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, ("sdpa_flash", "sdpa_math") * 2))
+    assert flags() == before

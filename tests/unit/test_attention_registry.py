@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from paceline.core.errors import BackendUnavailable
-from paceline.optimizers.attention import probing
+from paceline.optimizers.attention import registry
 from paceline.optimizers.attention.backend import Backend, Inputs
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import probe_backend
-from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, require
-
-ROOT = Path(__file__).resolve().parents[2]
-OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "comfy_kitchen", "triton")
+from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, probe_backend, require
 
 
 @pytest.fixture(autouse=True)
 def fresh_probes(monkeypatch):
-    monkeypatch.setattr(probing, "_found", {})
+    monkeypatch.setattr(registry, "_found", {})
 
 
 def made_of(function, **changes) -> Backend:
@@ -90,25 +83,3 @@ def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
     with torch.device("meta"), torch.autograd.set_grad_enabled(True):
         assert probe_backend(BACKENDS["sdpa"], "cpu", torch.float32).available
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_nothing_optional_is_imported_and_no_setting_changed():
-    """Importing the package, listing, choosing and probing on the CPU, in a fresh interpreter."""
-    code = f"""
-import importlib.util, sys, torch
-spec = importlib.util.spec_from_file_location("paceline", {str(ROOT / "__init__.py")!r},
-                                              submodule_search_locations=[{str(ROOT)!r}])
-sys.modules["paceline"] = importlib.util.module_from_spec(spec)
-cuda = torch.backends.cuda
-settings = lambda: (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
-                    cuda.cudnn_sdp_enabled(), cuda.matmul.allow_tf32, torch.get_default_dtype(),
-                    torch.is_grad_enabled(), torch._C._get_sdp_priority_order())
-before = settings()
-from paceline.optimizers.attention import probing, registry
-assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
-[probing.probe_backend(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
-assert settings() == before
-print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "[] []", done.stderr

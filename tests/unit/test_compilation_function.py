@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import gc
-import re
-import threading
-import time
 import weakref
 
 import pytest
 import torch
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
-from paceline.optimizers.compilation.failures import CompilationCancelled, CompilationFailed
+from paceline.optimizers.compilation.reasons import CompilationFailed
 from paceline.optimizers.compilation.settings import CompileSettings
-from waiting import until
 
 EAGER = CompileSettings(backend="eager")
 
@@ -117,61 +113,6 @@ def test_a_failure_after_a_part_has_run_starts_over_with_the_arguments_as_they_w
     assert compiled(torch.zeros(2), {"input": [torch.ones(2), torch.ones(2)]}).tolist() == [2, 2]
     assert len(calls) == 2
     assert compiled.state.graph_breaks >= 1  # torch counts one in a function that it inlines twice
-
-
-class Recorder:
-    def __init__(self, cancel_after: float | None = None) -> None:
-        self.seen: list = []
-        self.threads: set[int] = set()
-        self._cancel_after = cancel_after
-        self._since = time.perf_counter()
-
-    def progress(self, progress):
-        self.seen.append(progress)
-        self.threads.add(threading.get_ident())
-
-    def check_cancelled(self):
-        if self._cancel_after is not None and time.perf_counter() - self._since > self._cancel_after:
-            raise KeyboardInterrupt("cancelled by the user")
-
-
-def never_ready(graph, inputs):
-    until(lambda: False)
-    return graph
-
-
-def test_progress_is_reported_while_compiling_from_another_thread():
-    observer = Recorder()
-
-    def backend(graph, inputs):
-        assert until(lambda: observer.seen and observer.seen[-1].phase == "generating code")
-        return graph
-
-    compiled = CompiledFunction(scaled, EAGER, name="the network", backend=backend)
-    compiled.observer = observer
-    compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert until(lambda: observer.seen[-1].phase == "ready")
-    assert compiled.state.phase == "generating code"  # while its guards are made, too, it is no second graph
-    assert all(re.fullmatch(r"compiling \d\d:\d\d · graph 1", progress.text) for progress in observer.seen[:-1])
-    assert threading.get_ident() not in observer.threads
-    count = len(observer.seen)
-    compiled(torch.randn(2, 2), {"factor": 2.0})  # nothing is compiled: nobody looks on
-    assert len(observer.seen) == count
-
-
-def test_cancelling_stops_the_compilation_and_is_no_failure():
-    compiled = CompiledFunction(scaled, EAGER, backend=never_ready)
-    compiled.observer = Recorder(cancel_after=0.3)
-    with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
-        compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert not compiled.state.fallback
-    for _ in range(1000):  # nothing of it may be delivered later
-        time.sleep(0)
-    again = CompiledFunction(scaled, EAGER)
-    x = torch.randn(2, 2)
-    assert torch.equal(again(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
-    assert again.state.graphs == 1
-    assert issubclass(CompilationCancelled, Exception)
 
 
 def test_nothing_is_left_registered_or_alive():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from paceline.core.activity import Activity
-from paceline.core.errors import BackendUnavailable
-from paceline.optimizers.compilation import policy as module
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.compiler import CompiledNetwork
 from paceline.optimizers.compilation.policy import CompilePolicy
@@ -78,15 +75,3 @@ def test_the_latest_reasons_and_the_last_variants_are_told():
         "compiled again for other patches",
     ]
     assert any(line.startswith("2 of 32 variants are left to compile") for line in details)
-
-
-def test_cuda_graphs_that_cannot_work_are_left_out_or_an_error(monkeypatch):
-    monkeypatch.setattr(module, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
-
-    def asked(**settings):
-        how = NetworkSettings(mode="reduce-overhead", **settings)
-        return CompilePolicy("Compile", how, "unet.forward")
-
-    assert "without CUDA graphs: there is no CUDA device" in asked().clauses()
-    with pytest.raises(BackendUnavailable, match="mode reduce-overhead was asked for, but there is no CUDA device"):
-        asked(strict=True)

@@ -63,30 +63,3 @@ def test_why_it_compiled_again_is_kept_in_words_and_as_torch_says_it(first, seco
 )
 def test_reasons_of_guards_that_are_no_tensors(line, said):
     assert explain_recompile(line).startswith(said)
-
-
-def test_it_is_said_whose_function_made_torch_compile_again():
-    """A patch of another pack has come, and another closure of it then."""
-
-    def made(factor):
-        def patch(x):
-            return x * factor
-
-        return patch
-
-    def network(x, options):
-        for patch in options["patches"].get("attn1_patch", []):
-            x = patch(x)
-        return x + 1
-
-    owners = {"made.<locals>.patch": "ComfyUI-KJNodes"}
-
-    def owner(thing):
-        return next((pack for end, pack in owners.items() if getattr(thing, "__qualname__", "").endswith(end)), "")
-
-    compiled = CompiledFunction(network, CompileSettings(backend="eager"), owner=owner)
-    for patches in ({}, {"attn1_patch": [made(2.0)]}, {"attn1_patch": [made(3.0)]}):
-        compiled(torch.zeros(3), {"patches": patches})
-    first, second = compiled.state.recompile_reasons
-    assert "of ComfyUI-KJNodes (torch: " in first and first.startswith("other patches or options (patches)")
-    assert "of ComfyUI-KJNodes (torch: " in second

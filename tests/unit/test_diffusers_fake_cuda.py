@@ -14,9 +14,9 @@ from cases import often
 from comfy_host import fake_cuda
 from paceline import Attention, FuseQKV, Precision, TokenMerging, optimize
 from paceline.core.errors import PacelineError
-from paceline.optimizers.hosts.diffusers import position
+from paceline.optimizers.hosts.diffusers import run
 from paceline.optimizers.hosts.diffusers.host import host_of
-from paceline.optimizers.hosts.diffusers.position import PipelinePosition
+from paceline.optimizers.hosts.diffusers.run import PipelinePosition
 from random_pipelines import picture, small
 
 TECHNIQUES = {
@@ -104,23 +104,16 @@ def active(name, plain, dtype, *titles):
     return True
 
 
-def test_fewer_keys_are_one_gather_for_each_block():
-    _, plain, _ = call("sd15")
-    _, found, states = call("sd15", TECHNIQUES["kv_downsample"])
-    blocks = states["Apply ToMe"].counts["blocks"]
-    assert blocks and found.total - plain.total == blocks
-
-
 def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(monkeypatch):
     """DDPM, DDIM, PNDM and LCM: to read the timestep would wait for the GPU in every step."""
     read, seen = [], []
-    number, index = position._number, PipelinePosition.index
+    number, index = run._number, PipelinePosition.index
 
     def counted(self):
         seen.append(index(self))
         return seen[-1]
 
-    monkeypatch.setattr(position, "_number", lambda timestep: read.append(timestep) or number(timestep))
+    monkeypatch.setattr(run, "_number", lambda timestep: read.append(timestep) or number(timestep))
     monkeypatch.setattr(PipelinePosition, "index", counted)
     pipeline = small("sd15")
     assert not hasattr(pipeline.pipe.scheduler, "step_index")  # PNDM, which takes its second step twice

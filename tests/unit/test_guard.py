@@ -12,47 +12,7 @@ class Model:
     """Anything that can be remembered by."""
 
 
-class Late(guards.AsyncCopy):
-    """Numbers that arrive when they are told to."""
-
-    arrived = False
-
-    def ready(self):
-        return super().ready() if Late.arrived else None
-
-
-@pytest.fixture
-def late(monkeypatch):
-    monkeypatch.setattr(Late, "arrived", False)
-    monkeypatch.setattr(guards, "AsyncCopy", Late)
-    return Late
-
-
 FINE, BLACK = torch.ones(2, 3), torch.tensor([1.0, float("nan")])
-
-
-def test_numbers_that_have_not_arrived_are_not_waited_for(late):
-    guard, model = Guard(("sage",), can_begin_again=True), Model()
-    for output in (FINE, BLACK, FINE):
-        assert not guard.closed(guard.evaluation(model, (1,)), output)
-    late.arrived = True
-    with pytest.raises(Spoiled):
-        guard.evaluation(model, (1,))
-    with pytest.raises(Spoiled):  # another pack has swallowed the first
-        guard.settle()
-    guard.begin_again()
-    assert guard.evaluation(model, (1,)).known.exact
-    assert list(guard.faults) == [
-        "sage gave numbers that are not finite in evaluation 2: the run began again without it"
-    ]
-
-
-def test_without_anybody_who_begins_again_the_run_goes_on_exactly(late):
-    guard, model = Guard(("sage",)), Model()
-    guard.closed(guard.evaluation(model, (1,)), BLACK)
-    late.arrived = True
-    assert guard.evaluation(model, (1,)).known.exact
-    assert list(guard.faults)[0].endswith("in evaluation 1: from there on the run is without it")
 
 
 @pytest.mark.parametrize(("far", "wrong"), [(0.1, False), (0.3, True), (float("nan"), True), (float("inf"), True)])
@@ -74,11 +34,6 @@ def test_a_layer_that_was_given_such_numbers_is_not_wrong():
     evaluation = guard.evaluation(model, (1,))
     evaluation.compare(0, BLACK, BLACK)
     assert not evaluation.verdict(evaluation.close(FINE).wait())[1]
-
-
-def test_only_the_first_evaluation_compares():
-    guard, model = Guard(("sage",)), Model()
-    assert [guard.evaluation(model, (1,)).compares for _ in range(3)] == [True, False, False]
 
 
 def test_a_model_that_is_gone_is_forgotten():

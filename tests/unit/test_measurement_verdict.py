@@ -1,4 +1,4 @@
-"""What may be said about a speed-up from a few rounds, and the words of the verdict."""
+"""What may be said about a speed-up from a few rounds, the words of the verdict, and where its judgements end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 from paceline.workbench.measurement.evidence import Control, Evidence
-from paceline.workbench.measurement.quality import Distance
+from paceline.workbench.measurement.quality import Distance, Farthest
 from paceline.workbench.measurement.speedup import _T, measure_speedup
-from paceline.workbench.measurement.verdict import judge
+from paceline.workbench.measurement.verdict import QUALITIES, judge
 from paceline.workbench.measurement.verdict_text import fraction, of_a_seed_change
 
 SAME = Distance(0.0, None, 1.0)
@@ -24,7 +24,7 @@ ONCE = measure_speedup([1.5], [1.0])
 
 
 def distance(rmse: float) -> Distance:
-    return Distance(rmse, -20 * math.log10(rmse), 0.9)
+    return Distance(rmse, -20 * math.log10(rmse) if rmse else None, 0.9)
 
 
 def evidence(speedup=FASTER, difference=distance(0.04), same_bits=False, seed=SEED, **others) -> Evidence:  # noqa: B008
@@ -134,3 +134,84 @@ def test_shares_as_a_person_says_them():
         *(f"{share} of a seed change" for share in ("less than 1/100", "1/9", "0.5")),
         *(f"{times}x a seed change" for times in ("1", "2.4", "100", "1234")),
     ]
+
+
+# ---- where one judgement ends and the next begins
+
+HALF = Distance(0.5, 6.0, 0.2)
+REGION = ", but one region differs more than another seed's picture would"
+
+
+def moved(rmse: float, seed: Distance = HALF, **others) -> Evidence:
+    return evidence(difference=distance(rmse), seed=seed, **others)
+
+
+def control(rmse: float, kind: str = "fewer_steps") -> tuple[Control, ...]:
+    return (Control(kind, 10, 20, 1.0, 2.0, distance(rmse)),)
+
+
+@pytest.mark.parametrize(("region", "said"), [(0.1, False), (0.5, False), (0.51, True), (0.9, True)])
+def test_a_region_that_is_worse_than_another_seeds_picture_is_told(region, said):
+    found = judge(moved(0.02, farthest=Farthest(1, distance(0.02), region)))
+    assert (REGION in found.text, found.quality) == (said, "visible" if said else "hardly visible")
+    assert found.state == "faster", "a region alone does not make it another picture"
+
+
+@pytest.mark.parametrize(
+    ("found", "quality"),
+    [
+        (moved(0.0), "identical"),
+        (moved(0.0, same_bits=True), "identical"),
+        (moved(0.1, broken="The optimized image has NaN"), "no picture"),
+        (moved(0.05), "hardly visible"),
+        (moved(0.0501), "visible"),
+        (moved(0.25), "visible"),
+        (moved(0.2501), "another picture"),
+        (moved(0.5), "another picture"),
+        (moved(0.501), "no picture"),
+        (moved(0.7), "no picture"),
+        (moved(0.7, controls=control(0.7)), "no picture"),
+        (moved(0.7, controls=control(0.71)), "another picture"),
+        (moved(1 / 255, seed=distance(0.0)), "hardly visible"),
+        (moved(1.01 / 255, seed=distance(0.0)), "visible"),
+    ],
+)
+def test_the_scale_ends_on_the_milder_side(found, quality):
+    assert judge(found).quality == quality
+    assert quality in QUALITIES
+
+
+def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
+    assert judge(moved(0.1, repeat=distance(0.25))).state == "faster"
+    assert judge(moved(0.1, repeat=distance(0.2501))).state == "suspicious"
+
+
+LATE = "leaving out 10 of 20 levels gives 2x and moves the picture"
+
+
+@pytest.mark.parametrize(
+    ("late", "fewer", "said"),
+    [
+        (0.3, 0.4, f"; {LATE} 0.6 of a seed change, 3 times as far."),
+        (
+            0.11,
+            0.4,
+            f"; {LATE} 1/5 of a seed change, with 1.1 times the difference: you do not need this optimization.",
+        ),
+        (0.4, 0.3, "; fewer steps in the same time (10 of 20) would differ 3 times as much."),
+    ],
+)
+def test_the_nearer_control_counts(late, fewer, said):
+    assert judge(moved(0.1, controls=control(late, "late_levels") + control(fewer))).text.endswith(said)
+
+
+def test_a_seed_that_changes_little_is_known_by_either_control():
+    found = moved(0.7, controls=control(0.3, "late_levels") + control(0.71))
+    assert judge(found).quality == "another picture"
+
+
+@pytest.mark.parametrize(("repeat", "within"), [(None, False), (0.09, False), (0.1, True), (0.2, True)])
+def test_the_baselines_own_difference_counts_up_to_it(repeat, within):
+    given = {} if repeat is None else {"repeat": distance(repeat)}
+    assert moved(0.1, **given).within_repeat == within
+    assert not moved(0.0, **given).within_repeat, "no difference is no chance"

@@ -80,8 +80,6 @@ def test_an_amd_gpu_has_no_sums_in_fp16(monkeypatch):
 
 
 def test_settings():
-    with pytest.raises(InvalidSetting, match="dtype is 'half'. It must be one of: auto, bf16, fp16, fp32"):
-        PrecisionSettings(dtype="half")
     assert PrecisionSettings(dtype="bf16").torch_dtype is torch.bfloat16
     assert PrecisionSettings().torch_dtype is None
     assert PrecisionSettings(tf32=True, channels_last=True).extras() == ("channels last", "TF32")

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from needs import missing, package
-from paceline.optimizers.quantization import chunked
-from paceline.optimizers.quantization.kernel_times import KernelFailed
+from paceline.optimizers.quantization import kernels
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
     ChunkedIntMM,
@@ -21,7 +20,7 @@ from paceline.optimizers.quantization.kernels import (
     kernel_named,
     weight_only_linear,
 )
-from paceline.optimizers.quantization.layer_times import Shape, Timing, Timings
+from paceline.optimizers.quantization.layer_times import KernelFailed, Shape, Timing, Timings
 from paceline.optimizers.quantization.rounding import quantize_weight, rotate
 
 CPU = torch.device("cpu")
@@ -81,19 +80,11 @@ def test_comfy_kitchens_own_reasons_in_words(name, state, reason):
     assert found is None if reason is None else reason in found
 
 
-class Doubling(ChunkedIntMM):
-    """Our kernel, computed several times over where the work is of the wrong size: slow there, whatever the machine."""
+class Named(ChunkedIntMM):
+    """Our kernel under another name, which a test says is slow for so many tokens."""
 
-    def __init__(self, name, tokens=range(0)):
-        self.name, self.tokens = name, tokens
-
-    def reason(self, device):
-        return None
-
-    def linear(self, x, weight, bias):
-        for _ in range(20 if len(x) in self.tokens else 0):
-            super().linear(x, weight, bias)
-        return super().linear(x, weight, bias)
+    def __init__(self, name, slow_at=0):
+        self.name, self.slow_at = name, slow_at
 
 
 class Failing(ChunkedIntMM):
@@ -115,10 +106,10 @@ def test_each_shape_has_the_kernel_that_is_quickest_for_it(monkeypatch):
     """And a kernel that is not clearly quicker than one before it is not preferred: they are the same here."""
 
     def measure(timings, kernel, shape):
-        return [2.0, 20.0 if shape.tokens in kernel.tokens else 1.0]
+        return [2.0, 20.0 if shape.tokens == kernel.slow_at else 1.0]
 
     monkeypatch.setattr(Timings, "_measure", measure)
-    at_small, at_large = Doubling("slow if large", range(256, 257)), Doubling("slow if small", range(64, 65))
+    at_small, at_large = Named("slow if large", 256), Named("slow if small", 64)
     timings = Timings(CPU, torch.float32)
     for _ in range(2):
         assert timings.fastest([at_small, at_large], SMALL)[0] is at_small
@@ -130,7 +121,7 @@ def test_a_kernel_that_fails_is_named_and_another_one_taken():
     broken = Failing("broken", *[RuntimeError("no such instruction\nat 0x0")] * 3)
     timings = Timings(CPU, torch.float32)
     for _ in range(2):  # the second time it is known
-        kernel, failures = timings.fastest([broken, Doubling("other")], SMALL)
+        kernel, failures = timings.fastest([broken, Named("other")], SMALL)
         assert kernel.name == "other"
         assert failures == {"broken": "failed here: no such instruction"}
     assert len(broken.errors) == 2
@@ -141,7 +132,7 @@ def test_a_kernel_that_fails_is_named_and_another_one_taken():
 
 def test_timings_are_kept_and_grow_with_the_tokens(tmp_path):
     file = tmp_path / "folder" / "timings.json"
-    kernel = Doubling("ours")
+    kernel = Named("ours")
     first = Timings(CPU, torch.float32, file)
     measured = first.time(kernel, Shape(64, 32, 32))
     first.save()
@@ -187,14 +178,14 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
     x, weight = torch.randn(40, 64), quantize_weight(torch.randn(48, 64))
-    chunked.prefers_unsigned.cache_clear()
+    kernels.prefers_unsigned.cache_clear()
     try:
-        expected = chunked.chunked_linear(x, weight.values, weight.scale, None)
-        chunked.prefers_unsigned.cache_clear()
+        expected = kernels.chunked_linear(x, weight.values, weight.scale, None)
+        kernels.prefers_unsigned.cache_clear()
         monkeypatch.setattr(torch, "_int_mm", signed_only)
-        assert torch.equal(chunked.chunked_linear(x, weight.values, weight.scale, None), expected)
+        assert torch.equal(kernels.chunked_linear(x, weight.values, weight.scale, None), expected)
     finally:
-        chunked.prefers_unsigned.cache_clear()
+        kernels.prefers_unsigned.cache_clear()
 
 
 @pytest.mark.parametrize(("name", "rotation"), [(ChunkedIntMM.name, 0), ("comfy-kitchen", 0), ("comfy-kitchen", 16)])

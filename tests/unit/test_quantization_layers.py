@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core.errors import InvalidSetting
 from paceline.optimizers.quantization.layer_times import Timing
 from paceline.optimizers.quantization.layers import Chooser, Layer
 from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
@@ -85,9 +84,3 @@ def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
     choice = chooser.choose(few, weight)
     assert choice.weight is not None and choice.error < choose().error
     assert chooser.choose(last, weight).weight is None
-
-
-@pytest.mark.parametrize("settings", [{"preset": "x"}, {"mode": "x"}, {"device": "x"}])
-def test_settings_that_do_not_exist_are_refused(settings):
-    with pytest.raises(InvalidSetting, match=f"{next(iter(settings))} is '"):
-        QuantizationSettings(**settings)

@@ -94,18 +94,6 @@ def test_a_search_measures_as_many_cells_as_it_has_trials_each_once(tmp_path):
     assert run(sweep(tmp_path, axes, trials=12))[1] == []
 
 
-def test_a_study_is_optunas_own(tmp_path):
-    """Other tools of Optuna's see the settings as its parameters, and both values by name."""
-    import optuna
-
-    run(sweep(tmp_path, {"ApplyToMe": ("on", "off"), **RATIOS}))
-    study = optuna.load_study(study_name="one", storage=chosen_storage(tmp_path / "sweeps" / "study.db").name)
-    assert study.metric_names == ["speed-up", "difference"]
-    first, *_, last = study.trials
-    assert first.params == {"ApplyToMe": "on", "ApplyToMe.ratio": 0.1} and first.values == [1.1, 0.1**2]
-    assert last.params == {"ApplyToMe": "off"}
-
-
 @pytest.mark.parametrize(
     ("url", "words"),
     [

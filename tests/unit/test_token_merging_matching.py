@@ -8,11 +8,37 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matchings import merged_tokens, random_tokens, slot_of_token, token_of_slot
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import merging as implementation
-from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
-from paceline.optimizers.token_merging.merging import match, merge, unmerge
+from paceline.optimizers.token_merging.grid import partition_tokens, positions, random_offsets
+from paceline.optimizers.token_merging.merging import Matching, match, merge, unmerge
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def random_tokens(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def slot_of_token(matching: Matching) -> Tensor:
+    """Return the slot that holds each token, ``[batch, tokens]``."""
+    batch, slots = matching.starts.shape
+    return matching.row_of_token - torch.arange(batch, device=matching.starts.device)[:, None] * slots
+
+
+def token_of_slot(matching: Matching) -> Tensor:
+    """Return the token that each slot stands for, ``[batch, slots]``, ascending."""
+    return positions(_is_kept(matching), matching.starts.shape[1])
+
+
+def merged_tokens(matching: Matching) -> Tensor:
+    """Return the tokens that were merged away, ``[batch, merged]``, ascending."""
+    return positions(~_is_kept(matching), matching.merged)
+
+
+def _is_kept(matching: Matching) -> Tensor:
+    return matching.kept_as == torch.arange(matching.kept_as.shape[1], device=matching.kept_as.device)
+
 
 SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 4), st.integers(1, 4))
 RATIOS = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
@@ -121,3 +147,35 @@ def test_cuda_agrees_with_the_cpu(dtype):
     tolerance = 4 * torch.finfo(dtype).eps
     torch.testing.assert_close(once, implementation._merge_by_addition(x.cuda(), cuda), rtol=tolerance, atol=tolerance)
     assert torch.equal(unmerge(once, cuda)[0, 0], once[0, slot_of_token(cuda)[0, 0]])
+
+
+class Calls(TorchDispatchMode):
+    """Notes the operators that run, with the shapes of the tensors they are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        self.shapes.setdefault(name, []).append([tuple(a.shape) for a in args if isinstance(a, torch.Tensor)])
+        return function(*args, **(kwargs or {}))
+
+
+def test_similarities_are_computed_in_chunks_on_a_cpu_and_in_one_where_a_graph_would_be_unrolled():
+    x, partition = random_tokens(1, 64 * 64, 8), partition_tokens(64, 64)  # 3072 sources, 1024 destinations
+    with Calls() as calls:
+        match(x, partition, 0.5)
+    assert [shapes[0] for shapes in calls.shapes["bmm"]] == [(1, 1024, 8)] * 3
+    products = []
+
+    def backend(graph, inputs):
+        products.extend(node for node in graph.graph.nodes if "bmm" in str(node.target))
+        return graph
+
+    torch._dynamo.reset()
+    torch.compile(match, backend=backend, fullgraph=True)(x, partition, 0.5)
+    torch._dynamo.reset()
+    assert len(products) == 1
+    # As many as documented: 4 MiB and 128 MiB of float32.
+    assert (4 * implementation.CPU_SCORES, 4 * implementation.DEVICE_SCORES) == (4 * 2**20, 128 * 2**20)

@@ -50,7 +50,7 @@ def test_presets_are_valid_and_keep_what_they_do_not_set(name):
     assert (chosen.seed, chosen.start_percent) == (9, 0.2)
     assert chosen.ratio != 0.1
     assert apply_preset("custom", {"ratio": 0.1}) == {"ratio": 0.1}
-    with pytest.raises(InvalidSetting, match="preset is 'turbo'. It must be one of: custom, quality, balanced, fast"):
+    with pytest.raises(InvalidSetting, match="preset is 'turbo'. It must be one of: custom, quality"):
         apply_preset("turbo", {})
 
 
@@ -67,3 +67,17 @@ def test_bad_input_is_a_sentence():
         KVDownsampling(4, 5, 0.5).reduce(x)
     with pytest.raises(InvalidSetting, match="kv_downsample, which leaves every query in place"):
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
+
+
+def test_the_window_must_not_be_reversed():
+    with pytest.raises(InvalidSetting, match="start_percent is 0.6, after end_percent"):
+        TokenMergingSettings(start_percent=0.6, end_percent=0.5)
+
+
+def test_describe_is_one_line():
+    text = TokenMergingSettings(method="merge", seed=7, merge_mlp=True, start_percent=0.2).describe()
+    assert "\n" not in text and "merge 50% of the tokens" in text
+    for part in ("self-attention, feed-forward", "cells 2x2", "seed 7", "max downsample auto", "from 20% to 100%"):
+        assert part in text
+    text = TokenMergingSettings(use_rand=False, merge_attn=False, max_downsample=2).describe()
+    assert "around nothing" in text and "top-left destinations" in text and "sampling" not in text

@@ -31,9 +31,9 @@ def load(folder: Path) -> None:
     error of each layer decides, and not how busy the machine is.
     """
     pack.load_pack(folder)
-    for place in ("optimizers.quantization", "core"):  # the second in older commits
+    for name in ("layer_times", "kernel_times"):  # the second in older commits
         with contextlib.suppress(ModuleNotFoundError):
-            import_module(f"paceline.{place}.kernel_times").interleaved_seconds = _in_order
+            import_module(f"paceline.optimizers.quantization.{name}").interleaved_seconds = _in_order
 
 
 def _in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float]:

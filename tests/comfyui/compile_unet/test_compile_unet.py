@@ -67,6 +67,14 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert f"{recompiles} recompiles" in small.report(model)
 
 
+def test_a_part_of_the_schedule_is_one_graph_more_and_no_third(small, compiled):
+    tome = small.tome(small.model, start_percent=0.2, end_percent=0.6)
+    model, expected = compiled(tome), small.sample(tome, steps=12)
+    for _ in range(2):
+        assert torch.equal(small.sample(model, steps=12), expected)
+    assert (state(model).graphs, state(model).graph_breaks) == (2, 0) and not state(model).eager_calls
+
+
 @pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])
 def test_every_way_in_which_weights_move_is_seen(small, compiled, change):
     """Weights are looked at once a run. Whatever ComfyUI does to them in between must be noticed."""

@@ -68,12 +68,15 @@ def cancelled(graph, inputs):
     return graph
 
 
-def test_cancel_stops_a_compilation(small, compiled):
+def test_cancel_stops_a_compilation_and_is_no_failure(small, compiled, small_baseline):
     import comfy.model_management
 
     with pytest.raises(comfy.model_management.InterruptProcessingException):
         small.sample(compiled(small.model, backend="paceline_cancelled"))
     assert not comfy.model_management.processing_interrupted()
+    model = compiled(small.model)
+    assert torch.equal(small.sample(model), small_baseline)
+    assert state(model).graphs == 1 and "fallback" not in small.report(model)
 
 
 def test_progress_goes_to_the_node(small, compiled, page_server):

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import pytest
 import torch
-from comfy_host.transformers import build
+from comfy_host import in_process
+from comfy_host.transformers import build, conditioning, latent
 from paceline.optimizers.families import find_family
-from sound_calls import CONDITIONS, guided, sample
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
+FRAMES, ROWS, COLUMNS, SOUND = 3, 8, 12, 10
 NAMES = {"minimax_h3": 2, "ltx2": 1}
 """Models, and how many graphs they take: in some steps MiniMax H3's video and sound have one noise level, else two."""
 
 
+def random(*size):
+    return torch.randn(size, generator=torch.Generator().manual_seed(3))
+
+
 def conditions(name):
-    return CONDITIONS["first and last frame"][0] if name == "minimax_h3" else guided(name, 0.5, 0.0)
+    """Return frames that the video begins and ends with, for MiniMax H3, or the last one as a guide, for LTX."""
+    if name == "minimax_h3":
+        frames = [{"resolved_frame_index": index, "latent": random(1, 24, 1, 16, 24)} for index in (0, 8)]
+        return {"minimax_keyframes": frames, "minimax_frame_count": 9}
+    from comfy.nested_tensor import NestedTensor
+
+    masks = torch.ones(1, 1, FRAMES, ROWS, COLUMNS)
+    masks[:, :, -1] = 0.0
+    entry = {"strength": 0.5, "pre_filter_count": ROWS * COLUMNS, "latent_shape": (1, ROWS, COLUMNS)}
+    guide = {"guide_attention_entries": [entry | {"pixel_mask": None}]}
+    guide["keyframe_idxs"] = random(1, 3, ROWS * COLUMNS, 2).abs() * 8
+    return guide | {"masks": NestedTensor((masks, torch.ones(1, 8, SOUND, 16)))}
+
+
+def sample(name, model, masks=None, steps=1, **more):
+    """Return video and sound, flat, one behind the other."""
+    positive, negative = (conditioning(name, seed=seed, **more) for seed in (1, 2))
+    patch = 2 if name == "minimax_h3" else 1
+    samples = latent(name, ROWS * patch, COLUMNS * patch)
+    chosen = samples if masks is None else {"samples": samples, "noise_mask": masks}
+    drawn = in_process.sample(model, positive, negative, chosen, 7, steps, 7.0, scheduler="simple")
+    return torch.cat([stream.flatten() for stream in drawn.unbind()])
 
 
 def blocks(studio, model):

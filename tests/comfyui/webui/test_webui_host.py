@@ -65,11 +65,6 @@ def test_a_run_without_late_levels_evaluates_the_others_of_the_same_schedule(hos
     assert seen(lambda p: keep_levels(p, lambda steps: None)) == whole == seen()
 
 
-def test_no_budget_is_the_plain_picture_bit_for_bit(host):
-    assert torch.equal(host.draw({STEP_REUSE: StepReuseSettings(budget=0.0)}), host.draw())
-    assert host.lines[0].startswith("Paceline Reuse Steps: nothing was reused: no skip fits into the budget")
-
-
 def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
     longer = hosts.always(in_process.random_conditioning(studio.model, tokens=154, seed=3))
     other = hosts.always(in_process.random_conditioning(studio.model, seed=4))
