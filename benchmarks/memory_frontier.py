@@ -1,7 +1,7 @@
 """How large an image fits into a memory budget, with and without Apply ToMe, until a step really runs out of memory.
 
     python benchmarks/memory_frontier.py [--quick] [--json PATH] [--threads N] [--latents SIDE ...]
-                                         [--only best|plain] [--variants balanced]
+                                         [--only best|plain] [--variants quality]
 
 One sampling step of SD1.5 at its full width, sides in steps of 64 pixels. The budget is what a step may take beyond the
 weights. Going over it is a real failure: on a GPU the allocator is limited, on Linux without one the process.
@@ -39,7 +39,7 @@ BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """GiB beyond the weights, by device and attention; small ones for the best attention, which needs next to nothing."""
 
-VARIANTS = (NONE, "merge 0.5", "preset quality", "preset balanced", "preset fast")
+VARIANTS = (NONE, "merge 0.5", "preset quality")
 NO_MEMORY_FOR_CODE = "could not create a primitive"
 """oneDNN's error when it gets no memory for its code."""
 

@@ -167,7 +167,7 @@ run_stages() {
     TINY=(--quick --latent 8 --steps 2 --rounds 1 --compiler eager)
     # Compiling takes the time here, so each thing that is compiled is so once.
     bench recipe_sdxl 300 stacks.py "${TINY[@]}" --layout tiny --dynamic-vram \
-      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "Apply ToMe balanced" "Reuse Steps 0.05"
+      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "Apply ToMe quality" "Reuse Steps 0.05"
     bench recipe_sd15_batch1 300 stacks.py "${TINY[@]}" --layout tiny --batch 2 --variants "Apply ToMe quality"
     bench z_image 300 stacks.py "${TINY[@]}" --layout z_image --cfg 1 --variants "+ Set Attention Processor"
     bench vae_sdxl 300 stacks.py "${TINY[@]}" --layout vae_sdxl --variants "VAE Precision: channels last"
@@ -179,7 +179,7 @@ run_stages() {
     bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, fused, int8"
     bench first_image 300 compile.py --quick --only start
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
-      --variants "merge 0.5" balanced
+      --variants "merge 0.5" quality
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
     ahead compile_ahead 300 --at-once 2 --rehearse vae_sdxl
     left_out "its weights take 10 GB in float32, and two of it are compared" vae_h3

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
-from paceline.optimizers.compilation.failures import CompilationFailed
+from paceline.optimizers.compilation.reasons import CompilationFailed
 from paceline.optimizers.compilation.settings import CompileSettings
 
 EAGER = CompileSettings(backend="eager")

@@ -8,7 +8,7 @@ import torch._inductor.config
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import settings
 from paceline.optimizers.compilation.compiled import CompiledFunction
-from paceline.optimizers.compilation.failures import explain
+from paceline.optimizers.compilation.reasons import explain
 from paceline.optimizers.compilation.settings import CompileSettings, cudagraph_trees_refusal, inductor_options
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from paceline.optimizers.compilation.changing import WeightGuards
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.settings import CompileSettings
-from paceline.optimizers.compilation.weights import WeightGuards
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

@@ -7,8 +7,7 @@ from typing import Any
 import diffusers
 import pytest
 import torch
-from paceline.optimizers.hosts.diffusers.step_reuse.prediction import noise_levels
-from paceline.optimizers.hosts.diffusers.step_reuse.solvers import is_changed, solver_of
+from paceline.optimizers.hosts.diffusers.step_reuse.scheduler import is_changed, noise_levels, solver_of
 from paceline.optimizers.samplers import SAMPLERS, Place
 
 SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}

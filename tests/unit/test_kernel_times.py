@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from paceline.optimizers.quantization.kernel_times import KeptTimes, interleaved_seconds
+from paceline.optimizers.quantization.layer_times import KeptTimes, interleaved_seconds
 
 NOISE = Path(__file__).parents[1] / "data" / "noise"
 CPU = torch.device("cpu")
@@ -78,10 +78,10 @@ def test_what_was_decided_stays_decided(tmp_path):
     quiet.save()
     assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
     busy.get("machine", "layer", lambda: [1.0, 3.0])
-    busy.get("machine", "another", lambda: [4.0])
+    busy.get("machine", "another", lambda: [4.0, 2.0])
     busy.save()  # a second server that did not know of it yet
     assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
-    assert KeptTimes(file).get("machine", "another", lambda: [5.0]) == [4.0]
+    assert KeptTimes(file).get("machine", "another", lambda: [5.0, 1.0]) == [4.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,6 @@ def test_a_damaged_file_of_times_is_measured_anew(tmp_path, content):
     file.write_text(content)
     assert KeptTimes(file).get("cpu", "a", lambda: [1.0, 2.0]) == [1.0, 2.0]
     kept = KeptTimes(file)
-    assert kept.get("cpu", "c", lambda: [3.0]) == [3.0]
+    assert kept.get("cpu", "c", lambda: [3.0, 1.0]) == [3.0, 1.0]
     kept.save()
-    assert json.loads(file.read_text())["cpu"]["c"] == [3.0]
+    assert json.loads(file.read_text())["cpu"]["c"] == [3.0, 1.0]

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from needs import missing, package
-from paceline.optimizers.quantization import chunked
-from paceline.optimizers.quantization.kernel_times import KernelFailed
+from paceline.optimizers.quantization import kernels
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
     ChunkedIntMM,
@@ -21,7 +20,7 @@ from paceline.optimizers.quantization.kernels import (
     kernel_named,
     weight_only_linear,
 )
-from paceline.optimizers.quantization.layer_times import Shape, Timing, Timings
+from paceline.optimizers.quantization.layer_times import KernelFailed, Shape, Timing, Timings
 from paceline.optimizers.quantization.rounding import quantize_weight, rotate
 
 CPU = torch.device("cpu")
@@ -179,14 +178,14 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
     x, weight = torch.randn(40, 64), quantize_weight(torch.randn(48, 64))
-    chunked.prefers_unsigned.cache_clear()
+    kernels.prefers_unsigned.cache_clear()
     try:
-        expected = chunked.chunked_linear(x, weight.values, weight.scale, None)
-        chunked.prefers_unsigned.cache_clear()
+        expected = kernels.chunked_linear(x, weight.values, weight.scale, None)
+        kernels.prefers_unsigned.cache_clear()
         monkeypatch.setattr(torch, "_int_mm", signed_only)
-        assert torch.equal(chunked.chunked_linear(x, weight.values, weight.scale, None), expected)
+        assert torch.equal(kernels.chunked_linear(x, weight.values, weight.scale, None), expected)
     finally:
-        chunked.prefers_unsigned.cache_clear()
+        kernels.prefers_unsigned.cache_clear()
 
 
 @pytest.mark.parametrize(("name", "rotation"), [(ChunkedIntMM.name, 0), ("comfy-kitchen", 0), ("comfy-kitchen", 16)])

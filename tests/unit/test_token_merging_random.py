@@ -8,8 +8,7 @@ import numpy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paceline.optimizers.token_merging.counter_random import choices
-from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
+from paceline.optimizers.token_merging.grid import choices, partition_tokens, random_offsets
 
 
 def lowbias32(word: int) -> int:

@@ -59,7 +59,7 @@ function widenToTitle(node) {
 
 /** By the node's id: the input that decides, the value that leaves the others alone, and the others. */
 const REPLACED = {
-  PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "level_decay", "residual"] },
+  PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "residual"] },
 };
 
 /**
