@@ -231,7 +231,6 @@ class PipelineRun:
             self.taking_part += self.number != self.first
         else:
             self.taking_part += before.key != call.key or (before.steady and not steady)
-        kept: Callable[[], object] = lambda: text  # noqa: E731
-        if isinstance(text, Tensor):
-            kept = weakref.ref(text, (lambda _: self.over()) if steady else None)
+        gone = (lambda _: self.over()) if steady else None
+        kept: Callable[[], object] = weakref.ref(text, gone) if isinstance(text, Tensor) else lambda: text
         self._given[self.calls : self.calls + 1] = [_Given(call.key, kept, version, steady)]

@@ -39,7 +39,7 @@ class CompileMethods(NetworkTechnique):
         methods: which to compile, as ``NetworkCall`` names them.
         notes: what was done to the object before, in sentences.
         parts: by method, the part of the network to compile in place of the whole method.
-        what: of the network is compiled, in words; "" for the methods.
+        what: what of the network is compiled, in words; "" for the methods.
     """
 
     policy: CompilePolicy
