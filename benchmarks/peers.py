@@ -5,11 +5,11 @@
 changes: changes of a workflow in one session, on a small UNet with random weights. What compiles is held against the
 plain model with the same change (the backend is ``eager``: it compiles and checks the same graphs, and only leaves out
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
-pictures: what merges or thins tokens, on the icon model: distance, operations, and the plain model with as many of
-these: with fewer steps, and without late levels. large: the presets on the icon model for 64 x 64 latents, which has as
-many tokens as Stable Diffusion 1.5; few: likewise, in 8 steps. With ``--json`` a plot is drawn beside these two files.
-transformer: int8 on a small transformer of today's form; video: likewise on a small video transformer. All captions
-were held out from the training and from all choices.
+large: what merges or thins tokens, on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion
+1.5: distance, operations, and the plain model with as many of these: with fewer steps, and without late levels; few:
+likewise, in 8 steps. With ``--json`` a plot is drawn beside these two files. transformer: int8 on a small transformer
+of today's form; video: likewise on a small video transformer. All captions were held out from the training and from all
+choices.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -34,7 +34,7 @@ from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_cache, core_compile, core_tome, node, reused, tome
 from shared.record import ROOT, collected, write
 from shared.roof import operations
-from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
+from shared.trained import ICONS_64, SOLVERS, Bench, Solver, Witness
 from step_caches import JudgedRow
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -56,21 +56,19 @@ PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "ga
     "pairs; below 0 fewer steps are nearer",
     "fewer_nearer": "share of the pairs to which fewer steps are nearer with as many operations",
 }
-PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
-    "pictures": (ICONS, SOLVERS[0], (16, 18, 19)),
-    "large": (ICONS_64, SOLVERS[0], (13, 15, 17, 18)),
-    "few": (ICONS_64, Solver("euler", "normal", 8), (5, 6, 7)),
-    "transformer": (
-        trained.ICONS_LUMINA,
-        Solver("euler", "simple", 20),
-        (13, 15, 17, 18, 19),
-    ),
-    "video": (trained.ICONS_VIDEO, Solver("euler", "simple", 20), (13, 15, 17, 18, 19)),
+PRESETS = {f"{TOME}, quality": tome(preset="quality"), "ComfyUI TomePatchModel 0.5": core_tome(0.5)}
+IN_INT8 = {f"{INT8}, balanced": trained.quantized(preset="balanced")}
+FLOW, OF_FLOW = Solver("euler", "simple", 20), (13, 15, 17, 18, 19)
+PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...], Mapping[str, Apply]]] = {
+    "large": (ICONS_64, SOLVERS[0], (13, 15, 17, 18), PRESETS),
+    "few": (ICONS_64, Solver("euler", "normal", 8), (5, 6, 7), PRESETS),
+    "transformer": (trained.ICONS_LUMINA, FLOW, OF_FLOW, IN_INT8),
+    "video": (trained.ICONS_VIDEO, FLOW, OF_FLOW, IN_INT8),
 }
-"""Parts: whose pictures, how they are drawn, and how many steps or levels of the plain model are left."""
-TRANSFORMERS = ("transformer", "video")
-"""Parts that are run only if they are asked for."""
-METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
+"""Parts: whose pictures, how they are drawn, how many steps or levels of the plain model are left, and what is tried.
+
+Those of transformers are run only if they are asked for.
+"""
 
 
 def kjnodes(folder: Path) -> ModuleType:
@@ -203,31 +201,6 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...])
     yield from (JudgedRow(name, work, quality=numbers) for name, numbers in others(bench))
 
 
-def presets() -> dict[str, Apply]:
-    """Return Apply ToMe's presets, and what ComfyUI has, by name."""
-    found = {"ComfyUI TomePatchModel 0.5": core_tome(0.5)}
-    return {f"{TOME}, quality": tome(preset="quality")} | found
-
-
-def mergers() -> dict[str, Apply]:
-    """Return what merges or thins tokens, by name."""
-    found = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
-    found |= presets()
-    return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
-
-
-def int8(witness: Witness) -> dict[str, Apply]:
-    """Return what is judged on a transformer, by name; merging tokens does nothing there."""
-    return {f"{INT8}, balanced": trained.quantized(preset="balanced")}
-
-
-VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
-    "pictures": mergers,
-    "transformer": partial(int8, trained.ICONS_LUMINA),
-    "video": partial(int8, trained.ICONS_VIDEO),
-}
-
-
 def main() -> None:
     """Run the parts that were asked for."""
     options = arguments(__doc__.splitlines()[0], only=("changes", *PICTURES), more=_more)
@@ -236,12 +209,12 @@ def main() -> None:
     if options.only in (None, "changes"):
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
-    for part, (witness, solver, fewer) in PICTURES.items():
-        if options.only != part and (options.only or part in TRANSFORMERS):  # only if it is asked for
+    for part, (witness, solver, fewer, tried) in PICTURES.items():
+        if options.only != part and (options.only or tried is IN_INT8):
             continue
         bench = Bench(witness, solver)
         bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
-        rows += map(vars, collected(pictures(bench, VARIANTS.get(part, presets)(), fewer)))
+        rows += map(vars, collected(pictures(bench, tried, fewer)))
         notes |= PICTURES_NOTES | {witness.name: trained.about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
