@@ -10,9 +10,11 @@ difference of two latents, as a share of what another seed changes.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -20,18 +22,15 @@ from shared.distances import in_short
 from shared.measuring import arguments
 from shared.nodes import Apply, reused, tome
 from shared.record import Row, collected, report
-from shared.trained import ICONS, Bench, Solver, about_weights
+from shared.trained import ICONS, Bench, Solver, about_weights, rms
 from torch import Tensor
 
 # isort: split
-from paceline.workbench.comfyui.latents import streams_of
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import probe
 from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
 from paceline.workbench.expectation.replay import replay
 from paceline.workbench.expectation.sampling import Sampling
-from paceline.workbench.measurement.drawn import Drawn, TimedRun
-from paceline.workbench.measurement.quality import Distance, seed_change
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
 MERGING = ("quality",)
@@ -60,10 +59,9 @@ NOTES = {
 
 @dataclass
 class JudgedRow(Row):
-    """A row with what was chosen, and with each picture's numbers."""
+    """A row with what was chosen."""
 
     choice: str = ""
-    pairs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,16 +129,11 @@ def measure(number: int, workflow: Workflow) -> list[JudgedRow]:
     for picture in range(1, LATER + 1):
         plain, whole = subject.draw(lambda model: model, picture)
         others = [subject.draw(lambda model: model, picture, seed, FEW)[0] for seed in range(1, OTHER_SEEDS + 1)]
-        apart = seed_change([[plain, *others]], _distances).rmse
+        apart = math.sqrt(statistics.fmean(rms(*pair) ** 2 for pair in combinations((plain, *others), 2)))
         for name, one in settings.items():
             latent, work = subject.draw(_applied(one), picture)
-            pictures[name].append((whole / work, _distances(latent, plain)[0].rmse / apart))
+            pictures[name].append((whole / work, rms(latent, plain) / apart))
     return [_row(workflow, sampling, name, one, pictures[name]) for name, one in settings.items()]
-
-
-def _distances(latent: Tensor, reference: Tensor) -> list[Distance]:
-    one, other = (Drawn(TimedRun(None), streams_of(samples)) for samples in (latent, reference))
-    return one.distances(other)
 
 
 def _row(

@@ -28,14 +28,14 @@ import torch
 from compile import sample
 from pages.plots import plot
 from shared import trained
-from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
-from shared.distances import NOTES, Curve, in_short, over, quality
+from shared.controls import PAIRS, held_out, others
+from shared.distances import NOTES, Curve, over, quality
 from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_cache, core_compile, core_tome, node, reused, tome
-from shared.record import ROOT, collected, write
+from shared.record import ROOT, Row, collected, write
 from shared.roof import operations
 from shared.trained import ICONS_64, SOLVERS, Bench, Solver, Witness
-from step_caches import JudgedRow
+from step_caches import plain, row
 
 sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, in_process  # noqa: E402
@@ -180,14 +180,10 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...]) -> Iterator[JudgedRow]:
+def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...]) -> Iterator[Row]:
     """Yield how near each variant stays, and the operations that it leaves: see ``PICTURES``."""
-    work, steps, curves = bench.work, bench.solver.steps, (Curve(), Curve())
-    ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {steps} levels"))
-    for curve, (drawn, name) in zip(curves, ways, strict=True):
-        for kept, numbers, pairs in drawn(bench, left):
-            curve.add(numbers, pairs)
-            yield JudgedRow(name.format(kept), work, quality=numbers, pairs=in_short(pairs))
+    steps, curves = bench.solver.steps, (Curve(), Curve())
+    yield from plain(bench, curves, left)
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
     whole = cost(bench.patcher)
     for name, apply in variants.items():
@@ -197,8 +193,8 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...])
             at = {"evaluations": part * steps}
             each = pairs | {"evaluations": [part * steps] * len(bench.pairs)}
             numbers |= over(numbers | at, each, *curves) | {"work_left": part}
-        yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
-    yield from (JudgedRow(name, work, quality=numbers) for name, numbers in others(bench))
+        yield row(bench, name, numbers, pairs)
+    yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
 
 
 def main() -> None:

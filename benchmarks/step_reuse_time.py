@@ -24,7 +24,7 @@ from shared.measuring import arguments, measure, relative_error
 from shared.nodes import Apply, core_cache, reused, tome
 from shared.record import Row, report
 from shared.roof import Counted
-from shared.stack_variants import LARGE_NAMES, Models, Variant
+from shared.stack_variants import Models, Variant, named
 
 # isort: split
 from comfy_host.in_process import sample
@@ -80,10 +80,8 @@ def measured(
 
     for name in changes:  # small and quick, only so that nobody is first
         run(name, 8)
-    what = f"{models.layout}, {width} channels"
-    if models.large:
-        what = LARGE_NAMES[models.layout] + (", made tiny" if width < 320 else "")
-    work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
+    what = f"{named(models.layout, width)}, {side * 8} x {side * 8}"
+    work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}"
     variants = {name: partial(run, name, side) for name in changes}
     for row in measure(work, variants, PLAIN, rounds=rounds, long=True):
         error = relative_error(drawn[row.name], drawn[PLAIN])

@@ -43,6 +43,7 @@ class Row:
         quality: named numbers, e.g. the relative error.
         roof_share: shortest time that the device allows / this one's: 1 would be as fast as possible.
         rounds: number of samples.
+        pairs: values of each pair of prompt and seed, in one line.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Row:
     quality: dict[str, float] = field(default_factory=dict)
     roof_share: float | None = None
     rounds: int = 0
+    pairs: dict[str, str] = field(default_factory=dict)
 
 
 def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str, str] | None = None) -> None:
