@@ -71,10 +71,8 @@ class Images:
         small = options.quick or layout == "tiny"
         make = partial(vaes.kl, channels=channels) if small else partial(vaes.sd15, 0, channels, None)
         self._vae = vaes.reloadable(make)
-        pixels = f"{options.latent * 8} x {options.latent * 8}, batch {options.batch}"
-        self.work = (
-            f"{options.steps} steps, cfg {options.cfg:g}: {named(layout, width)}, {pixels}, random weights, decoded"
-        )
+        what = f"{named(layout, width)}, {options.latent * 8} x {options.latent * 8}, batch {options.batch}"
+        self.work = f"{options.steps} steps, cfg {options.cfg:g}: {what}, random weights, decoded"
         self.evaluations = 0
         self.sampling: dict[str, float] = {}  # seconds of a variant's latest picture
 
