@@ -151,7 +151,7 @@ def main() -> None:
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
-    parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
+    parser.add_argument("--variants", nargs="+", metavar="PART", help="those with this in their names")
 
 
 if __name__ == "__main__":

@@ -37,33 +37,22 @@ BF16, OURS, TORCHAO = "bfloat16", "Quantize int8", "torchao int8"
 PRESETS = ("quality", "balanced", "speed")
 # SD 1.5 at 512 x 512 with guidance: (tokens, inputs, outputs) of what its transformer blocks compute.
 LAYERS = {
-    "attention, 320 channels": (8192, 320, 320),
-    "GEGLU, 320 channels": (8192, 320, 2560),
-    "feed-forward out, 320 channels": (8192, 1280, 320),
-    "attention, 640 channels": (2048, 640, 640),
-    "GEGLU, 640 channels": (2048, 640, 5120),
-    "feed-forward out, 640 channels": (2048, 2560, 640),
-    "attention, 1280 channels": (512, 1280, 1280),
-    "GEGLU, 1280 channels": (512, 1280, 10240),
+    "attention, 320 channels": (8192, 320, 320), "GEGLU, 320 channels": (8192, 320, 2560),
+    "feed-forward out, 320 channels": (8192, 1280, 320), "attention, 640 channels": (2048, 640, 640),
+    "GEGLU, 640 channels": (2048, 640, 5120), "feed-forward out, 640 channels": (2048, 2560, 640),
+    "attention, 1280 channels": (512, 1280, 1280), "GEGLU, 1280 channels": (512, 1280, 10240),
     "text keys, 1280 channels": (154, 768, 1280),
-}
+}  # fmt: skip
 ON_A_GPU = {
-    "SDXL, attention, 640 channels": (8192, 640, 640),
-    "SDXL, GEGLU, 640 channels": (8192, 640, 5120),
-    "SDXL, attention, 1280 channels": (2048, 1280, 1280),
-    "SDXL, GEGLU, 1280 channels": (2048, 1280, 10240),
-    "SDXL, feed-forward out, 1280 channels": (2048, 5120, 1280),
-    "Flux.1, projections": (4608, 3072, 9216),
-    "Flux.1, feed-forward": (4608, 3072, 12288),
-    "Flux.1, single block out": (4608, 15360, 3072),
-    "Z-Image, feed-forward": (4608, 3840, 10240),
-    "Wan 14B, projection": (33600, 5120, 5120),
+    "SDXL, attention, 640 channels": (8192, 640, 640), "SDXL, GEGLU, 640 channels": (8192, 640, 5120),
+    "SDXL, attention, 1280 channels": (2048, 1280, 1280), "SDXL, GEGLU, 1280 channels": (2048, 1280, 10240),
+    "SDXL, feed-forward out, 1280 channels": (2048, 5120, 1280), "Flux.1, projections": (4608, 3072, 9216),
+    "Flux.1, feed-forward": (4608, 3072, 12288), "Flux.1, single block out": (4608, 15360, 3072),
+    "Z-Image, feed-forward": (4608, 3840, 10240), "Wan 14B, projection": (33600, 5120, 5120),
     "Wan 14B, feed-forward": (33600, 5120, 13824),
-}
+}  # fmt: skip
 """With guidance where the model has it; of transformers at 1024 x 1024, of Wan 81 frames of 640 x 640."""
-NOTES = {
-    "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
-}
+NOTES = {"error": "relative L2 error of the output against the layers as they are; tokens are Gaussian"}
 CHOICE_NOTES = {"layers": "how many layers are in int8"}
 
 
