@@ -211,7 +211,7 @@ run_stages() {
     bench first_image 300 compile.py --only start
     bench token_reduction_sd15 150 token_reduction.py --only sd15
     bench token_reduction_sdxl 150 token_reduction.py --only sdxl
-    bench reuse_sd15 120 step_reuse_time.py --only sd15 --with-easycache
+    bench reuse_sd15 120 step_reuse_time.py --only sd15 --beside easycache
     bench reuse_flux 200 step_reuse_time.py --only flux
     bench int8_unet 120 quantization.py --only unet
     bench memory_frontier 240 memory_frontier.py

@@ -79,10 +79,7 @@ OF_RIVALS = {
 def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
     """Return what keeps the UNet's inner blocks of every n-th evaluation for those that follow (DeepCache).
 
-    Args:
-        bench: whose evaluations are counted.
-        every: 1 computes all of it each time.
-        outer_share: of the operations, what the outer blocks have.
+    ``outer_share``: of the operations, what the outer blocks have.
     """
     from comfy.ldm.modules.diffusionmodules import openaimodel
     from comfy.patcher_extension import WrappersMP

@@ -33,10 +33,7 @@ def operations(run: Callable[[], Any]) -> int:
 def peak_speed(dtype: torch.dtype, device: torch.device, quick: bool = False) -> float:
     """Return the operations a second of the fastest large matrix product on this device.
 
-    Args:
-        dtype: of the matrices.
-        device: where; on a processor with as many threads as torch may use.
-        quick: for rehearsals, with small matrices and without looking for long.
+    ``quick``: for rehearsals, with small matrices and without looking for long.
     """
     from paceline.core.devices import synchronize
 

@@ -72,11 +72,8 @@ def spectrum(bench: Bench, growth: float) -> Apply:
     """Return what puts Spectrum on a model; of solvers with one evaluation in a step.
 
     It forecasts what the network returns, as packs for ComfyUI do. What goes into the last layer, as in the paper, was
-    farther on the icon model: 24.6 instead of 30.2 dB with ``euler``, 30 steps and the default growth.
-
-    Args:
-        bench: whose solver's steps are counted.
-        growth: the paper's alpha; the authors' default is 0.75.
+    farther on the icon model: 24.6 instead of 30.2 dB with ``euler``, 30 steps and the default growth. ``growth``: the
+    paper's alpha; the authors' default is 0.75.
     """
     from comfy.patcher_extension import WrappersMP
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from .nodes import Apply, node
+from .nodes import Apply
 from .record import ROOT
 from .roof import Counted
 
@@ -206,17 +205,6 @@ def _estimate(patcher: Any) -> float:
 
     technique = stack_of(patcher).find("step_reuse")
     return technique.policy.outcome.share if technique else 0.0
-
-
-def quantized(**settings: Any) -> Apply:
-    """Return what puts each layer of a model into int8 that may be, as if all of them were quicker."""
-    from paceline.optimizers.quantization.layer_times import Timing, Timings
-
-    def apply(patcher: Any) -> Any:
-        with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
-            return node("PacelineQuantizeInt8", **settings)(patcher)
-
-    return apply
 
 
 def about_weights(witness: Witness) -> str:

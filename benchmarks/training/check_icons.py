@@ -83,11 +83,8 @@ def nearest(source: icon_data.Icons, pictures: Tensor, captions: list[str]) -> t
 
 def check(name: str, source: icon_data.Icons, captions: list[str], drawn: list[Tensor], pictures: list[Tensor]) -> None:
     """Print what was found about pictures of some captions, one tensor for each seed, beside two drawings of each."""
-    apart = (
-        f"{what} differ by {statistics.fmean(found):.3f} (least {min(found):.3f})"
-        for what, found in (("two seeds", rms(*pictures[:2])), ("two drawings", rms(*drawn)))
-    )
-    print(f"{name}: {'; '.join(apart)}")
+    for what, found in (("two seeds", rms(*pictures[:2])), ("two drawings", rms(*drawn))):
+        print(f"{name}: {what} differ by {statistics.fmean(found):.3f} (least {min(found):.3f})")
     for whose, shown in (("the model's", pictures[0]), ("real drawings", drawn[0])):
         names, distances = nearest(source, shown, captions)
         right = sum(name == caption for name, caption in zip(names, captions, strict=True))
