@@ -29,8 +29,7 @@ from torch import Tensor
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import probe
 from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
-from paceline.workbench.expectation.replay import replay
-from paceline.workbench.expectation.sampling import Sampling
+from paceline.workbench.expectation.sampling import Sampling, replay
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
 MERGING = ("quality",)

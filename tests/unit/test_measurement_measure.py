@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.controls import kept_levels
 from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
+from paceline.workbench.measurement.evidence import kept_levels
 from paceline.workbench.measurement.measure import MeasurePlan, measure
 
 STEPS = 20

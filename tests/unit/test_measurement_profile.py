@@ -9,7 +9,7 @@ from types import CodeType, FunctionType
 import pytest
 import torch
 from paceline.optimizers.token_merging import merging
-from paceline.workbench.measurement.profile import SLICES, Operation, operations_of, slices_of
+from paceline.workbench.comfyui.profiling import SLICES, Operation, operations_of, slices_of
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.workbench.sweep.results import Result, best, to_markdown
+from paceline.workbench.sweep.study import Result, best, to_markdown
 
 
 def result(name, speedup, difference, **more):
