@@ -17,7 +17,6 @@ AUDIT_ARGS ?=
 PEERS := $(CACHE)/peers
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
-GPU_CHECK_ARGS ?=
 # The browser tests that take pictures on their way; with PACELINE_PICTURES they measure longer, as others do not expect.
 PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_worth \
 	test_faster.py::test_one_click_with_a_trained_model \
@@ -32,7 +31,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust peers soak lint audit archive pictures screenshots bench gpu-check gpu-results results train-icons clean
+.PHONY: help setup demo test test-all test-newest quick trust peers soak lint audit archive pictures screenshots bench gpu-results results train-icons clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -96,9 +95,6 @@ bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	for part in "step_caches.py --only icons-lumina" "step_caches.py --only icons-video" "peers.py --only transformer" "peers.py --only video"; do \
 		echo "== $$part"; $(VENV_PYTHON) benchmarks/$$part $(BENCH_ARGS); \
 	done
-
-gpu-check: setup ## compile what torch.compile generates for four NVIDIA architectures, without a GPU (GPU_CHECK_ARGS="--only sd15")
-	@$(VENV_PYTHON) benchmarks/gpu/gpu_check.py $(GPU_CHECK_ARGS)
 
 gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, and name the one file to send us
 	@PYTHON="$(VENV_PYTHON)" benchmarks/on_gpu.sh --all

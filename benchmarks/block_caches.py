@@ -33,8 +33,7 @@ from torch import Tensor, nn
 
 # isort: split
 # Found where shared.trained has put their folder.
-from icon_flow import as_of
-from icon_lumina import SIDE
+from icon_nets import SIDE, as_of
 
 RENAMED = {
     "t_embedder.mlp.0": "time_caption_embed.timestep_embedder.linear_1",

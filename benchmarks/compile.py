@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +28,18 @@ from comfy_host import checkpoints, in_process
 from shared.unets import unet
 
 EAGER, CORE, OURS = "no compilation", "ComfyUI TorchCompileModel", "Compile UNet"
+VARIANTS: dict[str, Apply] = {
+    EAGER: lambda patcher: patcher,
+    CORE: core_compile("inductor"),
+    OURS: node("PacelineCompileUNet", backend="inductor", mode="default"),
+}
+RUNS = (
+    (EAGER, EAGER, "eager"),
+    (f"{CORE}, cold", CORE, "core"),
+    (f"{OURS}, cold", OURS, "ours"),
+    (f"{OURS}, kept by an earlier process", OURS, "restarted"),
+)
+"""Names of rows, what compiles, and where the process has its temporary files, as after a restart of the machine."""
 NOTES = {
     "start": "work 'first image': model in memory, nothing compiled; 'kept' was compiled by an earlier process; "
     "speedup: seconds of 'Compile UNet, cold' / seconds",
@@ -35,10 +48,8 @@ NOTES = {
 
 def model(quick: bool) -> Any:
     """Return a MODEL: SD1.5 itself on a GPU; on a CPU its three upper levels, which compile in two minutes."""
-    on_gpu = torch.cuda.is_available()
-    if on_gpu and not quick:
+    if torch.cuda.is_available() and not quick:
         return unet("SD1.5")
-    in_process.bootstrap(cpu=True)
     return checkpoints.tiny_sd15(width=64, context=96) if quick else checkpoints.tiny_sd15(width=320, context=768)
 
 
@@ -51,75 +62,50 @@ def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
     return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
 
 
-VARIANTS: dict[str, Apply] = {
-    EAGER: lambda patcher: patcher,
-    CORE: core_compile("inductor"),
-    OURS: node("PacelineCompileUNet", backend="inductor", mode="default"),
-}
-
-
-def state(patcher: Any) -> Any:
-    """Return the state of our compiled function."""
-    technique = patcher.get_attachment("paceline").find("compilation")
-    return next(iter(technique.policy.used)).functions[0].state
-
-
 def two_images(variant: str, user: Path, side: int, steps: int, threads: int, quick: bool) -> tuple[list[float], int]:
     """Return how long the first and the second image take in this process, and how often kept code was used."""
     torch.set_num_threads(threads)
-    _keep_in(user)
-    patcher = VARIANTS[variant](model(quick))
-    seconds = []
+    in_process.bootstrap(cpu=quick or not torch.cuda.is_available())
+    import folder_paths
+
+    folder_paths.set_user_directory(str(user))  # in which Compile UNet keeps compiled code
+    patcher, seconds = VARIANTS[variant](model(quick)), []
     for _ in range(2):
         started = time.perf_counter()
         sample(patcher, side, steps)
         seconds.append(time.perf_counter() - started)
-    return seconds, state(patcher).cache_hits if variant == OURS else 0
+    if variant != OURS:
+        return seconds, 0
+    technique = patcher.get_attachment("paceline").find("compilation")
+    return seconds, next(iter(technique.policy.used)).functions[0].state.cache_hits
 
 
-def measure_start(folder: Path, side: int, steps: int, quick: bool) -> list[Row]:
+def measure(folder: Path, side: int, steps: int, quick: bool) -> Iterator[Row]:
     """Run each variant in a process of its own; ours twice, with one folder for what it keeps."""
-    rows = []
-    for name, variant, user, inductor in (
-        (EAGER, EAGER, "eager", "eager"),
-        (f"{CORE}, cold", CORE, "core", "core"),
-        (f"{OURS}, cold", OURS, "ours", "ours"),
-        (f"{OURS}, kept by an earlier process", OURS, "ours", "restarted"),
-    ):
-        # Each process has temporary files of its own, as after a restart of the machine.
-        temporary = folder / "tmp" / inductor
-        temporary.mkdir(parents=True, exist_ok=True)
-        with patch.dict(os.environ, TMPDIR=str(temporary)), ProcessPoolExecutor(1, get_context("spawn")) as process:
+    for name, variant, temporary in RUNS:
+        (folder / temporary).mkdir()
+        with (
+            patch.dict(os.environ, TMPDIR=str(folder / temporary)),
+            ProcessPoolExecutor(1, get_context("spawn")) as process,
+        ):
             os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
-            given = (variant, folder / "user" / user, side, steps, torch.get_num_threads(), quick)
+            given = (variant, folder / f"user of {variant}", side, steps, torch.get_num_threads(), quick)
             seconds, hits = process.submit(two_images, *given).result()
         for which, taken in zip(("first", "second"), seconds, strict=True):
             print(f"  {name}: {which} image {taken:.1f} s", flush=True)
             work = f"{which} image in a new process, {steps} steps, latent {side}x{side}, random weights"
-            quality = {"cache_hits": float(hits)}
-            rows.append(Row(name, work, taken, taken, taken, quality=quality, rounds=1))
-    for work in {row.work for row in rows}:
-        same = [row for row in rows if row.work == work]
-        cold = next(row for row in same if row.name == f"{OURS}, cold")
-        for row in same:
-            row.speedup = cold.seconds_median / row.seconds_median
-    return sorted(rows, key=lambda row: row.work)
+            yield Row(name, work, taken, taken, taken, quality={"cache_hits": float(hits)}, rounds=1)
 
 
 def main() -> None:
     """Measure all of them."""
     options = arguments(__doc__.splitlines()[0], only=("start",))
     with tempfile.TemporaryDirectory() as name:
-        rows = measure_start(Path(name), 32 if options.quick else 64, 2, options.quick)
+        rows = sorted(measure(Path(name), 32 if options.quick else 64, 2, options.quick), key=lambda row: row.work)
+    cold = {row.work: row.seconds_median for row in rows if row.name == f"{OURS}, cold"}
+    for row in rows:
+        row.speedup = cold[row.work] / row.seconds_median
     report(rows, EAGER, options.json, NOTES)
-
-
-def _keep_in(folder: Path) -> None:
-    """Let ComfyUI's user folder, in which Compile UNet keeps compiled code, be ``folder``."""
-    in_process.bootstrap(cpu=not torch.cuda.is_available())
-    import folder_paths
-
-    folder_paths.set_user_directory(str(folder))
 
 
 if __name__ == "__main__":

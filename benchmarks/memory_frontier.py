@@ -1,7 +1,7 @@
 """How large an image fits into a memory budget, with and without Apply ToMe, until a step really runs out of memory.
 
     python benchmarks/memory_frontier.py [--quick] [--json PATH] [--threads N] [--latents SIDE ...]
-                                         [--only best|plain] [--variants balanced]
+                                         [--only best|plain] [--variants quality]
 
 One sampling step of SD1.5 at its full width, sides in steps of 64 pixels. The budget is what a step may take beyond the
 weights. Going over it is a real failure: on a GPU the allocator is limited, on Linux without one the process.
@@ -17,13 +17,12 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-from shared.measuring import arguments, peak_memory
+from shared.measuring import arguments
 from shared.record import Row, collected, report
 from shared.roof import place
 from token_reduction import NONE, apply, chosen
@@ -40,7 +39,7 @@ BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """GiB beyond the weights, by device and attention; small ones for the best attention, which needs next to nothing."""
 
-VARIANTS = (NONE, "merge 0.5", "preset quality", "preset balanced", "preset fast")
+VARIANTS = (NONE, "merge 0.5", "preset quality")
 NO_MEMORY_FOR_CODE = "could not create a primitive"
 """oneDNN's error when it gets no memory for its code."""
 
@@ -99,28 +98,22 @@ class Limit:
             resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-class Steps:
-    """Sampling steps of one variant; ``peaks`` has what the tensors of those that ran have held, by their side."""
+def step(model: Any, side: int) -> None:
+    """Sample one step."""
+    text = random_conditioning(model)
+    sample(model, text, text, torch.zeros(1, 4, side, side), steps=1, cfg=1.0)
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.limit = model, Limit()
-        self.conditioning = random_conditioning(model)
-        self.peaks: dict[int, int] = {}
 
-    def run(self, side: int) -> None:
-        """Run one step."""
-        sample(self.model, self.conditioning, self.conditioning, torch.zeros(1, 4, side, side), steps=1, cfg=1.0)
-
-    def fits(self, side: int, extra: float) -> bool:
-        """Return whether a step of this side runs within ``extra`` bytes."""
-        try:
-            with self.limit.to(extra):
-                self.peaks[side] = peak_memory(partial(self.run, side))
-        except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-            if not is_out_of_memory(error) and NO_MEMORY_FOR_CODE not in str(error):
-                raise
-            return False
-        return True
+def fits(model: Any, limit: Limit, side: int, extra: float) -> bool:
+    """Return whether a step of this side runs within ``extra`` bytes."""
+    try:
+        with limit.to(extra):
+            step(model, side)
+    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
+        if not is_out_of_memory(error) and NO_MEMORY_FOR_CODE not in str(error):
+            raise
+        return False
+    return True
 
 
 def measure_alone(name: str, key: str, size: float, sides: list[int], width: int, threads: int) -> Row:
@@ -128,18 +121,18 @@ def measure_alone(name: str, key: str, size: float, sides: list[int], width: int
     torch.set_num_threads(threads)
     with torch.inference_mode():
         model = unet("SD1.5", width)
-        Steps(model).run(SMALLEST)  # threads and libraries take their own memory once
+        step(model, SMALLEST)  # threads and libraries take their own memory once
         variant = apply(model, name, "sd15").clone()
         if key == "plain":
             variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
-        steps = Steps(variant)
-        fitting = bisect_left(sides, True, key=lambda side: not steps.fits(side, size * GIB))
+        limit = Limit()
+        fitting = bisect_left(sides, True, key=lambda side: not fits(variant, limit, side, size * GIB))
     largest = sides[fitting - 1] if fitting else 0
     found = {"pixels": 8.0 * largest}
     if fitting < len(sides):
         found["pixels_failed"] = 8.0 * sides[fitting]
     work = f"{ATTENTION[key]}; {size:g} GiB beyond the weights"
-    return Row(name, work, peak_memory_bytes=steps.peaks.get(largest), quality=found)
+    return Row(name, work, quality=found)
 
 
 def main() -> None:

@@ -75,7 +75,7 @@ save() {
   mkdir -p "$OUT"
   cp -f "$KEPT/kept.jsonl" "$KEPT/stages.tsv" "$OUT/" 2>/dev/null
   tar -C "$KEPT" -czf "$OUT/.logs.tar.gz" logs && mv "$OUT/.logs.tar.gz" "$OUT/logs.tar.gz"
-  for trained in "$KEPT"/trained/*; do [ ! -f "$trained" ] || cp -f "$trained" "$OUT/"; done
+  for trained in "$KEPT"/trained/*.{safetensors,png}; do [ ! -f "$trained" ] || cp -f "$trained" "$OUT/"; done
 }
 
 # What is measured is in OUT while a stage runs: a machine that is taken away takes KEPT with it.
@@ -142,6 +142,8 @@ if [ -z "$LIST" ]; then
   mkdir -p "$KEPT/logs"
   if [ ! -f "$KEPT/stages.tsv" ] && [ -f "$EARLIER/stages.tsv" ]; then cp "$EARLIER/stages.tsv" "$EARLIER/kept.jsonl" "$KEPT/"; fi
   unpack
+  cache="${PACELINE_CACHE:-.cache}"
+  if [ -d "$WORK/pack/icons" ]; then mkdir -p "$cache/icons" && cp -r "$WORK/pack/icons/." "$cache/icons"; fi
   export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
   # ComfyUI's own choice on NVIDIA; torch reads it when it starts.
   [ -n "$REHEARSE" ] || export PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-backend:cudaMallocAsync}"
@@ -165,7 +167,7 @@ run_stages() {
     TINY=(--quick --latent 8 --steps 2 --rounds 1 --compiler eager)
     # Compiling takes the time here, so each thing that is compiled is so once.
     bench recipe_sdxl 300 stacks.py "${TINY[@]}" --layout tiny --dynamic-vram \
-      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "Apply ToMe balanced" "Reuse Steps 0.05"
+      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "Apply ToMe quality" "Reuse Steps 0.05"
     bench recipe_sd15_batch1 300 stacks.py "${TINY[@]}" --layout tiny --batch 2 --variants "Apply ToMe quality"
     bench z_image 300 stacks.py "${TINY[@]}" --layout z_image --cfg 1 --variants "+ Set Attention Processor"
     bench vae_sdxl 300 stacks.py "${TINY[@]}" --layout vae_sdxl --variants "VAE Precision: channels last"
@@ -177,7 +179,7 @@ run_stages() {
     bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, fused, int8"
     bench first_image 300 compile.py --quick --only start
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
-      --variants "merge 0.5" balanced
+      --variants "merge 0.5" quality
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
     ahead compile_ahead 300 --at-once 2 --rehearse vae_sdxl
     left_out "its weights take 10 GB in float32, and two of it are compared" vae_h3
@@ -220,10 +222,9 @@ run_stages() {
 learn() {
   local name="$1" limit="$2" geometry="$3" folder="$KEPT/trained"
   shift 3
-  if [ -z "$LIST" ] && [ -d "$WORK/pack/icons" ]; then mkdir -p "$folder/$name" && cp -r "$WORK/pack/icons/." "$folder/$name"; fi
-  if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --mult 1 --batch 8 --drawn 0 --processes 1; else set -- "$@" --compile; fi
+  if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --blocks 1 --batch 8; else set -- "$@" --compile; fi
   stage "$name" "$limit" "$PYTHON" benchmarks/training/train_icons.py --geometry "$geometry" --seconds $((limit - 90)) --resume \
-    --save-every 60 --work "$folder/$name" --out "$folder/$name.safetensors" "$@"
+    --save-every 60 --out "$folder/$name.safetensors" "$@"
 }
 
 train_stages() {

@@ -2,16 +2,16 @@
 
     python benchmarks/one_run.py [--quick] [--json PATH] [--threads N]
 
-Eight workflows with the icon model that no constant was chosen by, and two transformers with random weights. In each,
-one picture is drawn and observed; its replay and its probe say what to expect. Then pictures of other
-prompts from other seeds are drawn with the same settings. Nothing is timed: work is counted in evaluations of the
-network. A distance is the root mean square of the difference of two latents, as a share of what another seed changes.
+Eight workflows with the icon model that no constant was chosen by. In each, one picture is drawn and observed; its
+replay and its probe say what to expect. Then pictures of other prompts from other seeds are drawn with the same
+settings. Nothing is timed: work is counted in evaluations of the network. A distance is the root mean square of the
+difference of two latents, as a share of what another seed changes.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from shared.trained import ICONS, Bench, Solver, about_weights
 from torch import Tensor
 
 # isort: split
-from comfy_host import in_process, transformers
 from paceline.workbench.comfyui.latents import streams_of
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import probe
@@ -75,12 +74,11 @@ class Workflow:
     scheduler: str
     steps: int
     guidance: float
-    model: str = "icons"
 
     @property
     def name(self) -> str:
         """The words that its rows have in common."""
-        return f"{self.model}, {self.sampler}, {self.scheduler}, {self.steps} steps, guidance {self.guidance:g}"
+        return f"icons, {self.sampler}, {self.scheduler}, {self.steps} steps, guidance {self.guidance:g}"
 
 
 WORKFLOWS = (
@@ -93,19 +91,19 @@ WORKFLOWS = (
     Workflow("res_multistep", "simple", 20, 4.0),
     Workflow("dpmpp_2m", "karras", 30, 6.0),
 )
-OTHER_MODELS = (
-    Workflow("euler", "simple", 20, 3.0, "flux"),
-    Workflow("euler", "simple", 20, 3.0, "wan"),
-)
-"""The transformers are small ones with random weights: their pictures mean nothing, but the path to them is real."""
 
 
 class Subject:
     """One workflow: draws pictures by their numbers. 0 is the one that is observed, another number another prompt."""
 
     def __init__(self, workflow: Workflow, number: int) -> None:
-        self.workflow = workflow
-        self._draw = self._icons(number) if workflow.model == ICONS.name else self._random(number)
+        solver = Solver(workflow.sampler, workflow.scheduler, workflow.steps)
+        self._bench = Bench(replace(ICONS, guidance=workflow.guidance), solver)
+        self.model, self._first = self._bench.patcher, 3 * number
+
+    def _draw(self, model: Any, number: int, seed: int, steps: int | None) -> Tensor:
+        prompt = ICONS.prompts[(self._first + number) % len(ICONS.prompts)]
+        return self._bench.sample(model, prompt, seed, steps or self._bench.solver.steps)
 
     def draw(self, apply: Apply, number: int, seed: int = 0, steps: int | None = None) -> tuple[Tensor, float]:
         """Return a picture's latent, and how many passes of the network it took; ``seed``: another one of it."""
@@ -118,31 +116,6 @@ class Subject:
         observer = Observer()
         self._draw(observer.on(self.model), 0, 60_000, None)
         return observer.samplings[0]
-
-    def _icons(self, first: int) -> Callable[..., Tensor]:
-        one = self.workflow
-        bench = Bench(replace(ICONS, guidance=one.guidance), Solver(one.sampler, one.scheduler, one.steps))
-        self.model = bench.patcher
-        prompts = ICONS.prompts
-        return lambda model, number, seed, steps: bench.sample(
-            model, prompts[(3 * first + number) % len(prompts)], seed, steps or one.steps
-        )
-
-    def _random(self, first: int) -> Callable[..., Tensor]:
-        in_process.bootstrap()
-        one = self.workflow
-        self.model, empty = transformers.build(one.model), transformers.latent(one.model)
-        return lambda model, number, seed, steps: in_process.sample(
-            model,
-            transformers.conditioning(one.model, seed=100 * first + number),
-            transformers.conditioning(one.model, seed=99_999),
-            empty,
-            seed,
-            steps or one.steps,
-            one.guidance,
-            one.sampler,
-            one.scheduler,
-        )
 
 
 def measure(number: int, workflow: Workflow) -> list[JudgedRow]:
@@ -205,25 +178,20 @@ def _applied(one: Expected) -> Apply:
 
 
 def together(rows: list[JudgedRow]) -> Iterator[JudgedRow]:
-    """Yield what the workflows of each kind of model have in common."""
-    trained = [row for row in rows if row.work.startswith("icons")]
-    for words, some in (("trained", trained), ("random weights", [row for row in rows if row not in trained])):
-        for name in dict.fromkeys(row.name for row in some):
-            found = [row.quality for row in some if row.name == name]
-            numbers = {key: statistics.median(one[key] for one in found) for key in ("expected_less_work", "less_work")}
-            numbers |= {
-                key: statistics.fmean(one[key] for one in found) for key in ("near", "in_range", "inside", "below_high")
-            }
-            numbers["worst"] = max(one["worst"] for one in found)
-            if name in LIMITS:
-                numbers["kept"] = statistics.fmean(one["kept"] for one in found)
-            yield JudgedRow(name, f"all {len(found)} workflows, {words}", quality=numbers)
+    """Yield what the workflows have in common."""
+    for name in dict.fromkeys(row.name for row in rows):
+        found = [row.quality for row in rows if row.name == name]
+        numbers = {key: statistics.median(one[key] for one in found) for key in ("expected_less_work", "less_work")}
+        shares = ("near", "in_range", "inside", "below_high", *(("kept",) if name in LIMITS else ()))
+        numbers |= {key: statistics.fmean(one[key] for one in found) for key in shares}
+        numbers["worst"] = max(one["worst"] for one in found)
+        yield JudgedRow(name, f"all {len(found)} workflows, trained", quality=numbers)
 
 
 def main() -> None:
     """Judge all workflows and say what came of it."""
     options = arguments(__doc__.splitlines()[0])
-    chosen = OTHER_MODELS[:1] if options.quick else (*WORKFLOWS, *OTHER_MODELS)
+    chosen = WORKFLOWS[2:3] if options.quick else WORKFLOWS
     notes = NOTES | {"weights": about_weights(ICONS)}
     baseline = "the same workflow without nodes, from the same seed"
     rows: list[JudgedRow] = []

@@ -70,7 +70,6 @@ PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
 """Parts: whose pictures, how they are drawn, and how many steps or levels of the plain model are left."""
 TRANSFORMERS = ("transformer", "video")
 """Parts that are run only if they are asked for."""
-PRESETS = ("quality", "balanced", "fast")
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
@@ -207,7 +206,7 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...])
 def presets() -> dict[str, Apply]:
     """Return Apply ToMe's presets, and what ComfyUI has, by name."""
     found = {"ComfyUI TomePatchModel 0.5": core_tome(0.5)}
-    return {f"{TOME}, {preset}": tome(preset=preset) for preset in PRESETS} | found
+    return {f"{TOME}, quality": tome(preset="quality")} | found
 
 
 def mergers() -> dict[str, Apply]:

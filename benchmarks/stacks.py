@@ -222,7 +222,6 @@ class Run:
             rounds=rounds,
             quality=self._quality,
             long=True,
-            follow_tensors=False,
             seconds=seconds,
         )
         for row in found:

@@ -4,7 +4,7 @@
                                          [--rounds 3] [--solver euler] [--width 320] [--with-tome] [--with-easycache]
 
 With ``--solver`` the rows in which nothing is left out are not measured. With ``--with-tome`` the rows are Apply ToMe
-balanced, Reuse Steps, and both. With ``--with-easycache`` ComfyUI's EasyCache is measured beside Reuse Steps, both with
+quality, Reuse Steps, and both. With ``--with-easycache`` ComfyUI's EasyCache is measured beside Reuse Steps, both with
 two settings that are about equally near in step_caches.py.
 
 Guidance 7 (Flux dev: 1; on processors it has 512 of its 3072 channels), the solvers as the node's users have them. The
@@ -45,15 +45,15 @@ NOTES = {
 Changes = Mapping[str, tuple[Apply, ...]]
 """Names of rows with the nodes that each has."""
 
-BALANCED = tome(preset="balanced")
+QUALITY = tome(preset="quality")
 NOTHING: Changes = {PLAIN: (), "again": (), "budget 0.0001, nothing left out": (reused(0.0001),)}
 BUDGETS: Changes = {PLAIN: (), "budget 0.05": (reused(0.05),), "budget 0.15": (reused(0.15),)}
 WITH_TOME: Changes = {
     PLAIN: (),
-    "Apply ToMe balanced": (BALANCED,),
+    "Apply ToMe quality": (QUALITY,),
     "budget 0.05": (reused(0.05),),
-    "Apply ToMe balanced, budget 0.05": (BALANCED, reused(0.05)),
-    "Apply ToMe balanced, budget 0.15": (BALANCED, reused(0.15)),
+    "Apply ToMe quality, budget 0.05": (QUALITY, reused(0.05)),
+    "Apply ToMe quality, budget 0.15": (QUALITY, reused(0.15)),
 }
 WITH_EASYCACHE: Changes = BUDGETS | {
     f"EasyCache {threshold}": (core_cache("EasyCache", threshold),) for threshold in (0.05, 0.1)

@@ -29,15 +29,13 @@ from shared.record import Row, keep, report
 from comfy_host.in_process import random_conditioning, sample
 from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 from paceline.optimizers.token_merging import PRESETS
-from paceline.optimizers.token_merging.full_steps import PARTS, FullSteps
+from paceline.optimizers.token_merging.full_steps import FullSteps
 from shared.unets import unet
 
 NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"
 RATIOS = {"merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}
 SINGLE = {f"{method} {ratio:g}": {"method": method, "ratio": ratio} for method in RATIOS for ratio in RATIOS[method]}
-KEEPING = ("quality", "balanced")
-"""Presets that are timed; ``fast`` has the steps of ``balanced``, and fewer full ones."""
-VARIANTS = (NONE, CORE, *(f"preset {preset}" for preset in KEEPING), *map(NOT_ADDED.format, KEEPING))
+VARIANTS = (NONE, CORE, *(f"preset {preset}" for preset in PRESETS), *map(NOT_ADDED.format, PRESETS))
 FEWER = {20: (17, 15, 13), 8: (7, 6, 5)}
 """Steps of the pictures, and fewer ones."""
 UNETS = {"sd15": "SD1.5", "sdxl": "SDXL"}
@@ -113,13 +111,12 @@ class Times:
             self.full.append(seconds[1])
             self.held = self.policy.residuals.store.most
 
-    def pictures(self, steps: int, residual: str) -> tuple[list[float], int]:
+    def pictures(self, steps: int) -> tuple[list[float], int]:
         """Return the seconds of a picture in each round, and how many of its steps are full."""
         if not self.keeps:
             return [steps * one for one in self.step], 0
-        ratio = self.policy.settings.ratio
-        full = FullSteps([*range(steps, 0, -1), 0], ratio * PARTS[residual])
-        if not full.pay(ratio):
+        full = FullSteps([*range(steps, 0, -1), 0], self.policy.settings.ratio)
+        if not full.pay:
             raise SystemExit(f"In {steps} steps presets keep no difference: ask for more.")
         count = len(full.levels)
         both = zip(self.full, self.step, strict=True)
@@ -139,25 +136,19 @@ def measured(where: str, kind: str, model: Any, names: tuple[str, ...], draw: Dr
     rows: list[Row] = []
     for steps in FEWER:
         row = partial(_row, f"{steps} steps: {where}", times[NONE])
-        rows += [row(name, one, steps, PARTS_OF.get(name, "")) for name, one in times.items()]
-        if "preset balanced" in times:
-            rows.append(row("preset fast", times["preset balanced"], steps, "start"))
-        rows += [row(f"{fewer} steps", times[NONE], fewer, "") for fewer in FEWER[steps]]
+        rows += [row(name, one, steps) for name, one in times.items()]
+        rows += [row(f"{fewer} steps", times[NONE], fewer) for fewer in FEWER[steps]]
     for found in rows:
-        preset = found.name.removeprefix("preset ")
-        without = times.get(NOT_ADDED.format("balanced" if preset == "fast" else preset))
+        without = times.get(NOT_ADDED.format(found.name.removeprefix("preset ")))
         if without is not None and found.quality.get("full_steps"):
             found.quality["adding"] = found.quality["step_seconds_median"] / statistics.median(without.step) - 1
     keep(map(asdict, rows), NONE, NOTES)
     return rows
 
 
-PARTS_OF = {f"preset {preset}": PRESETS[preset]["residual"] for preset in KEEPING}
-
-
-def _row(work: str, plain: Times, name: str, one: Times, steps: int, residual: str) -> Row:
-    pictures, full = one.pictures(steps, residual)
-    base, _ = plain.pictures(int(work.split()[0]), "")
+def _row(work: str, plain: Times, name: str, one: Times, steps: int) -> Row:
+    pictures, full = one.pictures(steps)
+    base, _ = plain.pictures(int(work.split()[0]))
     quality = {"step_seconds_median": statistics.median(one.step)}
     if full:
         quality |= {"full_step_seconds_median": statistics.median(one.full), "full_steps": full}

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from .calls import Function
+from .shared import Function
 
 T = TypeVar("T")
 

@@ -37,19 +37,15 @@ def phrase(template: str, **values: str | float) -> Phrase:
         if words is not None:
             choices = words.split("|")
             return choices[0] if value == 1 else choices[-1]
-        return _written(value, form or "")
+        text = format(value, form or "")
+        if not (form or "").endswith("g") or isinstance(value, str):
+            return text
+        # As people read it: 17 and 123, where Python writes ``17.`` and ``1.2e+02``.
+        return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
     made = Phrase(PLACEHOLDER.sub(fill, template))
     made.template, made.values = template, values
     return made
-
-
-def _written(value: str | float, form: str) -> str:
-    """Return a value as people read it: 17 and 123, where Python writes ``17.`` and ``1.2e+02``."""
-    text = format(value, form)
-    if not form.endswith("g") or isinstance(value, str):
-        return text
-    return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
 def translatable(template: str) -> str:

@@ -1,8 +1,19 @@
-"""What belongs to one model or one run, and is never two."""
+"""Types of functions that are only passed on, and the base class of what belongs to one model or run."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Args = tuple[object, ...]
+"""Arguments by position."""
+
+Kwargs = dict[str, object]
+"""Arguments by name."""
+
+Function = Callable[..., Any]
+"""A function of another package. Where its result is used, write ``Callable[..., Tensor]`` or the like instead."""
+
 
 S = TypeVar("S", bound="Shared")
 

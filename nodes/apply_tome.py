@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from ..optimizers.hosts.comfyui.token_merging import token_merging_for
+from ..optimizers.hosts.comfyui.token_merging.unet import token_merging_for
 from ..optimizers.token_merging import PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
 from .common import Made, TechniqueNode, setting_input
 
@@ -34,9 +34,8 @@ class PacelineApplyToMe(TechniqueNode):
                     "preset",
                     options=list(PRESET_NAMES),
                     default="custom",
-                    tooltip="Ready-made values for method, ratio, max_downsample, level_decay and residual: quality "
-                    "changes the image least, fast saves most; balanced and fast change one image in four visibly. "
-                    "custom: the values below.",
+                    tooltip="quality: ready-made values for method, ratio, max_downsample and residual, which "
+                    "change the image little. custom: the values below.",
                 ),
                 setting("method", TOOLTIPS["method"]),
                 setting("ratio", TOOLTIPS["ratio"]),
@@ -80,12 +79,6 @@ class PacelineApplyToMe(TechniqueNode):
                 setting(
                     "end_percent",
                     "Stop merging at this share of the denoising. Earlier keeps fine detail closer to the original.",
-                    advanced=True,
-                ),
-                setting(
-                    "level_decay",
-                    "Factor of the ratio at each coarser level of the UNet. Below 1, the coarse levels keep more "
-                    "tokens, which protects the composition.",
                     advanced=True,
                 ),
                 setting("residual", TOOLTIPS["residual"]),

@@ -30,7 +30,7 @@ from .common import ADVANCED, PacelineNode
 from .measuring import most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _GRID = """# setting = value, value, ...
-Apply ToMe.preset = quality, balanced, fast
+Apply ToMe.preset = custom, quality
 """
 _CONNECTED = ("model", "vae", "positive", "negative", "latent_image")
 

@@ -191,16 +191,16 @@ class Guard(Shared):
         evaluation, again = self.evaluation(model, size), False
         while True:
             result = evaluate(evaluation, again)
-            output = _first_tensor(result)
+            values = result.values() if isinstance(result, dict) else result if isinstance(result, tuple) else (result,)
+            output = next((value for value in values if isinstance(value, Tensor)), None)
             if evaluation is None or output is None or not self.closed(evaluation, output, waiting):
                 return result
-            evaluation, again = self._again(evaluation), True
-
-    def _again(self, evaluation: GuardedEvaluation) -> GuardedEvaluation | None:
-        if self._given_up:
-            return None
-        compares, self._compares = self._compares, False
-        return GuardedEvaluation(evaluation.number, evaluation.known, compares, self.keeping)
+            again = True
+            if self._given_up:
+                evaluation = None
+                continue
+            compares, self._compares = self._compares, False
+            evaluation = GuardedEvaluation(evaluation.number, evaluation.known, compares, self.keeping)
 
     def closed(self, evaluation: GuardedEvaluation, output: Tensor, waiting: bool = False) -> bool:
         """End an evaluation; return whether it is known to be wrong already, and is to be computed again.
@@ -283,11 +283,6 @@ class Guard(Shared):
 
     def _say(self, text: Phrase) -> None:
         self.faults[text] = None
-
-
-def _first_tensor(result: object) -> Tensor | None:
-    values = result.values() if isinstance(result, dict) else result if isinstance(result, tuple) else (result,)
-    return next((value for value in values if isinstance(value, Tensor)), None)
 
 
 def rows_to_compare(tokens: int) -> slice:

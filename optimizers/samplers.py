@@ -1,6 +1,6 @@
 """Samplers as data: one record for each that hosts, Reuse Steps or the search know, by ComfyUI's name.
 
-``hosts/diffusers/step_reuse/solvers.py`` says when a scheduler's step is exactly that of its sampler.
+``hosts/diffusers/step_reuse/scheduler.py`` says when a scheduler's step is exactly that of its sampler.
 """
 
 from __future__ import annotations

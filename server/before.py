@@ -16,7 +16,7 @@ from ..faster.kept import KeptRuns, device_here
 from ..faster.node_types import class_of
 from ..faster.workflow import ModelLink, Workflow, find_model_links
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
-from ..optimizers.hosts.comfyui.quantization.before import said_before
+from ..optimizers.hosts.comfyui.quantization.technique import said_before
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
 from ..optimizers.quantization.settings import QuantizationSettings
 from ..optimizers.step_reuse.settings import FEWEST_STEPS

@@ -18,7 +18,7 @@ from pathlib import Path
 
 STACKS = Path(__file__).resolve().parents[1] / "stacks.py"
 FIRST = ("+ Compile UNet and VAE", "ComfyUI's TorchCompileModel", "+ Quantize int8")
-REST = ("+ channels last", "+ Fuse QKV", "+ Compile UNet and VAE, Apply ToMe balanced")
+REST = ("+ channels last", "+ Fuse QKV", "+ Compile UNet and VAE, Apply ToMe quality")
 DECODED = ("Compile VAE", "VAE Precision: channels last, Compile VAE")
 WORK = {
     "sdxl": ("--layout sdxl", (*FIRST, *REST)),

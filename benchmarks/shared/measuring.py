@@ -12,44 +12,19 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .record import Row, keep
-from .roof import counting
+from .roof import operations
 
 SHORTEST_SAMPLE = 0.01
 """Seconds. Quicker variants are run several times per sample, because clock and scheduler have a grain."""
 
 Variant = Callable[[], Any]
-
-
-class PeakMemory(TorchDispatchMode):
-    """Follows the memory of tensors that operators return, on any device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.peak = 0
-        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operator and count what is alive after it."""
-        given = {value.untyped_storage()._cdata for value in args if isinstance(value, torch.Tensor)}
-        out = func(*args, **(kwargs or {}))
-        for value in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(value, torch.Tensor):
-                storage = value.untyped_storage()
-                if storage._cdata not in given:  # otherwise a view, or an update in place
-                    self._live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
-        self._live = {key: entry for key, entry in self._live.items() if not entry[0].expired()}
-        self.peak = max(self.peak, sum(size for _, size in self._live.values()))
-        return out
 
 
 def measure(
@@ -61,10 +36,9 @@ def measure(
     quality: Mapping[str, Mapping[str, float]] | None = None,
     speed: float | None = None,
     long: bool = False,
-    follow_tensors: bool = True,
     seconds: float = math.inf,
 ) -> list[Row]:
-    """Time ``variants`` against each other.
+    """Time ``variants`` against each other; on a GPU also the most memory that an execution holds.
 
     Args:
         work: what all of them do.
@@ -74,88 +48,55 @@ def measure(
         quality: numbers to put into a variant's row.
         speed: operations a second of this device's largest matrix product. The roof is the time that the baseline's
             multiplications would take at that speed.
-        long: one execution takes seconds to minutes, and was made before. There are no warm-ups, and the memory is
-            measured in the timed executions: following the tensors costs all variants alike about a second there.
-        follow_tensors: whether a processor's memory is measured, which torch.compile with one graph does not allow.
+        long: one execution takes seconds to minutes, and was made before: it is neither warmed up nor repeated.
         seconds: no round begins after so long, but for the first.
     """
-    peaks: dict[str, int] = dict.fromkeys(variants, 0)
-    counter = counting()
-    counted = False
-
-    def counts(name: str) -> AbstractContextManager[Any]:
-        nonlocal counted
-        wanted = speed is not None and name == baseline and not counted
-        counted = counted or wanted
-        return counter if wanted else nullcontext()
-
-    def sample_with_memory(name: str) -> tuple[float, float]:
-        taken = []
-        with counts(name):
-            peak = peak_memory(lambda: taken.append(_sample(variants[name], 1)), follow_tensors)
-        peaks[name] = max(peaks[name], peak)
-        return taken[0]
-
-    begun = time.perf_counter()
+    begun, on_gpu = time.perf_counter(), torch.cuda.is_available()
+    shortest = operations(variants[baseline]) / speed if speed else None
     repeats = dict.fromkeys(variants, 1)
     for name, function in variants.items() if not long else ():
-        sample_with_memory(name)
+        function()
         repeats[name] = max(1, round(SHORTEST_SAMPLE / _sample(function, 1)[0]))
+    peaks: dict[str, int] = dict.fromkeys(variants, 0)
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     order = list(variants)
 
-    def rows_so_far() -> list[Row]:
-        shortest = counter.get_total_flops() / speed if speed else None
-        rows = []
-        for name, taken in samples.items():
-            walls = [wall for wall, _ in taken]
-            median = statistics.median(walls)
-            ratios = [base / wall for (base, _), wall in zip(samples[baseline], walls, strict=True)]
-            rows.append(
-                Row(
-                    name=name,
-                    work=work,
-                    seconds_median=median,
-                    seconds_min=min(walls),
-                    seconds_max=max(walls),
-                    cpu_seconds_median=statistics.median(cpu for _, cpu in taken),
-                    speedup=statistics.median(ratios),
-                    peak_memory_bytes=peaks[name] or None,
-                    quality=dict((quality or {}).get(name, {})),
-                    roof_share=shortest / median if shortest else None,
-                    rounds=len(taken),
-                )
-            )
-        return rows
+    def row_of(name: str) -> Row:
+        walls = [wall for wall, _ in samples[name]]
+        ratios = [base / wall for (base, _), wall in zip(samples[baseline], walls, strict=True)]
+        median = statistics.median(walls)
+        return Row(
+            name=name,
+            work=work,
+            seconds_median=median,
+            seconds_min=min(walls),
+            seconds_max=max(walls),
+            cpu_seconds_median=statistics.median(cpu for _, cpu in samples[name]),
+            speedup=statistics.median(ratios),
+            peak_memory_bytes=peaks[name] or None,
+            quality=dict((quality or {}).get(name, {})),
+            roof_share=shortest / median if shortest else None,
+            rounds=len(walls),
+        )
 
     for number in range(rounds):
         if number and time.perf_counter() - begun > seconds:
             break
         for name in order:
-            samples[name].append(sample_with_memory(name) if long else _sample(variants[name], repeats[name]))
+            before = peak_memory(True) if on_gpu else 0
+            samples[name].append(_sample(variants[name], repeats[name]))
+            peaks[name] = max(peaks[name], peak_memory() - before if on_gpu else 0)
         order = [*order[1:], order[0]]  # nobody always comes after the same one
-        keep((asdict(row) for row in rows_so_far()), baseline)
-    return rows_so_far()
+        keep((asdict(row_of(name)) for name in variants), baseline)
+    return [row_of(name) for name in variants]
 
 
-def peak_memory(function: Variant, follow_tensors: bool = True) -> int:
-    """Return the most bytes that tensors made by one call of ``function`` hold at once; on a GPU with workspaces.
-
-    0 where it is not measured: without a GPU and ``follow_tensors``.
-    """
-    if torch.cuda.is_available():
-        wait()
+def peak_memory(anew: bool = False) -> int:
+    """Return the most bytes of a GPU that were held at once, with workspaces; ``anew``: from now on."""
+    wait()
+    if anew:
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        function()
-        wait()
-        return torch.cuda.max_memory_allocated() - before
-    if not follow_tensors:
-        function()
-        return 0
-    with PeakMemory() as memory:
-        function()
-    return memory.peak
+    return torch.cuda.max_memory_allocated()
 
 
 def relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:

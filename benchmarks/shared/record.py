@@ -39,7 +39,7 @@ class Row:
         seconds_median: of one execution; likewise ``_min`` and ``_max``; None where time was not the question.
         cpu_seconds_median: processor time of one execution, all threads together.
         speedup: median over rounds of baseline time / this time; 1 for the baseline.
-        peak_memory_bytes: most memory held at once by tensors made during one execution.
+        peak_memory_bytes: most of a GPU's memory held at once during one execution.
         quality: named numbers, e.g. the relative error.
         roof_share: shortest time that the device allows / this one's: 1 would be as fast as possible.
         rounds: number of samples.

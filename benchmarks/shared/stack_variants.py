@@ -72,7 +72,7 @@ def recipe(compiler: str, unet: bool) -> list[Variant]:
     compiled, compiled_vae = (node(f"PacelineCompile{part}", backend=compiler) for part in ("UNet", "VAE"))
     last, last_vae = (node(f"PacelineCompile{part}", backend=compiler, channels_last=True) for part in ("UNet", "VAE"))
     precision, precision_vae = (node(f"Paceline{part}Precision", channels_last=True) for part in ("Model", "VAE"))
-    fused, int8, balanced = node("PacelineFuseQKV"), node("PacelineQuantizeInt8"), tome(preset="balanced")
+    fused, int8, quality = node("PacelineFuseQKV"), node("PacelineQuantizeInt8"), tome(preset="quality")
     base, decoder = (attention, compiled), (compiled_vae,)
     laid_out, laid_out_vae = (attention, precision, last), (precision_vae, last_vae)
     rows = [
@@ -87,9 +87,8 @@ def recipe(compiler: str, unet: bool) -> list[Variant]:
         rows += [
             Variant("+ channels last", laid_out, laid_out_vae),
             Variant("+ Fuse QKV", (*laid_out, fused), laid_out_vae),
-            Variant("Apply ToMe quality", (tome(preset="quality"),)),
-            Variant("Apply ToMe balanced", (balanced,)),
-            Variant("+ Compile UNet and VAE, Apply ToMe balanced", (*base, balanced), decoder),
+            Variant("Apply ToMe quality", (quality,)),
+            Variant("+ Compile UNet and VAE, Apply ToMe quality", (*base, quality), decoder),
         ]
     return [*rows, Variant("ComfyUI's EasyCache 0.1", (core_cache("EasyCache", 0.1),), counted=True)]
 

@@ -26,7 +26,6 @@ from .roof import Counted
 sys.path[:0] = [str(ROOT / folder) for folder in ("testing", "demo/icon_nodes", "benchmarks/training")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
-import icon_words  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 
 
@@ -192,7 +191,8 @@ class Bench:
 
     def pictures(self, latent: Tensor) -> Tensor:
         """Return pictures, or frames, ``[batch, height, width, 3]``."""
-        return self._decode(icon_words.frames_of(latent), scale=1)
+        frames = latent if latent.ndim == 4 else latent.transpose(1, 2).flatten(0, 1)
+        return self._decode(frames, scale=1)
 
     def plain(self, prompt: str, seed: int, steps: int | None = None) -> Tensor:
         """Return what the plain model draws."""

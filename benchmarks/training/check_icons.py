@@ -24,15 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "testing"), str(ROOT / "demo" / "icon_nodes")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
-import icon_words  # noqa: E402
 from comfy_host import in_process  # noqa: E402
-from comfy_host.paths import ROOT, cache_dir  # noqa: E402
+from comfy_host.paths import cache_dir  # noqa: E402
 
 DRAWINGS = 64
 """Of each shape, or of each shape and motion, to find the nearest one among."""
@@ -54,16 +55,13 @@ def beside(caption: str, source: icon_data.Icons) -> list[str]:
     return [f"{hue} {shape} {last}" for shape in icon_data.SHAPES]
 
 
-def sampled(
-    model: Any, encode: Any, captions: list[str], source: icon_data.Icons, seed: int, guidance: float, asked: int | None
-) -> Tensor:
-    """Return what the model draws, ``[captions, 4, (frames,) side, side]``; each caption has noise of its own."""
+def sampled(model: Any, encode: Any, drawing: Tensor, captions: list[str], seed: int, options: Any) -> Tensor:
+    """Return what the model draws, as large as ``drawing``; each caption has noise of its own."""
     words = torch.cat([encode(caption)[0][0] for caption in captions])
-    blank = torch.zeros_like(source.drawings(captions), device="cpu")
     pooled = {"pooled_output": words.mean(1)} if encode.pooled else {}
     steps, *solver = (30, "euler", "simple") if encode.pooled else (20, "dpmpp_2m", "karras")
-    steps = asked or steps
-    latents: Tensor = in_process.sample(model, [[words, pooled]], encode(""), blank, seed, steps, guidance, *solver)
+    given = (torch.zeros_like(drawing), seed, options.steps or steps, options.guidance, *solver)
+    latents: Tensor = in_process.sample(model, [[words, pooled]], encode(""), *given)
     return latents.cpu().clamp(-1, 1)
 
 
@@ -77,31 +75,41 @@ def nearest(source: icon_data.Icons, pictures: Tensor, captions: list[str]) -> t
     found, distances = [], []
     for picture, caption in zip(pictures, captions, strict=True):
         names = [name for name in beside(caption, source) for _ in range(DRAWINGS)]
-        drawn = source.drawings(names)
-        errors = (drawn - picture.to(drawn)).square().flatten(1).mean(1)
-        best = int(errors.argmin())
-        found.append(names[best])
-        distances.append(float(errors[best].sqrt()))
+        apart = rms(source.drawings(names).cpu(), picture)
+        found.append(names[apart.index(min(apart))])
+        distances.append(min(apart))
     return found, distances
 
 
-def check(name: str, source: icon_data.Icons, captions: list[str], pictures: list[Tensor]) -> None:
-    """Print what was found about pictures of some captions, one tensor for each seed."""
-    count, others = len(captions), len(beside(captions[0], source))
-    drawings = [source.drawings(captions).cpu() for _ in range(2)]
-    seeds, drawn = rms(pictures[0], pictures[1]), rms(drawings[0], drawings[1])
-    print(
-        f"{name}: two seeds differ by {statistics.fmean(seeds):.3f} (least {min(seeds):.3f}); "
-        f"two drawings by {statistics.fmean(drawn):.3f} (least {min(drawn):.3f})"
+def check(name: str, source: icon_data.Icons, captions: list[str], drawn: list[Tensor], pictures: list[Tensor]) -> None:
+    """Print what was found about pictures of some captions, one tensor for each seed, beside two drawings of each."""
+    apart = (
+        f"{what} differ by {statistics.fmean(found):.3f} (least {min(found):.3f})"
+        for what, found in (("two seeds", rms(*pictures[:2])), ("two drawings", rms(*drawn)))
     )
-    for whose, shown in (("the model's", pictures[0]), ("real drawings", drawings[0])):
+    print(f"{name}: {'; '.join(apart)}")
+    for whose, shown in (("the model's", pictures[0]), ("real drawings", drawn[0])):
         names, distances = nearest(source, shown, captions)
         right = sum(name == caption for name, caption in zip(names, captions, strict=True))
+        others = len(beside(captions[0], source))
         print(
-            f"  {whose}: recognised {right} of {count} (chance {count / others:.1f}); nearest of "
+            f"  {whose}: recognised {right} of {len(captions)} (chance {len(captions) / others:.1f}); nearest of "
             f"{DRAWINGS * others} drawings at {statistics.fmean(distances):.3f} (least {min(distances):.3f})",
             flush=True,
         )
+
+
+def save_sheet(pictures: Tensor, path: Path, columns: int = 16) -> None:
+    """Write pictures, or the frames of videos, ``[count, 4, (frames,) side, side]``, as one PNG, enlarged."""
+    import model as loader
+
+    frames = pictures if pictures.ndim == 4 else pictures.transpose(1, 2).flatten(0, 1)
+    rgb = (loader.decode(frames, scale=4) * 255.0).round().to(torch.uint8)
+    whole = torch.nn.functional.pad(rgb, (0, 0, 0, 0, 0, 0, 0, -len(rgb) % columns), value=255)
+    rows = [torch.cat(list(row), dim=1) for row in whole.split(columns)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(torch.cat(rows).numpy()).save(path)
+    print(f"sheet: {path}")
 
 
 def main() -> None:
@@ -114,24 +122,22 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
     options = parser.parse_args()
     in_process.bootstrap(cpu=False)
-    sys.path.insert(0, str(ROOT / "demo" / "icon_nodes"))
     import model as loader
 
     model, encode = loader.load(options.weights)
     source = source_of(options.weights)
     torch.manual_seed(0)
     rows: list[Tensor] = []
-    how = options.guidance, options.steps
     for name, all_of_them in (("trained", source.captions), ("held out", source.held_out)):
         captions = [all_of_them[place] for place in torch.randperm(len(all_of_them))[: options.captions].tolist()]
-        pictures = [sampled(model, encode, captions, source, seed, *how) for seed in (1, 2, 3)]
-        check(name, source, captions, pictures)
-        rows.append(torch.stack([source.drawings(captions).cpu(), *pictures], 1))
+        drawn = [source.drawings(captions).cpu() for _ in range(2)]
+        pictures = [sampled(model, encode, drawn[0], captions, seed, options) for seed in (1, 2, 3)]
+        check(name, source, captions, drawn, pictures)
+        rows.append(torch.stack([drawn[0], *pictures], 1))
     sheet = torch.stack(rows, 1).flatten(0, 1)  # a trained caption, a held-out one, in turn
     if sheet.ndim == 6:  # [captions, drawing and seeds, 4, frames, side, side]
         sheet = sheet[:, :2]
-    icon_words.save_grid(sheet.flatten(0, 1), options.sheet, columns=16)
-    print(f"sheet: {options.sheet}")
+    save_sheet(sheet.flatten(0, 1), options.sheet)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 A caption names colour, shape and style, e.g. "red heart outline". Place, size, angle, light and the exact tint are not
 in it, so two seeds give two pictures of one caption, and no picture is ever drawn twice: there is nothing to memorise.
-Combinations are held out to see whether the model has learned words or pictures. The form of a "latent" is that of
-icon_words.py: premultiplied RGBA in [-1, 1].
+Combinations are held out to see whether the model has learned words or pictures. A picture is premultiplied RGBA in
+[-1, 1]: four channels, like a Stable Diffusion latent, so the models need no VAE.
 
 The shapes are Material Design Icons by Pictogrammers (Apache-2.0).
 """
@@ -54,6 +54,9 @@ HUES = {
     "pink": 0.9,
 }  # fmt: skip
 STYLES = ("flat", "outline", "shaded", "tile")
+PAD, NULL = "<pad>", "<null>"
+TOKENS = 4
+"""Length of every caption after padding."""
 
 _GRID = 96
 """Side of a table of distances; it covers [-_REACH, _REACH] in units of half a shape's longer side."""
@@ -76,6 +79,17 @@ def combinations(shapes: Iterable[str] = SHAPES, last: Iterable[str] = STYLES) -
             for k, word in enumerate(last):
                 (held_out if (i + j + 2 * k) % 8 == 0 else trained).append(f"{hue} {shape} {word}")
     return trained, held_out
+
+
+def vocabulary(captions: Iterable[str]) -> dict[str, int]:
+    """Return the row of each word in the table of embeddings; the two special entries come first."""
+    return {word: row for row, word in enumerate(dict.fromkeys([PAD, NULL, *" ".join(captions).split()]))}
+
+
+def tokenize(caption: str, words: dict[str, int]) -> list[int]:
+    """Return the ids of a caption's words, ``[TOKENS]``; the empty caption is the unconditional one."""
+    ids = [words[word] for word in caption.split()] or [words[NULL]]
+    return ids + [words[PAD]] * (TOKENS - len(ids))
 
 
 def fetch(cache: Path) -> Path:
@@ -144,8 +158,6 @@ class Icons:
         device: that draws.
     """
 
-    credit = CREDIT
-
     def __init__(self, cache: Path, side: int, device: torch.device | str = "cpu") -> None:
         self.side, self.device = side, torch.device(device)
         self.captions, self.held_out = combinations()
@@ -162,18 +174,12 @@ class Icons:
         with self.device:
             return self.draw(captions, Nuisance.random(len(captions), self.side))
 
-    def shown(self, count: int) -> list[str]:
-        """Return captions that are worth a look; every second one was held out."""
-        half = max(1, count // 2)
-        seen, unseen = (found[:: max(1, len(found) // half)] for found in (self.captions, self.held_out))
-        pairs = zip(seen, unseen, strict=False)
-        return [caption for pair in pairs for caption in pair][:count]
-
     def draw(self, captions: list[str], nuisance: Nuisance) -> Tensor:
         """Return one latent for each caption ``[batch, 4, side, side]``."""
         hues, shapes, styles = zip(*(caption.split() for caption in captions), strict=True)
         distance = self._placed(torch.tensor([self._row[shape] for shape in shapes]), nuisance)
-        colour = torch.tensor([_colour(h, t) for h, t in zip(hues, nuisance.tint.tolist(), strict=True)])
+        tinted = zip(hues, nuisance.tint.tolist(), strict=True)
+        colour = torch.tensor([_colour(hue, tint) for hue, tint in tinted])[..., None, None]
         steps = torch.arange(self.side) + 0.5 - self.side / 2
         y, x = torch.meshgrid(steps, steps, indexing="ij")
         along = nuisance.light.cos()[:, None, None] * x + nuisance.light.sin()[:, None, None] * y
@@ -203,43 +209,36 @@ def _colour(hue: str, tint: float) -> tuple[float, float, float]:
     return colorsys.hsv_to_rgb((HUES[hue] + 0.012 * tint) % 1.0, 0.82 + 0.1 * tint, value + 0.05 * tint)
 
 
+def _opaque(colour: Tensor, distance: Tensor) -> Tensor:
+    """Return a colour ``[batch, 3, 1 or height, 1 or width]`` as RGBA ``[batch, 4, height, width]``."""
+    return torch.cat([colour.expand(-1, -1, *distance.shape[-2:]), torch.ones_like(distance)[:, None]], 1)
+
+
 def _cover(distance: Tensor) -> Tensor:
     """Distance to a border in pixels -> share of each pixel inside ``[batch, 1, side, side]``."""
     return (0.5 - distance).clamp(0, 1)[:, None]
 
 
-def _over(front: Tensor, cover: Tensor, back: Tensor) -> Tensor:
-    """Lay an opaque colour over premultiplied RGBA."""
-    opaque = torch.cat([front.expand(-1, 3, *cover.shape[-2:]), torch.ones_like(cover)], 1)
-    return opaque * cover + back * (1 - cover)
-
-
-def _nothing(distance: Tensor) -> Tensor:
-    return torch.zeros(len(distance), 4, *distance.shape[-2:])
-
-
 def _flat(distance: Tensor, colour: Tensor, along: Tensor, size: Tensor) -> Tensor:
-    return _over(colour[..., None, None], _cover(distance), _nothing(distance))
+    return _opaque(colour, distance) * _cover(distance)
 
 
-def _outline(distance: Tensor, colour: Tensor, along: Tensor, size: Tensor) -> Tensor:
-    return _over(colour[..., None, None], _cover((distance + 0.6).abs() - 0.9), _nothing(distance))
+def _outline(distance: Tensor, *more: Tensor) -> Tensor:
+    return _flat((distance + 0.6).abs() - 0.9, *more)
 
 
 def _shaded(distance: Tensor, colour: Tensor, along: Tensor, size: Tensor) -> Tensor:
     """Brighter towards the light and towards the middle, with a dark rim."""
     dome = (-distance / (0.3 * size[:, None, None])).clamp(0, 1)
     shade = (0.45 + 0.35 * dome + 0.6 * along)[:, None]
-    light = colour[..., None, None]
-    lit = light * shade.clamp(0, 1) + (1 - light) * (shade - 0.7).clamp(0, 1)
-    return _over(lit.clamp(0, 1), _cover(distance), _nothing(distance))
+    lit = colour * shade.clamp(0, 1) + (1 - colour) * (shade - 0.7).clamp(0, 1)
+    return _flat(distance, lit.clamp(0, 1), along, size)
 
 
 def _tile(distance: Tensor, colour: Tensor, along: Tensor, size: Tensor) -> Tensor:
     """White on a coloured ground that gets darker away from the light."""
-    ground = colour[..., None, None] * (0.8 + 0.35 * along)[:, None].clamp(0, 1)
-    ground = torch.cat([ground, torch.ones(len(distance), 1, *distance.shape[-2:])], 1)
-    return _over(torch.ones(len(distance), 3, 1, 1), _cover(distance), ground)
+    ground = _opaque(colour * (0.8 + 0.35 * along)[:, None].clamp(0, 1), distance)
+    return torch.lerp(ground, torch.ones(1), _cover(distance))
 
 
 _DRAWN = {"flat": _flat, "outline": _outline, "shaded": _shaded, "tile": _tile}

@@ -111,9 +111,6 @@ class Limits:
             return _no_kernel(call.device, self.devices)
         if self.dtypes is not None and call.dtype not in self.dtypes:
             return f"dtype {short(call.dtype)} (takes {', '.join(map(short, self.dtypes))})"
-        return self._head_refusal(call) or self._shape_refusal(call)
-
-    def _head_refusal(self, call: AttentionCall) -> str | None:
         value_head_dim = call.head_dim if call.value_head_dim is None else call.value_head_dim
         for size in (call.head_dim, value_head_dim):
             if self.max_head_dim is not None and size > self.max_head_dim:
@@ -122,9 +119,6 @@ class Limits:
                 return f"head size {size} (takes multiples of {self.head_dim_multiple_of})"
         if not self.accepts_other_value_head_dim and value_head_dim != call.head_dim:
             return f"value head size {value_head_dim} with head size {call.head_dim} (takes equal sizes)"
-        return None
-
-    def _shape_refusal(self, call: AttentionCall) -> str | None:
         if call.query_tokens < 1:
             return "0 query tokens (needs 1 or more)"
         if call.key_tokens < self.min_key_tokens:

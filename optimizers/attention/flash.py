@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs
-from .scores import match_heads
+from .plain import match_heads
 
 
 def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:

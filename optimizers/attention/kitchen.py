@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .backend import CUDA, HALVES, AttentionFunction, Backend, Inputs
-from .scores import match_heads
+from .plain import match_heads
 
 
 @functools.cache

@@ -14,9 +14,8 @@ from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
 from ..guard import GuardedEvaluation, rows_to_compare
 from .backend import AttentionCall, AttentionFunction, Inputs
-from .probing import NO_MEMORY, probe_backend
-from .registry import OWN, get, require
-from .scores import slice_mask
+from .plain import slice_mask
+from .registry import NO_MEMORY, OWN, get, probe_backend, require
 
 AUTO = "auto"
 

@@ -16,20 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .backend import CUDA_HALF, AttentionFunction, Backend, Inputs, Limits
-from .scores import match_heads
+from .plain import match_heads
 
 # Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
 V1_HEAD_DIMS = (64, 96, 128)
 V1_KEYS = 64
 """Keys that 1.x reads at once. Where the last block is not full, 1.0.6 counts what lies past the keys as keys
 with a score of 0, so that 77 text tokens come out too small (``attn_qk_int8_per_block.py``)."""
-
-
-def pad_head_dim(head_dim: int) -> int:
-    """Return the head size at which 1.x runs ``head_dim``: itself where there is a kernel, else as 2.x pads."""
-    if head_dim in V1_HEAD_DIMS:
-        return head_dim
-    return 64 if head_dim < 64 else 128
 
 
 @functools.cache
@@ -55,7 +48,8 @@ def load_sage() -> AttentionFunction:
             k = k - k.mean(dim=2, keepdim=True)
             options["smooth_k"] = False
             # Zero columns change no score and no int8 scale; 2.x does this padding itself.
-            padding = (0, pad_head_dim(head_dim) - head_dim)
+            padded = head_dim if head_dim in V1_HEAD_DIMS else 64 if head_dim < 64 else 128
+            padding = (0, padded - head_dim)
             q, k, v = (F.pad(t, padding) if padding[1] else t for t in (q, k, v))
         q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
         # 2.x calls torch.cuda.set_device and leaves it so.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...core.devices import is_compiling
 from .backend import CUDA, CUDA_HALF, HALVES, AttentionFunction, Backend, Inputs, Limits
-from .scores import match_heads
+from .plain import match_heads
 
 # A forced kernel is a flag of the whole process: threads that interleave (ComfyUI samples on several GPUs with threads)
 # would leave it behind for good.

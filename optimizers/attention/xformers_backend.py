@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .backend import CUDA, HALVES, AttentionFunction, Backend, Inputs
-from .scores import NEGATIVE_INFINITY, match_heads
+from .plain import NEGATIVE_INFINITY, match_heads
 
 # xformers reads the bias in vectors of 16 bytes: rows must start at multiples of 8 (fp16) or 4 (fp32) elements.
 BIAS_ALIGNMENT = 8

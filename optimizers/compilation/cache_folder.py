@@ -33,7 +33,10 @@ class CacheFolder:
     def use(self) -> None:
         """Let inductor keep its code here from now on, if that is safe; a folder that the user has named stays."""
         named, ours = os.environ.get(VARIABLE), str(self.path / "inductor")
-        if named and named != ours and not _is_default(named):
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        default = os.path.abspath(default_cache_dir())
+        if named and named != ours and not Path(os.path.abspath(named)).is_relative_to(default):
             return
         try:
             refusal = self._prepare()
@@ -85,12 +88,6 @@ class CacheFolder:
             if stat.S_ISREG(details.st_mode):
                 found.append((max(details.st_atime, details.st_mtime), details.st_size, path))
         return found
-
-
-def _is_default(folder: str) -> bool:
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    return Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(default_cache_dir()))
 
 
 def _is_too_deep(folder: Path) -> bool:

@@ -10,15 +10,12 @@ from typing import Any, cast
 
 import torch
 
-from ...core.calls import Args, Function, Kwargs
+from ...core.shared import Args, Function, Kwargs
 from .cache_folder import CacheFolder
-from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
-from .progress import GENERATING, ProgressListener, Stop
-from .reasons import Owner, explain_recompile
+from .changing import Sizes, WeightGuards
+from .progress import GENERATING, Compilations, CompileState, ProgressListener, Stop
+from .reasons import CompilationCancelled, CompilationFailed, Owner, explain, explain_recompile, free_frames, is_damage
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
-from .sizes import Sizes
-from .state import Compilations, CompileState
-from .weights import WeightGuards
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
 TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
@@ -123,7 +120,11 @@ class CompiledFunction:
             state.count_eager(LIMIT_REACHED if self.variants_left() <= 0 else TURNED_OFF)
             return result
         state.compiled_calls += 1
-        return _cloned(result) if self._reuses_results else result
+        if not self._reuses_results:
+            return result
+        from torch.utils._pytree import tree_map_only  # the next replay of a CUDA graph overwrites its results
+
+        return tree_map_only(torch.Tensor, torch.Tensor.clone, result)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
         state = self.state
@@ -161,7 +162,7 @@ class CompiledFunction:
                 _with_code_of_its_own(self.function),
                 backend=self._backend,
                 fullgraph=self.settings.fullgraph,
-                dynamic=self.settings.dynamic_argument,
+                dynamic={"auto": None, "true": True, "false": False}[self.settings.dynamic],
                 **options,
             )
         return self._compiled
@@ -271,13 +272,6 @@ def _copy_containers(value: Any) -> Any:
     if kind is list or kind is tuple:
         return kind([_copy_containers(item) if type(item) in _CONTAINERS else item for item in value])
     return value
-
-
-def _cloned(value: Any) -> Any:
-    """Return copies of the tensors in ``value``: the next replay of a CUDA graph overwrites its results."""
-    from torch.utils._pytree import tree_map_only
-
-    return tree_map_only(torch.Tensor, torch.Tensor.clone, value)
 
 
 def _is_limit(error: BaseException) -> bool:

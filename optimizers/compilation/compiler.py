@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ...core.calls import Function, Kwargs
+from ...core.shared import Function, Kwargs
 from .cache_folder import CacheFolder
+from .changing import Sizes
 from .compiled import CompiledFunction
 from .progress import ProgressListener
 from .reasons import Owner
 from .settings import CompileSettings
-from .sizes import Sizes
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""

@@ -9,14 +9,14 @@ from typing import Any
 from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
-from ...core.calls import Function
 from ...core.errors import BackendUnavailable
 from ...core.phrases import phrase
+from ...core.shared import Function
 from ...core.technique import COMPILATION, Policy
 from .compiled import CompiledFunction
 from .compiler import CompiledNetwork
-from .failures import NOTHING_KNOWN
 from .progress import ProgressListener
+from .reasons import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
 
 _GRAPHS = "graphs compiled"
@@ -104,7 +104,9 @@ class CompilePolicy(Policy):
         """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once``."""
         used = {place: count for place, count in activity.used.items() if place != _GRAPHS}
         calls, eager, new_graphs = sum(used.values()), activity.fallback_count, activity.used.get(_GRAPHS, 0)
-        counts = {**self._totals(), "compiled_calls": calls, "fallbacks": eager}
+        states = [function.state for compiled in self.used for function in compiled.functions]
+        totals = {name: sum(getattr(state, name) for state in states) for name in _COUNTS}
+        counts = {**totals, "compiled_calls": calls, "fallbacks": eager}
         details = list(activity.fallback_lines())
         for compiled in self.used:
             for function in compiled.functions:
@@ -136,10 +138,6 @@ class CompilePolicy(Policy):
             where=where,
             remedy=remedy,
         )
-
-    def _totals(self) -> dict[str, float]:
-        states = [function.state for compiled in self.used for function in compiled.functions]
-        return {name: sum(getattr(state, name) for state in states) for name in _COUNTS}
 
 
 def _describe(counts: dict[str, float]) -> str:

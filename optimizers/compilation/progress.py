@@ -1,4 +1,4 @@
-"""Say how far a compilation is, and let the user cancel it.
+"""What happens while a function is compiled: how often and why, how long, how far it is, and how the user cancels it.
 
 torch compiles on the calling thread and offers no way to stop. A second thread watches and, if the user cancels, raises
 an exception in the compiling thread, as Ctrl-C does. Python delivers it between two instructions: tracing and code
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from ...core.phrases import phrase
+from .reasons import explain_recompile
 
 TRACING, GENERATING, READY = "tracing", "generating code", "ready"
 
@@ -115,3 +117,137 @@ def _meet_stop() -> None:
         _stop_thread(threading.get_ident())  # there is one place for it: one that waits and this one are one
         while True:
             time.sleep(0)
+
+
+@dataclass
+class CompileState:
+    """Counts since the function was first called.
+
+    Attributes:
+        phase: of the latest compilation, ``tracing`` or ``generating code``.
+        graphs: how many graphs were compiled, recompiled ones included.
+        recompile_reasons: what had changed each time, as far as torch says: see :func:`explain_recompile`.
+        break_places: e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
+        eager_calls: calls that ran as plain Python, by reason.
+        cache_hits: graphs whose code was found in the persistent cache.
+        fallback, remedy: why compilation was given up, and what to do; empty while it was not.
+    """
+
+    phase: str = TRACING
+    graphs: int = 0
+    recompiles: int = 0
+    recompile_reasons: list[str] = field(default_factory=list)
+    graph_breaks: int = 0
+    seconds: float = 0.0
+    compiled_calls: int = 0
+    break_places: dict[str, int] = field(default_factory=dict)
+    eager_calls: dict[str, int] = field(default_factory=dict)
+    cache_hits: int = 0
+    fallback: str = ""
+    remedy: str = ""
+
+    def count_eager(self, reason: str) -> None:
+        self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
+
+
+class Compilations:
+    """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
+
+    Nothing is left registered after the call. ``happened`` says whether it compiled something, ``seconds`` how long
+    that took. ``explain``: says torch's reason to compile again in words.
+    """
+
+    def __init__(
+        self, state: CompileState, observer: ProgressListener | None, explain: Callable[[str], str] = explain_recompile
+    ) -> None:
+        self._state = state
+        self._explain = explain
+        self._observer = observer
+        self._thread = threading.get_ident()
+        self._watch: Watch | None = None
+        self._started = 0.0
+        self._graph_breaks = self._break_reasons = 0
+        self._guards_failed: dict[object, int] = {}
+        self.happened = False
+        self.seconds = 0.0
+
+    @property
+    def cancelled(self) -> BaseException | None:
+        return self._watch.cancelled if self._watch is not None else None
+
+    def __enter__(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        # torch notes why it compiles anew before it says that it starts.
+        self._guards_failed = {code: len(reasons) for code, reasons in _guard_failures().items()}
+        callback_handler.register_start_callback(self._on_start)
+        callback_handler.register_end_callback(self._on_end)
+
+    def __exit__(self, *error: object) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.remove_start_callback(self._on_start)
+        callback_handler.remove_end_callback(self._on_end)
+
+    def close(self, last: bool = False) -> None:
+        """End the watching; ``last``: show that it is ready, if anything was shown before."""
+        if self._watch is not None:
+            self._watch.close(Progress(READY, self.seconds, self._state.graphs) if last else None)
+
+    def _on_start(self, *arguments: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        self._state.phase = TRACING
+        self._started = time.perf_counter()
+        self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
+        if not self.happened and self._observer is not None:
+            state = self._state
+            self._watch = Watch(
+                self._observer,
+                lambda seconds: Progress(state.phase, seconds, state.graphs + (state.phase == TRACING)),
+            )
+        self.happened = True
+
+    def _on_end(self, *arguments: object) -> None:
+        if threading.get_ident() == self._thread and self._started:
+            seconds = time.perf_counter() - self._started
+            self.seconds += seconds
+            self._state.seconds += seconds
+            self._state.graph_breaks += _graph_breaks() - self._graph_breaks
+            for place in map(_place, _break_reasons()[self._break_reasons :]):
+                self._state.break_places[place] = self._state.break_places.get(place, 0) + 1
+            for code, reasons in _guard_failures().items():
+                new = reasons[self._guards_failed.get(code, 0) :]
+                self._guards_failed[code] = len(reasons)
+                if new:  # one for each variant that does not fit, the one used last before the others
+                    self._state.recompile_reasons.append(self._explain(new[0]))
+            self._started = 0.0
+
+
+def _guard_failures() -> dict[object, list[str]]:
+    """Return torch's reasons for compiling a function anew, by the function's code."""
+    from torch._dynamo import utils
+
+    return dict(getattr(utils, "guard_failures", {}))
+
+
+def _graph_breaks() -> int:
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())
+
+
+def _break_reasons() -> list[Any]:
+    from torch._dynamo.utils import graph_break_reasons
+
+    return graph_break_reasons
+
+
+def _place(reason: Any) -> str:
+    """Return e.g. ``get_free_memory (model_management.py:1710)`` for what torch says of a graph break."""
+    stack = getattr(reason, "user_stack", None)
+    if not stack:
+        return "an unknown place"
+    # What an installed package does is for its caller to decide: ComfyUI, or another node.
+    frame = next((frame for frame in reversed(stack) if "site-packages" not in frame.filename), stack[-1])
+    return f"{frame.name} ({os.path.basename(frame.filename)}:{frame.lineno})"

@@ -1,10 +1,14 @@
-"""Why torch compiled a function again, in words: what changed, where, and who has put it there."""
+"""Why torch compiled a function again, or could not compile it, in words, and what helps."""
 
 from __future__ import annotations
 
 import re
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from ...core.errors import PacelineError, error_line
 
 Owner = Callable[[object], str]
 """Returns whose a function or object is, e.g. ``ComfyUI-KJNodes``; "" where nobody else has made it."""
@@ -100,3 +104,108 @@ def _inside(thing: object) -> Iterator[object]:
             waiting += one
         else:
             yield one
+
+
+NOTHING_KNOWN = "The log has the details."
+"""The remedy for what torch's compiler cannot do with this network."""
+
+
+class CompilationFailed(PacelineError):
+    """Compiling failed and the settings ask to stop then."""
+
+
+class CompilationCancelled(PacelineError):
+    """The user cancelled while something was compiled."""
+
+
+# (pattern of the error's type or text, what went wrong, remedy, another remedy on Windows), most specific first.
+_KNOWN: tuple[tuple[str, str, str, str], ...] = (
+    (
+        r"InvalidCxxCompiler|No working C\+\+ compiler|Compiler: cl is not found",
+        "there is no C++ compiler, which torch needs to build code for the CPU",
+        "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: "
+        "xcode-select --install), or name it in the environment variable CXX.",
+        "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start "
+        "ComfyUI from its developer prompt.",
+    ),
+    (
+        "TritonMissing|Cannot find a working triton|No module named 'triton'",
+        "there is no Triton, which torch needs to build code for the GPU",
+        "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along.",
+        "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch).",
+    ),
+    (
+        r"Python\.h|python3-dev",
+        "Python's header files, which Triton needs, are missing",
+        "Install them (Debian, Ubuntu: apt install python3-dev).",
+        "The embedded Python comes without them: copy the folders include and libs from a full Python of "
+        "the same version into it.",
+    ),
+    (
+        "OutOfMemoryError|out of memory|can't allocate memory|MemoryError",
+        "memory ran out while compiling",
+        "Make the image or the batch smaller for the first run, or choose mode default.",
+        "",
+    ),
+    (
+        "checkPoolLiveAllocations|cudaMallocAsync does not yet support",
+        "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses",
+        "Start ComfyUI with --disable-cuda-malloc, or choose another mode.",
+        "",
+    ),
+    (
+        r"CppCompileError|C\+\+ compile error",
+        "the C++ compiler rejected the generated code",
+        "Update the C++ compiler; if that does not help, report it together with the log.",
+        "",
+    ),
+    (
+        "WinError 206|No such file or directory: '[^']{250,}",  # Windows says so where a path is too long
+        "a path is longer than the 260 characters that Windows allows",
+        "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
+        "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti.",
+        "",
+    ),
+)
+
+
+_DAMAGED = ("file too short", "invalid ELF header", "is not a valid Win32 application", "not a mach-o file")
+"""What the system says of a library that was cut off, because no space was left or the power went."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether a compilation failed because a library that was kept from an earlier start is damaged."""
+    return any(words in str(one) for one in _chain(error) for words in _DAMAGED)
+
+
+def explain(error: BaseException) -> tuple[str, str]:
+    """Return why compilation failed and what helps; causes are read too, as torch wraps what its backends raise."""
+    chain = _chain(error)
+    text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
+    for pattern, problem, remedy, on_windows in _KNOWN:
+        if re.search(pattern, text):
+            return problem, (sys.platform == "win32" and on_windows) or remedy
+    names = {type(one).__name__ for one in chain}
+    if names & {"Unsupported", "UserError"}:
+        return (
+            f"torch cannot trace this model as one graph ({error_line(error)})",
+            "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
+        )
+    return f"torch could not compile it ({error_line(chain[-1], named=True)})", NOTHING_KNOWN
+
+
+def free_frames(error: BaseException) -> None:
+    """Free the tensors that the frames of an error, and of what led to it, still hold."""
+    following: BaseException | None = error
+    while following is not None:
+        traceback.clear_frames(following.__traceback__)
+        following = following.__context__
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = getattr(following, "inner_exception", None) or following.__cause__ or following.__context__
+    return chain

@@ -65,10 +65,6 @@ class CompileSettings(Settings):
                     "Choose backend inductor, or preset none.",
                 )
 
-    @property
-    def dynamic_argument(self) -> bool | None:
-        return {"auto": None, "true": True, "false": False}[self.dynamic]
-
     def describe(self) -> str:
         parts = [self.backend, f"mode {self.mode}"]
         if self.preset != "none":

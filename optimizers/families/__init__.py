@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .family import AttentionLayer, Family
-from .table import FAMILIES
+from .table import FAMILIES, AttentionLayer, Family
 
 
 def families() -> tuple[Family, ...]:
@@ -16,7 +15,13 @@ def families() -> tuple[Family, ...]:
 def find_family(network: object) -> Family | None:
     """Return the family of a network, or None."""
     path = _path(network)
-    return next((family for family in FAMILIES if any(_is_at(path, entry) for entry in family.networks)), None)
+
+    def is_at(entry: str) -> bool:
+        package, _, name = entry.rpartition(".")
+        in_package = path.startswith(f"{package}.") and path.endswith(f".{name}")
+        return path == entry or path.startswith(f"{entry}.") or in_package
+
+    return next((family for family in FAMILIES if any(map(is_at, family.networks))), None)
 
 
 def find_layer(module: object) -> AttentionLayer | None:
@@ -32,9 +37,3 @@ def family_names(chosen: Callable[[Family], object]) -> str:
 
 def _path(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def _is_at(path: str, entry: str) -> bool:
-    """Return whether the class at ``path`` is ``entry``, is in the package ``entry``, or is ``package.Class``."""
-    package, _, name = entry.rpartition(".")
-    return path == entry or path.startswith(f"{entry}.") or path.startswith(f"{package}.") and path.endswith(f".{name}")

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BackendUnavailable
-from ..families.family import Family
-from .kernel_times import KernelFailed
+from ..families.table import Family
 from .kernels import Kernel, Kitchen, available
-from .layer_times import Shape, Timing, Timings
+from .layer_times import KernelFailed, Shape, Timing, Timings
 from .rounding import Int8Weight, quantize_rows, quantize_weight
 from .settings import QuantizationSettings
 

@@ -13,8 +13,11 @@ measured: see benchmarks/step_reuse_constants.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
 
 from ..samplers import Calibration
 
@@ -53,16 +56,6 @@ class Skip:
 
     method: str
     cost: Distances
-
-
-def longest_row(order: int, budget: float, steps: int) -> tuple[int, int]:
-    """Return how many evaluations in a row may be forecast, and how many where they take little of the allowance.
-
-    ``order`` is the solver's; ``budget`` and ``steps`` are the run's.
-    """
-    careful = budget <= CAREFUL
-    longest = int((order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
-    return longest, longest + (careful and steps > LONG)
 
 
 class ErrorRate:
@@ -144,3 +137,73 @@ def _added(first: Distances, second: Distances) -> Distances:
     if not first or not second:
         return first or second
     return [a + b for a, b in zip(first, second, strict=True)]
+
+
+class Unread:
+    """Measures on a device that nobody has read yet, in their order: ``kept``, each after who is told of it.
+
+    Reading waits for the device, and then the device for Python: on an H100 about 5 ms. So there is one transfer,
+    when an evaluation begins that may be left out.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Callable[[Distances], None], Tensor]] = []
+
+    def add(self, tell: Callable[[Distances], None], measured: Tensor) -> None:
+        self.kept.append((tell, measured))
+
+    def read(self) -> bool:
+        """Tell everybody; return whether there was anything."""
+        kept, self.kept = self.kept, []
+        rows: Distances = torch.cat([measured.flatten() for _, measured in kept]).tolist() if kept else []
+        for tell, measured in kept:
+            tell(rows[: measured.numel()])
+            del rows[: measured.numel()]
+        return bool(kept)
+
+
+@dataclass
+class Outcome:
+    """Counts and measures of one run; no tensors.
+
+    Attributes:
+        computed: evaluations that the network did in full.
+        forecast: evaluations that were forecast.
+        share: estimated distance to the picture without the node, as a share of what another seed changes.
+        largest: largest error of a forecast that was seen, as a share of what another seed changes.
+        parts: how many frames and streams are judged one by one; ``share`` and ``largest`` are of the worst.
+        methods: how often each forecast was used.
+        bytes: most memory that kept tensors took.
+        measured: whether the constants of the budget were measured with the run's solver.
+        flow: whether the network was trained by flow matching, as today's transformers are.
+        notes: why nothing was reused, or where the node stepped aside.
+    """
+
+    steps: int = 0
+    computed: int = 0
+    forecast: int = 0
+    share: float = 0.0
+    largest: float = 0.0
+    parts: int = 1
+    methods: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    measured: bool = True
+    flow: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def evaluations(self) -> int:
+        return self.computed + self.forecast
+
+    def count(self, method: str) -> None:
+        """Count an evaluation that was forecast by a method, or computed where that is empty."""
+        if method:
+            self.forecast += 1
+            self.methods[method] = self.methods.get(method, 0) + 1
+        else:
+            self.computed += 1
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        if text not in self.notes:
+            self.notes.append(text)

@@ -10,7 +10,7 @@ from ...core.activity import Activity, Summary
 from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
 from ..samplers import SAMPLERS, sampler_of
-from .outcome import Outcome
+from .budget import Outcome
 from .parts import Split, undivided
 from .rule import Rule
 from .settings import FEWEST_STEPS, SHORT, StepReuseSettings
@@ -64,7 +64,13 @@ class StepReusePolicy(Policy):
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
         if FEWEST_STEPS <= steps <= SHORT and not notes:
-            notes.extend(_short_refusals(noise_levels, solver))
+            if noise_levels[-1] > CLEAN:
+                notes.append(
+                    f"a run of at most {SHORT} steps must end without noise, and this one leaves some to another"
+                )
+            if sampler_of(solver).update is None:
+                known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
+                notes.append(f"up to {SHORT} steps need a sampler whose steps are known and add no noise ({known})")
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
@@ -123,23 +129,13 @@ class StepReusePolicy(Policy):
             )
         if found.parts > 1:
             details.append(f"both are of the worst of {found.parts} frames and streams, such as sound")
-        details.append(
-            f"a plain run of {found.steps_in_same_time} steps takes as long: a comparison draws it beside this one"
-        )
+        as_long = max(1, int(found.steps * found.computed / max(found.evaluations, 1)))
+        details.append(f"a plain run of {as_long} steps takes as long: a comparison draws it beside this one")
         details.extend(_doubts(found))
         used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
         details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
         return Summary("partly" if beyond else "active", headline, counts, tuple(details))
-
-
-def _short_refusals(noise_levels: Sequence[float], solver: str | None) -> Iterator[str]:
-    """Yield why a run of few steps is left alone."""
-    if noise_levels[-1] > CLEAN:
-        yield f"a run of at most {SHORT} steps must end without noise, and this one leaves some to another"
-    if sampler_of(solver).update is None:
-        known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
-        yield f"up to {SHORT} steps need a sampler whose steps are known and add no noise ({known})"
 
 
 def _headline(counts: Mapping[str, float]) -> Phrase:

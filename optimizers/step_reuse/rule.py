@@ -9,8 +9,6 @@ For each evaluation of the guided prediction::
 
 Where a sampler goes otherwise than down its schedule with one latent (``path.py``), the rest of the run is computed. A
 host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
-
-Numbers that were measured on a device are read when an evaluation begins that may be left out.
 """
 
 from __future__ import annotations
@@ -23,14 +21,12 @@ import torch
 from torch import Tensor
 
 from ..samplers import Calibration, Place, calibration_of, sampler_of
-from .budget import KEPT, SEEDS, Budget, Distances, ErrorRate, Skip, longest_row
+from .budget import CAREFUL, KEPT, LONG, SEEDS, Budget, Distances, ErrorRate, Outcome, Skip, Unread
 from .correction import Correction
 from .history import FORECASTS, Evaluation, History
-from .outcome import GROWS, MOVED, NOT_FINITE, Outcome
 from .parts import ANSWER, SOFT, Blend, Split, rms, stream_rms, undivided
 from .path import Path
 from .settings import StepReuseSettings
-from .unread import Unread
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
@@ -41,6 +37,10 @@ BEGINNING = 0.2
 MOST_STRANGE = 0.5
 """Share of a latent moved by other code since the solver's step, above which the step counts as unknown. A mask that
 other code blends moves less, added noise all of it."""
+
+MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
+NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
+GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
 
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
@@ -102,7 +102,6 @@ class Rule:
 
     @property
     def skips(self) -> bool:
-        """Whether the evaluation that goes on is forecast."""
         return self.skip is not None
 
     @property
@@ -115,8 +114,7 @@ class Rule:
 
     def begin(self, place: Place) -> bool:
         """Go to an evaluation; return whether it is forecast. Nothing is spent before its end."""
-        refusal = self._path.refusal(place)
-        if refusal is not None:
+        if refusal := self._path.refusal(place):
             self.step_aside(refusal)
         self.place, self.partly = place, False
         if self._may_go(place):
@@ -138,7 +136,10 @@ class Rule:
         self.partly, self.skip = some, self.skip if some else None
 
     def _longest_row(self) -> tuple[int, int]:
-        return longest_row(self._order, self.budget.limit, len(self._levels) - 1)
+        """Return how many evaluations in a row may be forecast, and how many where they take little."""
+        steps, careful = len(self._levels) - 1, self.budget.limit <= CAREFUL
+        longest = int((self._order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
+        return longest, longest + (careful and steps > LONG)
 
     def _may_go(self, place: Place) -> bool:
         """Return whether an evaluation may be left out, whatever it costs."""

@@ -10,7 +10,7 @@ leave no room for two that cost less.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from itertools import combinations, pairwise
 
@@ -50,11 +50,6 @@ OF_FLOW = 1.3
 
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one a second-order solver carries an error too far, the last one excepted."""
-
-
-def most_of(steps: int) -> int:
-    """Return how many levels a run of so many steps may leave out."""
-    return 1 if steps < 8 else 2 if steps < 12 else 3
 
 
 def softened(noise: float) -> float:
@@ -99,7 +94,8 @@ class ShortRule(Rule):
     @property
     def _left(self) -> int:
         """How many levels may still be left out."""
-        return most_of(len(self._levels) - 1) - len(self.budget.costs)
+        steps = len(self._levels) - 1
+        return (1 if steps < 8 else 2 if steps < 12 else 3) - len(self.budget.costs)
 
     @cached_property
     def _spread(self) -> Sequence[float]:
@@ -107,11 +103,8 @@ class ShortRule(Rule):
 
     @cached_property
     def _costs(self) -> Mapping[int, float]:
-        return dict(self._prices())
-
-    def _prices(self) -> Iterator[tuple[int, float]]:
-        """Yield the levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
-        steps = len(self._levels) - 1
+        """The levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
+        steps, found = len(self._levels) - 1, dict[int, float]()
         for level in range(math.ceil(steps * BEGINNING), steps):
             place = Place(float(level), *self._levels[level : level + 2])
             factor = {1: LAST, 2: SECOND_LAST}.get(steps - level, LATE)
@@ -121,7 +114,8 @@ class ShortRule(Rule):
                     continue
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
-            yield level, factor * self._weight(place) * fall
+            found[level] = factor * self._weight(place) * fall
+        return found
 
     def _fall(self, before: int, after: int) -> float:
         return self._spread[before] - self._spread[after]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-PARTS = {"auto": 0.6, "seldom": 0.25, "start": 0.0}
-"""Share of the saving that full steps may use up, by choice. The first two steps are always full, and not counted: what
-is kept from the first alone is of noise."""
+SHARE = 0.6
+"""Of the saving, that full steps may use up. The first two steps are always full, and not counted: what is kept from
+the first alone is of noise."""
 
 FIRST = 3
 """The first full steps follow each other; those behind them are evenly apart."""
@@ -26,29 +26,30 @@ processor (one thread, fp32: 2 to 5); else by data sheets (FlashAttention 2 over
 class FullSteps:
     """Where the full steps of a schedule are: by noise level, so that solvers may evaluate as often as they like."""
 
-    def __init__(self, levels: Sequence[float], share: float) -> None:
-        """``levels``: of the schedule, the last one included; ``share``: at most this part of its steps, but two."""
+    def __init__(self, levels: Sequence[float], ratio: float) -> None:
+        """``levels``: of the schedule, the last one included; ``ratio``: the share of attention that reducing saves."""
         steps = levels[:-1]
-        self.steps = len(steps)
-        full = min(max(2, int(share * self.steps + 1e-6)), self.steps)
+        self.ratio, self.steps = ratio, len(steps)
+        full = min(max(2, int(ratio * SHARE * self.steps + 1e-6)), self.steps)
         later = max(full - FIRST, 0)
         apart = (self.steps - FIRST) / (later + 1)
         evenly = (FIRST - 1 + round(number * apart) for number in range(1, later + 1))
         self.places = [*range(min(full, FIRST)), *evenly]
         self.levels = [steps[place] for place in self.places]
 
-    def pay(self, ratio: float) -> bool:
-        """Return whether they cost less attention than leaving out ``ratio`` of it in all steps saves."""
-        return len(self.levels) < ratio * self.steps
+    @property
+    def pay(self) -> bool:
+        """Whether they cost less attention than reducing it in all steps saves."""
+        return len(self.levels) < self.ratio * self.steps
 
-    def least_tokens(self, ratio: float) -> dict[str, int]:
+    def least_tokens(self) -> dict[str, int]:
         """Return how many tokens a block must have to save more attention than moving numbers costs, if they `pay`.
 
         By type of device, as ``OPERATIONS``. A number of attention's output takes 4 operations for each token. Powers
         of two: where a network is compiled, another number is another graph.
         """
         full = len(self.levels)
-        moved, saved = KEPT * full + ADDED * (self.steps - full), 4 * (ratio * self.steps - full)
+        moved, saved = KEPT * full + ADDED * (self.steps - full), 4 * (self.ratio * self.steps - full)
         return {kind: int(2 ** math.ceil(math.log2(each * moved / saved))) for kind, each in OPERATIONS.items()}
 
     @property

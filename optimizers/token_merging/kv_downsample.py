@@ -91,7 +91,10 @@ class EvenDownsampling(KVDownsampling):
 
     @classmethod
     def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-        rows, columns = (_even_places(side, ratio, device) for side in (height, width))
+        # As torch's "nearest" interpolation has them.
+        rows, columns = (
+            torch.arange(_evenly(side, ratio), device=device) * side // _evenly(side, ratio) for side in (height, width)
+        )
         return (rows[:, None] * width + columns).flatten()
 
     @classmethod
@@ -107,12 +110,6 @@ def downsampled_side(side: int, ratio: float) -> int:
 
 def _evenly(side: int, ratio: float) -> int:
     return max(1, round(side * math.sqrt(1.0 - ratio)))
-
-
-def _even_places(side: int, ratio: float, device: torch.device | str) -> Tensor:
-    """Return places spread evenly from 0 on, as torch's "nearest" interpolation has them."""
-    kept = _evenly(side, ratio)
-    return torch.arange(kept, device=device) * side // kept
 
 
 def _places(side: int, ratio: float, device: torch.device | str) -> Tensor:

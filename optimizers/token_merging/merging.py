@@ -68,12 +68,6 @@ class Matching(NamedTuple):
         return self.kept_as.shape[1] - self.starts.shape[1]
 
 
-def merge_count(tokens: int, sources: int, ratio: float) -> int:
-    """Return how many tokens are merged away: ``ratio`` of all, but never more than there are sources."""
-    # Without a destination there is nothing to merge into.
-    return 0 if sources >= tokens else min(sources, int(tokens * ratio))
-
-
 @torch.no_grad()
 def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
     """Find the sources that are most similar to a destination, and that destination.
@@ -84,9 +78,11 @@ def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
     """
     destinations, sources = partition
     batch, tokens, _ = metric.shape
-    merged_count = merge_count(tokens, sources.shape[0], ratio)
+    # Never more than there are sources; without a destination there is nothing to merge into.
+    merged_count = 0 if len(sources) >= tokens else min(len(sources), int(tokens * ratio))
     if merged_count == 0:
-        return _identity(batch, tokens, metric.device)
+        rows = torch.arange(batch * tokens, device=metric.device).view(batch, tokens)
+        return Matching(torch.arange(tokens, device=metric.device).expand(batch, tokens), rows, rows, rows)
 
     similarity, destination = _best_destination(metric, destinations, sources)
     chosen = _most_alike(similarity, merged_count)  # [batch, merged], into sources
@@ -152,7 +148,8 @@ def _best_destination(metric: Tensor, destinations: Tensor, sources: Tensor) -> 
     limit = CPU_SCORES if in_cache else DEVICE_SCORES
     # Not a function of the batch: the shape of a matrix product can change its last bits.
     rows = max(SMALLEST_CHUNK, limit // destinations.shape[0])
-    directions = _directions(metric)
+    directions = F.normalize(metric.to(_at_least_float32(metric.dtype)), dim=-1)
+    directions = directions.to(metric.dtype) if _has_mixed_product(metric) else directions
     others = directions.index_select(1, destinations).transpose(1, 2)
     best = [
         _products(directions.index_select(1, part), others).max(dim=-1)  # the first of equals, as torch documents
@@ -162,12 +159,6 @@ def _best_destination(metric: Tensor, destinations: Tensor, sources: Tensor) -> 
     similarity, destination = (part[0] if len(part) == 1 else torch.cat(part, dim=1) for part in (values, indices))
     # NaN would be above everything; it is less like a destination than the opposite direction is.
     return similarity.nan_to_num(nan=-2.0), destination
-
-
-def _directions(metric: Tensor) -> Tensor:
-    """Return ``metric`` scaled to length 1, in the precision that `_products` multiplies."""
-    direction = F.normalize(metric.to(_at_least_float32(metric.dtype)), dim=-1)
-    return direction.to(metric.dtype) if _has_mixed_product(metric) else direction
 
 
 def _products(a: Tensor, b: Tensor) -> Tensor:
@@ -186,11 +177,6 @@ def _has_mixed_product(x: Tensor) -> bool:
 def _most_alike(values: Tensor, count: int) -> Tensor:
     """Return where the ``count`` largest of each row are, largest first, of equal ones the first."""
     return values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-
-
-def _identity(batch: int, tokens: int, device: torch.device) -> Matching:
-    rows = torch.arange(batch * tokens, device=device).view(batch, tokens)
-    return Matching(torch.arange(tokens, device=device).expand(batch, tokens), rows, rows, rows)
 
 
 def _check_tokens(x: Tensor, batch: int, tokens: int) -> None:

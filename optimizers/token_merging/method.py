@@ -8,25 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .grid import Partition
-
-
-class Cells(Protocol):
-    """What settings say about destinations: see ``TokenMergingSettings``."""
-
-    @property
-    def sx(self) -> int: ...
-    @property
-    def sy(self) -> int: ...
-    @property
-    def use_rand(self) -> bool: ...
-    @property
-    def seed(self) -> int: ...
 
 
 class BlockCall(NamedTuple):
@@ -35,7 +22,7 @@ class BlockCall(NamedTuple):
     Attributes:
         height, width: rows and columns of tokens.
         ratio: share of the tokens to take away in this block, 0 to 1.
-        settings: the cells with one destination each, and how it is chosen.
+        settings: ``TokenMergingSettings``, of which a method reads the cells: ``sx``, ``sy``, ``use_rand``, ``seed``.
         step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
         partition: destinations and sources of this block, if they were drawn for several blocks at once.
     """
@@ -43,7 +30,7 @@ class BlockCall(NamedTuple):
     height: int
     width: int
     ratio: float
-    settings: Cells
+    settings: Any
     step: int | Tensor = 0
     block: int = 0
     partition: Partition | None = None

@@ -17,7 +17,7 @@ from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
 from ..families.block import Block, Size
 from .blocks import CallState, restored_output
-from .full_steps import PARTS, FullSteps
+from .full_steps import FullSteps
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .methods import METHODS
@@ -134,9 +134,8 @@ class TokenMergingPolicy(Policy, Generic[B]):
         return MERGED_INSIDE if scope and self.shrinks_queries else ""
 
     def whole_steps(self, levels: Sequence[float]) -> WholeSteps | None:
-        ratio = self.settings.ratio
-        steps = FullSteps(levels, ratio * PARTS[self.settings.residual]) if self.keeps else None
-        if steps is None or not steps.pay(ratio):
+        steps = FullSteps(levels, self.settings.ratio) if self.keeps else None
+        if steps is None or not steps.pay:
             return None
         return WholeSteps(len(steps.places) / steps.steps, steps.mean_distance)
 
@@ -160,7 +159,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         if not settings.whole_schedule:
             last, first = schedule.limits(settings.start_percent, settings.end_percent)
             levels = [level for level in levels[:-1] if last < level <= first] + [last]
-        return self.residuals.call(evaluation, levels, passes, settings.ratio, PARTS[settings.residual], again)
+        return self.residuals.call(evaluation, levels, passes, settings.ratio, again)
 
     def summarize(self, activity: Activity) -> Summary:
         settings, used = self.settings, len(activity.used)
@@ -224,7 +223,9 @@ class TokenMergingPolicy(Policy, Generic[B]):
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        ratio = settings.ratio_at(block.downsample, self.first_level, residual is not None)
+        ratio = settings.ratio
+        if residual is None and settings.alone is not None:
+            ratio = settings.alone if block.downsample == self.first_level else 0.0
         call = BlockCall(rows, columns, ratio, settings, state.step, block.number)
         # Compiled code works all of it out by itself: what is kept would be another input of its graph.
         if is_compiling():

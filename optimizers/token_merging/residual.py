@@ -85,18 +85,19 @@ class Residuals:
         levels: Sequence[float],
         passes: Hashable,
         ratio: float,
-        part: float,
         again: bool = False,
     ) -> ResidualCall | None:
         """Return what a call of the network for ``passes`` does; None, noted, to leave out what is kept.
 
         ``levels``: those of the schedule in which tokens are reduced; ``passes`` tells one batch of conditionings and
-        its sizes from every other; ``ratio``: the share that reducing leaves out; ``part``: of ``PARTS``; ``again``:
-        whether the same call was made before and its numbers are wrong.
+        its sizes from every other; ``ratio``: the share that reducing leaves out; ``again``: whether the same call was
+        made before and its numbers are wrong.
         """
         self.settle()
-        steps = self._full_steps(levels, ratio * part)
-        if not steps.pay(ratio):
+        if self._steps is None or self._steps[0] != levels:
+            self._steps = (levels, FullSteps(levels, ratio))
+        steps = self._steps[1]
+        if not steps.pay:
             self.leave_out(FEW_STEPS.format(steps=steps.steps, full=len(steps.levels)))
             return None
         if self._given_up:
@@ -112,10 +113,12 @@ class Residuals:
         now = (steps.segment(evaluation.sigma), evaluation.taking_part)
         full = kept is None or (kept.measured != now if evaluation.whole is None else evaluation.whole)
         if kept is None:
-            self._drop_old(now)
+            # What would be measured anew anyway is dropped, such as that of conditionings that take no part any more.
+            for old in [one for one, other in self._kept.items() if other.measured != now]:
+                self.store.drop(self._kept.pop(old).differences)
             kept = self._kept[passes] = _Kept(now, evaluation.number, self.store.part())
         kept.measured, kept.number = now, evaluation.number
-        call = self._open[get_ident()] = ResidualCall(self, kept, full, steps.least_tokens(ratio), evaluation.last)
+        call = self._open[get_ident()] = ResidualCall(self, kept, full, steps.least_tokens(), evaluation.last)
         return call
 
     def leave_out(self, reason: str) -> None:
@@ -193,16 +196,6 @@ class Residuals:
         found = (float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts))
         self.counts.drifts += filter(math.isfinite, found)
         self._drifts.clear()
-
-    def _full_steps(self, levels: Sequence[float], share: float) -> FullSteps:
-        if self._steps is None or self._steps[0] != levels:
-            self._steps = (levels, FullSteps(levels, share))
-        return self._steps[1]
-
-    def _drop_old(self, now: Hashable) -> None:
-        """Drop what would be measured anew anyway, such as that of conditionings that take no part any more."""
-        for passes in [one for one, kept in tuple(self._kept.items()) if kept.measured != now]:
-            self.store.drop(self._kept.pop(passes).differences)
 
 
 @dataclass

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 from ...core.errors import InvalidSetting, require_choice
 from ...core.phrases import phrase
 from ...core.settings import LARGEST_SEED, Settings, choice, number
-from .full_steps import PARTS
 from .grid import LARGEST_STRIDE
 from .methods import METHODS
 
@@ -24,8 +23,7 @@ TOOLTIPS: Mapping[str, str] = {
     "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
     "residual": "In some steps attention is computed whole and reduced, and the difference is added to reduced "
     "attention in the steps between: much closer to the image without this node, less is saved, and the differences "
-    "need memory. auto: in up to nearly half of the steps, seldom: in up to a quarter, start: in the first two. off: "
-    "reduced attention alone.",
+    "need memory. auto: in up to nearly half of the steps. off: reduced attention alone.",
 }
 """What a person reads about the settings that every host shows."""
 
@@ -50,14 +48,12 @@ class TokenMergingSettings(Settings):
         start_percent, end_percent: shares of the sampling schedule between which tokens are merged, 0 to 1, in order.
         method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573).
-        level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
-            more meaning in fewer tokens, and save less.
         residual: in some steps attention is computed both ways, and the difference is added to reduced attention in the
             others (https://arxiv.org/abs/2406.08552), where that costs less than it saves. ``"auto"``: in so many steps
-            that they cost six tenths of what reducing saves; ``"seldom"``: a quarter of it; ``"start"``: in the first
-            two steps; ``"off"``: in none. Where it is kept, only the two finest levels of a
-            UNet are reduced.
-        alone: ratio and level_decay where the difference cannot be kept, if they are to be others; presets set them.
+            that they cost six tenths of what reducing saves; ``"off"``: in none. Where it is kept, only the two finest
+            levels of a UNet are reduced.
+        alone: the ratio where the difference cannot be kept, at the finest level alone; None for ``ratio`` at all
+            levels. The preset sets it.
     """
 
     ratio: float = number(0.5, 0.0, 1.0)
@@ -72,9 +68,8 @@ class TokenMergingSettings(Settings):
     start_percent: float = number(0.0, 0.0, 1.0)
     end_percent: float = number(1.0, 0.0, 1.0)
     method: str = choice("auto", METHODS)
-    level_decay: float = number(1.0, 0.0, 1.0)
-    residual: str = choice("auto", (*PARTS, "off"))
-    alone: tuple[float, float] | None = None
+    residual: str = choice("auto", ("auto", "off"))
+    alone: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,11 +101,6 @@ class TokenMergingSettings(Settings):
         """Whether tokens are reduced from the first to the last step."""
         return (self.start_percent, self.end_percent) == (0.0, 1.0)
 
-    def ratio_at(self, downsample: int, first: int, with_residual: bool = False) -> float:
-        """Return the ratio for a level, where ``first`` is the finest level that is merged."""
-        ratio, decay = (self.ratio, self.level_decay) if with_residual or self.alone is None else self.alone
-        return float(ratio * decay ** (downsample.bit_length() - first.bit_length()))
-
     def describe(self) -> str:
         method = METHODS[self.method]
         layers = {
@@ -123,37 +113,20 @@ class TokenMergingSettings(Settings):
         if method.uses_cells:
             destinations = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
             parts.append(f"cells {self.sx}x{self.sy}, {destinations}")
-        if self.level_decay != 1.0:
-            parts.append(f"x {self.level_decay:g} at each coarser level")
-        parts += [*self.describe_schedule(), *self.describe_residual()]
+        if not self.whole_schedule:
+            parts.append(f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
+        if self.residual != "off" and self.merge_attn:
+            other = "" if self.alone is None else f" (a ratio of {self.alone:g} where the difference cannot be kept)"
+            parts.append(f"residual {self.residual}{other}")
         action, details = phrase(method.action, share=self.ratio), ", ".join(parts)
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
 
-    def describe_residual(self) -> tuple[str, ...]:
-        """Return how the difference that reducing makes is kept; nothing if it is not."""
-        if self.residual == "off" or not self.merge_attn:
-            return ()
-        other = "" if self.alone is None else f" (a ratio of {self.alone[0]:g} where the difference cannot be kept)"
-        return (f"residual {self.residual}{other}",)
-
-    def describe_schedule(self) -> tuple[str, ...]:
-        """Return in which steps tokens are reduced; nothing if in all."""
-        if self.whole_schedule:
-            return ()
-        return (f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling",)
-
-
-# Every second row and column of keys and values.
-_THREE_QUARTERS = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 1.0}
-# One key in sixteen at the finest level, one in four below.
-_MOST = {"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "quality": _THREE_QUARTERS | {"residual": "auto", "alone": (0.5, 0.0)},
-    "balanced": _MOST | {"residual": "seldom", "alone": (0.75, 0.0)},
-    "fast": _MOST | {"residual": "start", "alone": (0.75, 0.67)},
+    # Every second row and column of keys and values.
+    "quality": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "residual": "auto", "alone": 0.5},
 }
-"""What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
+"""What the preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 
 PRESET_NAMES = ("custom", *PRESETS)
 

@@ -156,7 +156,7 @@ def test_differences_that_were_measured_exactly_are_added_in_half_precision(stud
 
     seen, spoiled = [], studio.model.clone()
     spoiled.set_model_sampler_pre_cfg_function(spoil)
-    model = studio.tome(spoiled, method="kv_downsample", ratio=0.75, residual="start")
+    model = studio.tome(spoiled, method="kv_downsample", ratio=0.75, residual="auto")
     model = studio.run("PacelineModelPrecision", model=model, dtype="fp16")
     assert studio.sample(model, steps=8).isnan().all() and len(seen) >= 8
 

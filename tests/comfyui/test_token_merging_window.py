@@ -29,7 +29,7 @@ def reads(studio, model, steps, **options):
     return counted.count
 
 
-@pytest.mark.parametrize("residual", ["off", "start"])
+@pytest.mark.parametrize("residual", ["off", "auto"])
 @pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m_sde"])
 def test_no_step_after_the_first_reads_a_number(studio, small, sampler, residual):
     model = small.tome(small.model, **WINDOW, residual=residual)

@@ -48,7 +48,7 @@ def merging(**settings: Any) -> dict[str, Any]:
     return {
         "preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto", "sx": 2, "sy": 2,
         "use_rand": True, "seed": 0, "merge_attn": True, "merge_crossattn": False, "merge_mlp": False,
-        "start_percent": 0.0, "end_percent": 1.0, "level_decay": 1.0, "residual": "off", **settings,
+        "start_percent": 0.0, "end_percent": 1.0, "residual": "off", **settings,
     }  # fmt: skip
 
 

@@ -9,8 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Inputs, Limits
-from paceline.optimizers.attention.probing import probe_backend
-from paceline.optimizers.attention.registry import BACKENDS
+from paceline.optimizers.attention.registry import BACKENDS, probe_backend
 
 NEEDS_CUDA = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))
 MARKS = {"cpu": (), "cuda": NEEDS_CUDA}

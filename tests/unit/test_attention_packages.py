@@ -15,20 +15,19 @@ import pytest
 import torch
 from paceline.optimizers.attention import flash as flash_module
 from paceline.optimizers.attention import kitchen as kitchen_module
-from paceline.optimizers.attention import probing
+from paceline.optimizers.attention import registry
 from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import probe_backend
-from paceline.optimizers.attention.registry import BACKENDS
+from paceline.optimizers.attention.registry import BACKENDS, probe_backend
 
 LOADERS = (sage_module.load_sage, xformers_module.load_xformers, flash_module.load_flash2, flash_module.load_flash3)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 
 def forget() -> None:
-    probing._found.clear()
+    registry._found.clear()
     for loader in LOADERS:
         loader.cache_clear()
     for name in [m for m in sys.modules if m.partition(".")[0] in OPTIONAL]:
@@ -189,7 +188,7 @@ def kitchen(monkeypatch):
     import_name = "comfy_kitchen"
     package = sys.modules.get(import_name) or types.ModuleType(import_name)
     monkeypatch.setitem(sys.modules, import_name, package)
-    monkeypatch.setattr(probing, "_found", {})
+    monkeypatch.setattr(registry, "_found", {})
     kitchen_module.load_kitchen.cache_clear()
 
     def put(function):

@@ -8,17 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from paceline.core.errors import BackendUnavailable
-from paceline.optimizers.attention import probing
+from paceline.optimizers.attention import registry
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Inputs, Limits
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import probe_backend
-from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, require
+from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, probe_backend, require
 from paceline.optimizers.attention.sage import limits_of
 
 
 @pytest.fixture(autouse=True)
 def fresh_probes(monkeypatch):
-    monkeypatch.setattr(probing, "_found", {})
+    monkeypatch.setattr(registry, "_found", {})
 
 
 def made_of(function, **changes) -> Backend:

@@ -7,10 +7,10 @@ import weakref
 
 import pytest
 import torch
+from paceline.optimizers.compilation.changing import WeightGuards
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
-from paceline.optimizers.compilation.failures import CompilationFailed
+from paceline.optimizers.compilation.reasons import CompilationFailed
 from paceline.optimizers.compilation.settings import CompileSettings
-from paceline.optimizers.compilation.weights import WeightGuards
 
 EAGER = CompileSettings(backend="eager")
 

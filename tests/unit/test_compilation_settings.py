@@ -10,9 +10,8 @@ from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import settings
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.compiler import CompiledNetwork
-from paceline.optimizers.compilation.failures import explain
 from paceline.optimizers.compilation.policy import CompilePolicy
-from paceline.optimizers.compilation.reasons import explain_recompile
+from paceline.optimizers.compilation.reasons import explain, explain_recompile
 from paceline.optimizers.compilation.settings import (
     CompileSettings,
     NetworkSettings,

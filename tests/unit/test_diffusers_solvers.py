@@ -8,8 +8,7 @@ import diffusers
 import pytest
 import torch
 from paceline import ScheduleOnCPU, optimize
-from paceline.optimizers.hosts.diffusers.step_reuse.prediction import noise_levels
-from paceline.optimizers.hosts.diffusers.step_reuse.solvers import is_changed, solver_of
+from paceline.optimizers.hosts.diffusers.step_reuse.scheduler import is_changed, noise_levels, solver_of
 from paceline.optimizers.samplers import SAMPLERS, Place
 from random_pipelines import small
 

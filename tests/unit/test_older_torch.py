@@ -24,8 +24,7 @@ package = types.ModuleType("paceline")
 package.__path__ = [sys.argv[1]]
 sys.modules["paceline"] = package
 from paceline.core.devices import is_out_of_memory
-from paceline.optimizers.attention.probing import probe_backend
-from paceline.optimizers.attention.registry import get
+from paceline.optimizers.attention.registry import get, probe_backend
 from paceline.optimizers.hosts.webui import accelerate
 from paceline.workbench.measurement.measure import measure
 

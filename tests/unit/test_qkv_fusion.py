@@ -8,8 +8,7 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.optimizers.qkv_fusion.policy import QKVFusion
-from paceline.optimizers.qkv_fusion.projections import FusedProjections
-from paceline.optimizers.qkv_fusion.rows import join_rows, refuse_rows, separate_rows
+from paceline.optimizers.qkv_fusion.projections import FusedProjections, join_rows, refuse_rows, separate_rows
 from torch.multiprocessing.reductions import StorageWeakRef
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from paceline.core.activity import Activity, Summary
-from paceline.core.run_history import RunHistory
-from paceline.core.technique import Policy
+from paceline.core.technique import Policy, RunHistory
 
 
 class Blocks(Policy):

@@ -9,11 +9,10 @@ import pytest
 import torch
 from paceline.optimizers import samplers
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
-from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
 from paceline.optimizers.samplers import Place
-from paceline.optimizers.step_reuse.blocks import Blocks
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
+from paceline.optimizers.step_reuse.path import Blocks
 from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
@@ -152,17 +151,16 @@ def test_first_and_last_steps_are_protected_whatever_the_budget():
 
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
-    rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
+    rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), [], []
     run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
     for number in range(14):
         run.begin(LEVELS[number], x, ())
         passes = [x, None] if number < 6 else [x, x]
-        if run.forecast(run.next_call(), [one is not None for one in passes], x) is None:
-            calls += run.keep(0, x, passes) is None
+        run.passes(passes, x, lambda passes=passes: calls.append(passes) or passes)
         found.append(rule.skips)
         run.end(x)  # Skip Layer Guidance calls the passes one by one in a part of the schedule
     assert found[5] is True and found[6:9] == [False] * 3
-    assert calls == rule.outcome.computed
+    assert len(calls) == rule.outcome.computed
 
 
 @pytest.mark.parametrize("solver", [None, *UPDATES])

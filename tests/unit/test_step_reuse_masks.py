@@ -8,9 +8,8 @@ import pytest
 import torch
 from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.correction import Correction
-from paceline.optimizers.step_reuse.outcome import GROWS
 from paceline.optimizers.step_reuse.parts import Blend
-from paceline.optimizers.step_reuse.rule import Rule
+from paceline.optimizers.step_reuse.rule import GROWS, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 

@@ -6,12 +6,9 @@ import math
 
 import torch
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
-from paceline.optimizers.hosts.comfyui.step_reuse.attention_route import AttentionRoute
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import ReuseRun
-from paceline.optimizers.step_reuse.blocks import Blocks
-from paceline.optimizers.step_reuse.outcome import MOVED
-from paceline.optimizers.step_reuse.path import TWICE
-from paceline.optimizers.step_reuse.rule import Rule
+from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
+from paceline.optimizers.step_reuse.path import TWICE, Blocks
+from paceline.optimizers.step_reuse.rule import MOVED, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
@@ -28,11 +25,7 @@ def ask(run, x, sigma, asked=True):
     run.begin(sigma, x, ())
     guided = x / (1 + sigma**2) + 0.5
     if asked:
-        found = run.forecast(run.next_call(), [True], x)
-        if found is None:
-            run.keep(0, x, [guided])
-        else:
-            guided = found[0]
+        (guided,) = run.passes(["positive"], x, lambda: [guided])
     given = run.end(guided)
     return run.rule.skips, given
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.activity import Activity
-from paceline.optimizers.step_reuse.outcome import Outcome
+from paceline.optimizers.step_reuse.budget import Outcome
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import merging as implementation
-from paceline.optimizers.token_merging.counter_random import choices
-from paceline.optimizers.token_merging.grid import partition_tokens, positions, random_offsets
+from paceline.optimizers.token_merging.grid import choices, partition_tokens, positions, random_offsets
 from paceline.optimizers.token_merging.merging import Matching, match, merge, unmerge
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode

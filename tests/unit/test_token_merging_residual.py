@@ -13,29 +13,28 @@ from paceline.optimizers.token_merging.stored import Store
 LEVELS = [*range(20, 0, -1), 0.0]
 
 
-def full_steps(count, share):
+def full_steps(count, ratio):
     levels = [*range(count, 0, -1), 0]
-    return [count - level for level in FullSteps(levels, share).levels]
+    return [count - level for level in FullSteps(levels, ratio).levels]
 
 
 def test_full_steps_are_the_first_and_then_evenly_apart():
-    assert full_steps(20, 0.45) == [0, 1, 2, 4, 7, 9, 12, 14, 17]
-    assert full_steps(20, 0.23) == [0, 1, 2, 10]
-    assert full_steps(20, 0.0) == full_steps(20, 0.1) == [0, 1]
-    assert full_steps(8, 0.45) == [0, 1, 2]
-    assert full_steps(1, 0.45) == [0] and full_steps(2, 1.0) == [0, 1] and full_steps(0, 1.0) == []
+    assert full_steps(20, 0.75) == [0, 1, 2, 4, 7, 9, 12, 14, 17]
+    assert full_steps(20, 0.35) == [0, 1, 2, 10]
+    assert full_steps(20, 0.0) == full_steps(20, 0.2) == [0, 1]
+    assert full_steps(8, 0.75) == [0, 1, 2]
+    assert full_steps(1, 0.75) == [0] and full_steps(2, 1.0) == [0, 1] and full_steps(0, 1.0) == []
 
 
 def test_the_others_come_so_many_steps_later_on_average():
-    assert FullSteps(LEVELS, 0.45).mean_distance == pytest.approx(15 / 11)
+    assert FullSteps(LEVELS, 0.75).mean_distance == pytest.approx(15 / 11)
     assert FullSteps(LEVELS, 0.0).mean_distance == 9.5
 
 
 def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves():
     """On a processor every block that presets reduce; elsewhere moving a number costs as much as more operations."""
-    most, few = FullSteps(LEVELS, 0.75 * 0.6), FullSteps(LEVELS, 0.0)
-    assert most.least_tokens(0.75) == {"cpu": 32, "": 2048} and few.least_tokens(0.9375) == {"cpu": 8, "": 512}
-    call = Residuals().call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.6)
+    assert FullSteps(LEVELS, 0.75).least_tokens() == {"cpu": 32, "": 2048}
+    call = Residuals().call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75)
     given = ((1024, "cpu"), (16, "cpu"), (4096, "meta"), (1024, "meta"))
     assert [call.gains(tokens, torch.device(device)) for tokens, device in given] == [True, False, True, False]
 
@@ -44,7 +43,7 @@ def run(residuals, sigmas, passes="both", active=None, differ=None):
     """Whether each evaluation of a run at these noise levels was full."""
     found = []
     for number, sigma in enumerate(sigmas):
-        call = residuals.call(SamplingStep(LEVELS, number, sigma, active and active(sigma)), LEVELS, passes, 0.75, 0.25)
+        call = residuals.call(SamplingStep(LEVELS, number, sigma, active and active(sigma)), LEVELS, passes, 0.3125)
         found.append(call.full)
         whole, reduced = torch.full((1, 4, 8), 3.0), torch.full((1, 4, 8), 1.0)
         output = call.attend("block", lambda whole=whole: whole, lambda reduced=reduced: reduced)
@@ -53,7 +52,7 @@ def run(residuals, sigmas, passes="both", active=None, differ=None):
 
 
 def test_each_part_of_the_schedule_begins_with_a_full_evaluation_wherever_the_solver_goes():
-    full = FullSteps(LEVELS, 0.75 * 0.25).levels
+    full = FullSteps(LEVELS, 0.3125).levels
     assert full == [20, 19, 18]
     assert run(Residuals(), [20, 19, 19, 18, 17.5, 17, 1]) == [True, True, False, True, False, False, False]
     assert run(Residuals(), [20, 19, 18, 17, 19, 18, 17]) == [True, True, True, False, True, True, False]  # restart
@@ -65,18 +64,18 @@ def test_each_part_of_the_schedule_begins_with_a_full_evaluation_wherever_the_so
 def test_several_calls_for_the_same_conditionings_in_one_evaluation_are_windows():
     residuals = Residuals()
     evaluation = SamplingStep(LEVELS, 0, 20)
-    assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is not None
-    assert residuals.call(evaluation, LEVELS, "other", 0.75, 0.6) is not None
-    assert residuals.call(evaluation, LEVELS, "both", 0.75, 0.6) is None
+    assert residuals.call(evaluation, LEVELS, "both", 0.75) is not None
+    assert residuals.call(evaluation, LEVELS, "other", 0.75) is not None
+    assert residuals.call(evaluation, LEVELS, "both", 0.75) is None
     assert any("residual left out: several parts" in line for line in residuals.lines())
-    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.6) is None
+    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.75) is None
 
 
 def test_in_few_steps_it_is_left_out():
     residuals = Residuals()
-    assert residuals.call(SamplingStep([4, 3, 2, 1, 0], 0, 4), [4, 3, 2, 1, 0], "both", 0.5, 0.6) is None
+    assert residuals.call(SamplingStep([4, 3, 2, 1, 0], 0, 4), [4, 3, 2, 1, 0], "both", 0.5) is None
     assert "residual left out: in 4 steps, computing 2 of them both ways costs more" in " ".join(residuals.lines())
-    assert residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.5, 0.6) is not None
+    assert residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.5) is not None
 
 
 def test_where_memory_runs_out_the_run_goes_on_without(monkeypatch):
@@ -85,9 +84,9 @@ def test_where_memory_runs_out_the_run_goes_on_without(monkeypatch):
 
     monkeypatch.setattr(Store, "put", put)
     residuals, whole = Residuals(), torch.ones(1, 4, 8)
-    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.25)
+    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.3125)
     assert torch.equal(call.attend("block", lambda: whole, lambda: whole / 2), whole)
-    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.75, 0.25) is None
+    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.3125) is None
     assert "residual left out: memory ran out" in " ".join(residuals.lines())
 
 

@@ -242,11 +242,11 @@ def test_the_text_of_a_picture_draws_it_again(page: Page, controls: list[Compone
     read = {control.given["label"]: field for control, field in script.infotext_fields if "label" in control.given}
     p = SimpleNamespace(comment=print, extra_generation_params=text, sampler=None)
     script.process_before_every_sampling(
-        p, True, "Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "the host's own", "start"
+        p, True, "Custom", AS_ABOVE, "merge", 0.0, "auto", 0.0, "the host's own", "auto"
     )
-    assert text["Paceline residual"] == "start" and len(inputs) == len(script.infotext_fields)
+    assert text["Paceline residual"] == "auto" and len(inputs) == len(script.infotext_fields)
     residual = read["Apply ToMe: residual"]
-    assert residual(text) == "start" and residual({}) is residual({"Paceline": "Fastest"}) is None
+    assert residual(text) == "auto" and residual({}) is residual({"Paceline": "Fastest"}) is None
     del text["Paceline residual"]
     assert residual(text) == "off"
 

@@ -25,11 +25,11 @@ test("a preset switches off the inputs that it takes the place of, also where it
   const off = () => node.widgets.filter(({ disabled }) => disabled).map(({ name }) => name);
   const [preset] = node.widgets;
   const choose = (value) => preset.callback((preset.value = value));
-  choose("balanced");
+  choose("quality");
   assert.deepEqual(off(), ["method", "ratio"]);
   choose("custom");
   assert.deepEqual(off(), []);
-  preset.value = "fast";
+  preset.value = "quality";
   node.onConfigure({});
   assert.deepEqual(off(), ["method", "ratio"]);
 });
@@ -37,5 +37,5 @@ test("a preset switches off the inputs that it takes the place of, also where it
 test("a node that is made for a step means what the step says", () => {
   window.LiteGraph = { createNode: (type) => new Node(9, type, { preset: "custom", ratio: 0.75 }) };
   const made = (inputs) => makeNode({ node: "PacelineApplyToMe", inputs }).widgets.map(({ value }) => value);
-  assert.deepEqual([made({ ratio: 0.5 }), made({ preset: "balanced" })], [["custom", 0.5], ["balanced", 0.75]]);
+  assert.deepEqual([made({ ratio: 0.5 }), made({ preset: "quality" })], [["custom", 0.5], ["quality", 0.75]]);
 });

@@ -37,9 +37,9 @@ def load_pack(folder: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["paceline"] = module
     spec.loader.exec_module(module)
-    for place in ("optimizers.quantization", "core"):  # the second in older commits
+    for name in ("layer_times", "kernel_times"):  # the second in older commits
         with contextlib.suppress(ModuleNotFoundError):
-            import_module(f"paceline.{place}.kernel_times").interleaved_seconds = _in_order
+            import_module(f"paceline.optimizers.quantization.{name}").interleaved_seconds = _in_order
 
 
 def _in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float]:

@@ -12,7 +12,7 @@ against itself to see that the cases repeat on a machine.
 The pack is loaded from each commit under test, in processes of its own: as a folder of ComfyUI's ``custom_nodes`` and
 as the package ``paceline``. Models, pipelines and cases come from the commit of this file. Of a pack it only uses what
 hardly changes: node ids, their inputs, the names that ``paceline`` exports, and
-``interleaved_seconds`` in ``kernel_times.py``. Where a pack refuses a case, both must refuse it with an error of the
+``interleaved_seconds`` in ``layer_times.py``. Where a pack refuses a case, both must refuse it with an error of the
 same class.
 
 Nothing may depend on how busy the machine is: one thread computes, no timings are known from before, and what would be

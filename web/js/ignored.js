@@ -4,7 +4,7 @@ import { comfyClassOf } from "./graph.js";
 
 /** By the node's id: the input that decides, the value that leaves the others alone, and the others. */
 const REPLACED = {
-  PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "level_decay", "residual"] },
+  PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "residual"] },
 };
 
 /**

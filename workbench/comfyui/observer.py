@@ -17,8 +17,7 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
-from ...optimizers.hosts.comfyui.runtime.run import SamplerCall, counted
-from ...optimizers.hosts.comfyui.runtime.schedule import taking_part
+from ...optimizers.hosts.comfyui.runtime.run import SamplerCall, counted, taking_part
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.step_reuse.technique import other_cache, refusals, sampler_name, shapes_in
 from ...optimizers.hosts.comfyui.structure.model import is_flow

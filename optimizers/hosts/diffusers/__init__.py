@@ -3,7 +3,12 @@
 from .api import Line, Report, optimize, report, restore
 from .attention.technique import Attention
 from .compilation.technique import Compile
-from .settings import FuseQKV, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, TokenMerging
+from .precision.technique import Precision
+from .qkv_fusion.technique import FuseQKV
+from .quantization.technique import QuantizeInt8
+from .schedule_on_cpu.technique import ScheduleOnCPU
+from .step_reuse.technique import ReuseSteps
+from .token_merging.technique import TokenMerging
 
 __all__ = [
     "Attention",

@@ -16,13 +16,11 @@ from .claims import Claim
 from .compilation.technique import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
 from .host import PipelineTechnique, host_of
-from .precision.technique import ComponentPrecision
-from .qkv_fusion.technique import ComponentQKVFusion
+from .precision.technique import ComponentPrecision, Precision
+from .qkv_fusion.technique import ComponentQKVFusion, FuseQKV
 from .quantization.technique import ComponentQuantization
-from .schedule_on_cpu.technique import PipelineScheduleOnCPU
-from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
-from .step_reuse.controlnet import ControlNetReuse
-from .step_reuse.technique import PipelineStepReuse
+from .schedule_on_cpu.technique import PipelineScheduleOnCPU, ScheduleOnCPU
+from .step_reuse.technique import ControlNetReuse, PipelineStepReuse, ReuseSteps
 from .target import ComponentTarget
 from .token_merging.technique import PipelineTokenMerging
 
@@ -105,7 +103,14 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
             parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
             ControlNet and VAE.
     """
-    _check(settings)
+    known: dict[tuple[type[PipelineTechnique], ...], object] = {}
+    for value in settings:
+        kinds = _techniques(value)
+        if kinds in known:
+            raise InvalidSetting(
+                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
+            )
+        known[kinds] = value
     parts = components_of(pipe)
     chosen = choose(parts, components)
     wanted = [(kind, value) for value in settings for kind in _techniques(value)]
@@ -150,17 +155,6 @@ def _techniques(value: object) -> tuple[type[PipelineTechnique], ...]:
         known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU"
         raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
     return found
-
-
-def _check(settings: tuple[object, ...]) -> None:
-    known: dict[tuple[type[PipelineTechnique], ...], object] = {}
-    for value in settings:
-        kinds = _techniques(value)
-        if kinds in known:
-            raise InvalidSetting(
-                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
-            )
-        known[kinds] = value
 
 
 def _require_use(settings: tuple[object, ...], used: list[object], parts: tuple[Component, ...]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ....core.activity import Activity, Summary, with_faults
-from ....core.run_history import RunHistory
-from ....core.technique import Technique
+from ....core.technique import RunHistory, Technique
 
 
 class Counted(Technique):

@@ -11,34 +11,21 @@ import functools
 import inspect
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
 from torch.nn import Parameter
 
-from ....core.calls import Args, Function, Kwargs
+from ....core.shared import Function
 from .components import SCHEDULER, VAE, Component
 from .patches import NOTHING, OFFLOADED, own
 
 _OF_VAES = re.compile(r"forward|([a-z]\w*_)?(encode|decode)")
 
 
-class Called(Protocol):
-    """Who is told of the calls of a component."""
-
-    component: Component
-
-    def enter(self, entry: str, args: Args, kwargs: Kwargs) -> object:
-        """Run a call of one of the component's methods."""
-
-    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the component's tensors whose values were replaced, with what they would get back."""
-
-
 class Entries:
-    """Our methods on one component.
+    """Our methods on one component, whose calls go to a ``Host``.
 
     Attributes:
         below: what each of them runs: the component's own method, or what others had put in its place before.
@@ -49,7 +36,7 @@ class Entries:
         self.below: dict[str, Function] = {name: _current(self._part, name) for name in entries_of(component)}
         self._ours: dict[str, Any] = {}
 
-    def put_on(self, name: str, host: Called, others: Iterable[str]) -> None:
+    def put_on(self, name: str, host: Any, others: Iterable[str]) -> None:
         """Let the component's calls go to ``host``, which the attribute ``name`` is; ``others``: other methods too."""
         attributes = self._part.__dict__
         self.below |= {method: _current(self._part, method) for method in others}
@@ -80,7 +67,7 @@ class Entries:
                     found[slot] = NOTHING if is_own and slot == name else below
         return found
 
-    def _state(self, host: Called) -> dict[str, Any]:
+    def _state(self, host: Any) -> dict[str, Any]:
         """Return the state of a copy: that of the component without us, with the weights that it had."""
         if next(host.replaced(), None) is not None:
             return dict(copy.deepcopy(self._part).__dict__)
@@ -89,7 +76,7 @@ class Entries:
         kept = {key: value for key, value in state.items() if key not in before}
         return kept | {key: value for key, value in before.items() if value is not NOTHING}
 
-    def _deep_copy(self, host: Called, memo: dict[int, Any]) -> Any:
+    def _deep_copy(self, host: Any, memo: dict[int, Any]) -> Any:
         for tensor, before in host.replaced():
             first = memo.get(id(before), before)  # what was replaced twice gets back what was there first
             copied = first.detach().to(tensor.device, copy=True)
@@ -115,7 +102,7 @@ def _entry(host: str, name: str, below: Function, part: object) -> Callable[...,
     owner = weakref.ref(part)
 
     def run(self: Any, *args: object, **kwargs: object) -> object:
-        found: Called | None = self.__dict__.get(host)
+        found: Any = self.__dict__.get(host)
         if found is not None and found.component.part is self:
             return found.enter(name, args, kwargs)
         return (below if owner() is self else own(self, name))(*args, **kwargs)

@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from ....core import technique as core
-from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
+from ....core.shared import Args, Function, Kwargs
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from ...guard import Guard, GuardedEvaluation
-from .caller import called_by, pipeline_on, schedule_of
-from .claims import Claim
+from .claims import Claim, called_by, pipeline_on, schedule_of
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .counted import Counted
 from .entries import Entries
@@ -186,7 +185,9 @@ class Host:
                 return self._entries.below[entry](*args, **kwargs)
             self._running, aside = True, ""
             try:
-                self._bring_weights(entry)
+                hook = getattr(self.component.part, "_hf_hook", None)
+                if self.component.role == VAE and entry != "forward" and hook is not None:
+                    hook.pre_forward(self.component.part)  # accelerate moves weights inside of ours, not outside
                 aside = self._stepped_aside()
                 if aside:
                     return self._evaluate(entry, args, kwargs, aside)
@@ -202,12 +203,6 @@ class Host:
             if self._schedule is None:
                 self.end_run()
             return result
-
-    def _bring_weights(self, entry: str) -> None:
-        """Let accelerate move the weights of a VAE now: around ``decode`` it does so inside of ours, not outside."""
-        hook = getattr(self.component.part, "_hf_hook", None)
-        if self.component.role == VAE and entry != "forward" and hook is not None:
-            hook.pre_forward(self.component.part)
 
     def _stepped_aside(self) -> str:
         """Return why this call is made without what is on the layers; "" if with it."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ....core.calls import Args, Function, Kwargs
+from ....core.shared import Args, Function, Kwargs
 
 SdpaFunction = Callable[..., torch.Tensor]
 """Takes what ``scaled_dot_product_attention`` takes: three tensors by place, everything else by name."""
@@ -36,8 +36,9 @@ class AttentionIntercept(TorchFunctionMode):
     ) -> object:
         if func is F.scaled_dot_product_attention:
             self.reached = True
-            tensors, options = _sorted_arguments(args, kwargs or {})
-            return self.attend(*tensors, **options)
+            # Query, key and value by place, and the options by name: callers pass either in either way.
+            options = {**dict(zip(_OPTIONS, args[3:], strict=False)), **(kwargs or {})}
+            return self.attend(*args[:3], *(options.pop(name) for name in _TENSORS[len(args) :]), **options)
         if func is torch.Tensor.unflatten:
             # torch.compile cannot trace this method's call of its base class out of a mode (torch 2.13).
             return _unflatten(*args, **(kwargs or {}))  # type: ignore[arg-type]
@@ -58,12 +59,6 @@ def intercepted(forward: Function, attend: SdpaFunction, missed: Callable[[], No
         return result
 
     return run
-
-
-def _sorted_arguments(args: Args, kwargs: Kwargs) -> tuple[list[object], Kwargs]:
-    """Return query, key and value, and the options by name: callers pass either in either way."""
-    options = {**dict(zip(_OPTIONS, args[3:], strict=False)), **kwargs}
-    return [*args[:3], *(options.pop(name) for name in _TENSORS[len(args) :])], options
 
 
 def _unflatten(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:

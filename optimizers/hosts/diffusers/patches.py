@@ -6,9 +6,8 @@ plain model, and each call meets what others have done to it since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -154,10 +153,10 @@ def to_channels_last(part: torch.nn.Module, patches: Patches) -> None:
     for parameter in part.parameters():
         laid_out = channels_last(parameter.data)
         if laid_out is not parameter.data and laid_out.stride() != parameter.data.stride():
-            patches.on_undo(partial(_restride, parameter, parameter.data.stride()))
+
+            def undo(parameter: torch.Tensor = parameter, strides: Sequence[int] = parameter.data.stride()) -> None:
+                data = torch.empty_strided(parameter.shape, strides, dtype=parameter.dtype, device=parameter.device)
+                parameter.data = data.copy_(parameter.data)
+
+            patches.on_undo(undo)
             parameter.data = laid_out
-
-
-def _restride(parameter: torch.Tensor, strides: tuple[int, ...]) -> None:
-    data = torch.empty_strided(parameter.shape, strides, dtype=parameter.dtype, device=parameter.device)
-    parameter.data = data.copy_(parameter.data)

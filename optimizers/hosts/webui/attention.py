@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
+from ....core.shared import Function
 from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
 from .technique import WebUISampling, WebUITechnique

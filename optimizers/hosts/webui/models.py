@@ -1,20 +1,45 @@
 """Models of AUTOMATIC1111's WebUI and of Forge, which differ in how passes are computed, and in ControlNets.
 
-All else is alike: the sampler, the guided prediction, the classes of the UNet's layers.
+All else is alike: the sampler, the guided prediction, the classes of the UNet's layers. The protocols name what this
+package uses of the hosts' objects; ``Any`` stands where the two hand out values of different kinds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.calls import Kwargs
 from ....core.shadow import Shadows
-from .protocols import Denoiser
+from ....core.shared import Kwargs
+
+
+class Denoiser(Protocol):
+    """The guided prediction (``CFGDenoiser``), a module: the sampler's function calls it as its model.
+
+    Attributes:
+        inner_model: in A1111 the module that computes passes; in both hosts it has the schedule (``t_to_sigma``).
+        step: number of the evaluation; total_steps: how many there will be.
+    """
+
+    inner_model: Any
+    step: int
+    total_steps: int | None
+
+    def forward(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor: ...
+
+    def update_inner_model(self) -> None: ...
+
+
+class Processing(Protocol):
+    """A request for pictures. ``sd_model`` is the model in use now: in the middle of a run a refiner may replace it."""
+
+    sampler: Any
+    sd_model: Any
+
 
 POSITIVE, NEGATIVE = 0, 1
 

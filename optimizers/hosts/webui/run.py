@@ -13,18 +13,16 @@ from typing import Any
 from torch import Tensor
 
 from ....core.activity import Summary
-from ....core.calls import Function
 from ....core.errors import CannotHelp, UnsupportedModel
 from ....core.phrases import phrase
 from ....core.shadow import Shadows
-from ....core.shared import Shared
+from ....core.shared import Function, Shared
 from ....core.technique import ATTENTION, KINDS, STEP_REUSE, TOKEN_MERGING, find
 from ...attention.policy import AttentionPolicy
 from ...step_reuse.policy import StepReusePolicy
 from ...token_merging.policy import TokenMergingPolicy
 from .attention import WebUIAttention
-from .models import model_of
-from .protocols import Denoiser, Processing
+from .models import Denoiser, Processing, model_of
 from .samplers import Choose, Position, Thinned, WebUISolver
 from .step_reuse import WebUIStepReuse
 from .technique import Compute, TechniqueReport, WebUISampling, WebUITechnique

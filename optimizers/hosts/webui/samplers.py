@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.calls import Function, Kwargs
-from ....core.shared import Shared
+from ....core.shared import Function, Kwargs, Shared
 from ...samplers import SAMPLERS
-from .protocols import Denoiser
+from .models import Denoiser
 
 OWN_LOOPS = {one.webui or name: one.chooses_levels for name, one in SAMPLERS.items() if one.chooses_levels}
 """Functions that choose their noise levels themselves, with the sampler's title in the host."""

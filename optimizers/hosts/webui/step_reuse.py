@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.calls import Args, Kwargs
 from ....core.shadow import Shadows
-from ...step_reuse.blocks import LEFT_OUT, Blocks
+from ....core.shared import Args, Kwargs
 from ...step_reuse.history import Passes
-from ...step_reuse.path import RESIZED
+from ...step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Rule
 from ...step_reuse.settings import StepReuseSettings
-from .models import WebUIModel
-from .protocols import Denoiser
+from .models import Denoiser, WebUIModel
 from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
 from .technique import Compute, WebUISampling, WebUITechnique
 
@@ -110,7 +108,9 @@ class WebUIReuseRun:
         denoised = units.denoised(x, output, now.value)
         self._passes.keep(slot, rule.place, latent, [denoised])
         now.shapes.append(x.shape)
-        positive = self._positive(x, options)
+        if now.joined or x.shape[1:] != now.shape[1:]:  # else a call for whole pictures, of prompts without AND
+            return output
+        positive = self.model.positive(len(x), now.shape[0], options)
         if positive is not None:
             rule.first_pass(denoised[positive])
         return output
@@ -121,12 +121,6 @@ class WebUIReuseRun:
         if not rule.skips or self._now.before[slot : slot + 1] != [x.shape]:
             return False
         return self._passes.can(rule.method, slot, [True])
-
-    def _positive(self, x: Tensor, options: Kwargs) -> slice | None:
-        """Return the rows of the positive pass in a call for both, of whole pictures and prompts without AND."""
-        if self._now.joined or x.shape[1:] != self._now.shape[1:]:
-            return None
-        return self.model.positive(len(x), self._now.shape[0], options)
 
     def _forget(self) -> None:
         self.rule.forget()

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
-from ....core.calls import Kwargs
 from ....core.shadow import Shadows
-from .models import WebUIModel
-from .protocols import Denoiser, Processing
+from ....core.shared import Kwargs
+from .models import Denoiser, Processing, WebUIModel
 from .samplers import Position, Timesteps, Units, WebUISolver
 
 Compute = Callable[..., Tensor]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
+from ....core.shared import Function
 from ...token_merging import TokenMergingSettings
 from ...token_merging.blocks import CallState
 from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
@@ -30,7 +30,8 @@ class WebUITokenMerging(WebUITechnique):
         if not is_unet(network):
             raise no_unet(name, "Reuse Steps and Set Attention Processor")
         super().__init__(TokenMergingPolicy(name, image_attention(network), settings))
-        if any(_is_tiled(block) for block in self.policy.blocks):
+        params = (getattr(block.module.attn1, "__webui_hypertile_params", None) for block in self.policy.blocks)
+        if any(getattr(one, "enabled", False) for one in params):  # A1111's, which replaces the layers' forward
             raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
         self._sampling, self._position = sampling, sampling.position
         self._values, self._units = sampling.solver.values(), sampling.units
@@ -102,9 +103,3 @@ class WebUITokenMerging(WebUITechnique):
             return self._state.around_layer(block, x, lambda tokens: forward(tokens, *args, **options))
 
         return merged
-
-
-def _is_tiled(block: WebUIBlock) -> bool:
-    """Return whether A1111's HyperTile, which replaces the forward of attention layers, is on."""
-    params = getattr(block.module.attn1, "__webui_hypertile_params", None)
-    return bool(getattr(params, "enabled", False))

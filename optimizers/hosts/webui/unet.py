@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from torch.nn import Module
+from torch.nn import Module, ModuleList
 
 from ...families.block import Block
-from .protocols import WebUIUNet
+
+
+class WebUIUNet(Protocol):
+    """The UNet of SD 1.x, SD 2.x and SDXL, whose rows of layers are alike in ldm, sgm and Forge."""
+
+    input_blocks: ModuleList
+    middle_block: Module
+    output_blocks: ModuleList
 
 
 @dataclass(frozen=True)

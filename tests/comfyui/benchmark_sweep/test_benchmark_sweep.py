@@ -31,7 +31,7 @@ def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> An
 
 
 def test_every_cell_is_measured_and_kept(sweeping, folders):
-    result = sweeping.run("Apply ToMe = off, on\nApply ToMe.preset = quality, fast", runs=2)
+    result = sweeping.run("Apply ToMe = off, on\nApply ToMe.preset = custom, quality", runs=2)
     results = kept(folders / "user")
     assert [(entry["state"], len(entry["cell"])) for entry in results] == [("measured", n) for n in (1, 2, 2)]
     for entry in results:
@@ -48,7 +48,7 @@ def test_every_cell_is_measured_and_kept(sweeping, folders):
 
 def test_optuna_dashboard_shows_a_study_with_the_command_that_the_node_names(sweeping):
     package("optuna_dashboard")
-    line = sweeping.run("Apply ToMe.preset = quality, fast").result[1].splitlines()[-1]
+    line = sweeping.run("Apply ToMe.preset = custom, quality").result[1].splitlines()[-1]
     program, *arguments = shlex.split(line.partition("this one: ")[2])
     assert program == "optuna-dashboard"
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -100,7 +100,7 @@ def test_what_does_not_fit_or_cannot_be_done_is_a_result(sweeping, folders):
 def test_an_error_that_is_none_of_these_stops_the_sweep(sweeping):
     with pytest.raises(ZeroDivisionError):
         broken = slower_where_tokens_are_many(sweeping.model, 1, ZeroDivisionError("a bug"))
-        sweeping.run("Apply ToMe.preset = fast", model=broken)
+        sweeping.run("Apply ToMe.preset = quality", model=broken)
 
 
 def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweeping, folders):
@@ -119,7 +119,7 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
 
     model = sweeping.model.clone()
     model.set_model_unet_function_wrapper(wrapper)
-    result = sweeping.run("Apply ToMe = off, on\nApply ToMe.preset = quality, fast", model=model)
+    result = sweeping.run("Apply ToMe = off, on\nApply ToMe.preset = custom, quality", model=model)
     assert "Saved as the preset 'a study'" in result.result[1] and result.ui["paceline_sweep"][0]["preset"] == "a study"
     assert "a study" in options()
     recipe = json.loads((folders / "user" / "__paceline" / "presets" / "a study.json").read_text())
@@ -151,8 +151,8 @@ def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
 
 def test_the_plain_model_is_what_cells_are_held_against(sweeping, folders):
     """Also where a user has hung the sweep behind a node of ours: else that very node would change nothing."""
-    tome = sweeping.studio.tome(sweeping.model, preset="fast")
-    result = sweeping.run("ApplyToMe.preset = fast", model=tome)
+    tome = sweeping.studio.tome(sweeping.model, preset="quality")
+    result = sweeping.run("ApplyToMe.preset = quality", model=tome)
     (entry,) = kept(folders / "user")
     assert entry["difference"] > 0
     said = "taken off for this measurement, because each setting is held against the plain model: Apply ToMe"

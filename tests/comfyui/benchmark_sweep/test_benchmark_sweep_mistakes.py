@@ -28,7 +28,7 @@ from sweep_files import kept
 )  # fmt: skip
 def test_mistakes_are_found_before_anything_runs(sweeping, folders, changes, words):
     with pytest.raises(InvalidSetting, match=words):
-        sweeping.run(**{"grid": "ApplyToMe.preset = fast", "model": None, **changes})
+        sweeping.run(**{"grid": "ApplyToMe.preset = quality", "model": None, **changes})
     assert not list(folders.rglob("*.db")) and not list(folders.rglob("*.json"))
 
 
@@ -43,7 +43,7 @@ def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders):
         url = f"postgresql+psycopg://ada@127.0.0.1:{server.getsockname()[1]}/x"
         for study in (url, "sqlite:////tmp/x.db", "../x", "a\0", "{SCHEMA_VERSION}"):
             with pytest.raises(InvalidSetting):
-                sweeping.run("ApplyToMe.preset = fast", study=study)
+                sweeping.run("ApplyToMe.preset = quality", study=study)
         with pytest.raises(BlockingIOError):  # nobody has connected
             server.accept()
     assert not list(folders.rglob("*.db"))
@@ -51,12 +51,12 @@ def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders):
 
 def test_the_server_is_started_with_a_storage_that_is_shown_nowhere(sweeping, folders, monkeypatch):
     monkeypatch.setenv("PACELINE_SWEEP_STORAGE", f"sqlite:///{folders}/of the owner.db")
-    result = sweeping.run("ApplyToMe.preset = fast")
+    result = sweeping.run("ApplyToMe.preset = quality")
     assert (folders / "of the owner.db").is_file()
     assert "of the owner" not in repr(result.ui) + repr(result.result)
     monkeypatch.setenv("PACELINE_SWEEP_STORAGE", "nosuchdatabase://ada:hunter2@host/lab")
     with pytest.raises(BackendUnavailable, match="Optuna cannot use the storage.*nosuchdatabase") as caught:
-        sweeping.run("ApplyToMe.preset = fast")
+        sweeping.run("ApplyToMe.preset = quality")
     assert "hunter2" not in str(caught.value)
     monkeypatch.delenv("PACELINE_SWEEP_STORAGE")
     assert kept(folders / "user") == []
@@ -66,6 +66,6 @@ def test_without_optuna_it_says_what_to_install_and_the_rest_works(sweeping, mon
     """That all nodes load without it: tests/e2e/test_registry_archive.py."""
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(BackendUnavailable, match="Benchmark Sweep needs Optuna.*Run `pip install optuna`"):
-        sweeping.run("ApplyToMe.preset = fast")
-    tome = sweeping.studio.tome(sweeping.model, preset="fast")
+        sweeping.run("ApplyToMe.preset = quality")
+    tome = sweeping.studio.tome(sweeping.model, preset="quality")
     assert tome.get_attachment("paceline").find("token_merging") is not None

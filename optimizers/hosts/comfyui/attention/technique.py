@@ -17,7 +17,8 @@ from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, call_signa
 from ....attention.registry import OWN
 from ....families import find_family
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
-from ..runtime.technique import KEY, ComfyTechnique, LostInputs, ModelCall
+from ..runtime.run import KEY
+from ..runtime.technique import ComfyTechnique, LostInputs, ModelCall
 from ..structure.attention_owner import SLOT, checkpoint_attention_overrides, layers_with_a_preference, start_option
 from ..structure.model import describe_model, inference_dtype, is_unet
 from ..structure.protocols import ModelPatcher, Options
@@ -39,6 +40,10 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
 
         _require_hook(patcher)
         blocks = attention_blocks(patcher) if is_unet(patcher) else ()
+        option, replaced = start_option(), list[str]()
+        if name != AUTO:
+            replaced += [f"in the place of {option}, with which ComfyUI was started"] if option else []
+            replaced += checkpoint_attention_overrides(patcher.model.diffusion_model)
         policy = AttentionPolicy(
             name,
             torch.device(patcher.load_device),
@@ -46,7 +51,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             sorted({block.head_dim for block in blocks}) or [64, 128],
             host_sdpa=_host_sdpa,
             always_raised=(InterruptProcessingException,),
-            notes=(*_in_place_of(patcher.model.diffusion_model), NOT_REACHED) if name != AUTO else (NOT_REACHED,),
+            notes=(*replaced, NOT_REACHED),
         )
         super().__init__(policy)
         self._chosen = _chosen_already(patcher.model.diffusion_model) if name == AUTO else ""
@@ -125,16 +130,11 @@ def _function_of(backend: str) -> Attend | None:
 def host_does(backend: str) -> str:
     """Return in a sentence that ComfyUI's own attention is a backend; "" if it is another."""
     name = OWN if backend == AUTO else backend
-    if not _host_computes(_function_of(name)):
-        return ""
-    return phrase("ComfyUI's own attention is {name} already, so it changes nothing", name=name)
-
-
-def _host_computes(function: Attend | None) -> bool:
-    """Return whether ComfyUI's attention, without any override, is this function."""
     from comfy.ldm.modules import attention
 
-    return {attention.optimized_attention, attention.optimized_attention_masked} == {function}
+    if {attention.optimized_attention, attention.optimized_attention_masked} != {_function_of(name)}:
+        return ""
+    return phrase("ComfyUI's own attention is {name} already, so it changes nothing", name=name)
 
 
 def _chosen_already(network: torch.nn.Module) -> str:
@@ -170,13 +170,6 @@ def _require_hook(patcher: ModelPatcher) -> None:
         "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
         "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
     )
-
-
-def _in_place_of(network: torch.nn.Module) -> tuple[str, ...]:
-    """Return notes on what a backend that was asked for by name replaces."""
-    option = start_option()
-    started = (f"in the place of {option}, with which ComfyUI was started",) if option else ()
-    return (*started, *checkpoint_attention_overrides(network))
 
 
 def _place(inputs: Inputs) -> str:

@@ -1,13 +1,15 @@
-"""What a compilation needs of ComfyUI: a place for compiled code, a node to report to, and the Cancel button."""
+"""What a compilation needs of ComfyUI: a place for compiled code, a node to tell, Cancel, and a whole network."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+
+import torch
 
 from .....core.phrases import data
 from ....compilation.cache_folder import CacheFolder
@@ -16,6 +18,7 @@ from ....compilation.progress import Progress
 from ..runtime.paths import user_folder
 from ..runtime.reporting import send
 from ..structure.attention_owner import pack_of
+from ..structure.protocols import ModelPatcher, NetworkPatcher
 
 COMPILE_EVENT = "paceline.compile"
 """Websocket event, sent about once a second while something is compiled."""
@@ -74,3 +77,30 @@ def cache_folder() -> CacheFolder | None:
     """Return where compiled code is kept: in ComfyUI's user folder; None outside of a running ComfyUI."""
     # Looked up, never imported: importing it reads the command line.
     return CacheFolder(user_folder("compiled")) if "folder_paths" in sys.modules else None
+
+
+_NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
+_DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
+_REPLACED = "another node has replaced this method of the network itself"
+
+
+def refusal(
+    patcher: ModelPatcher | NetworkPatcher | None, loaded: object, methods: Iterable[tuple[torch.nn.Module, str]]
+) -> str | None:
+    """Return why a live network cannot run compiled as it is now; None if it can.
+
+    ``loaded`` is the module that ComfyUI loads: a BaseModel, or the network itself. ``methods``: modules, and the names
+    of their methods that would run compiled.
+    """
+    # ComfyUI then moves weights in and out inside of every layer, in Python that torch cannot compile.
+    if patcher is not None and patcher.is_dynamic():
+        return _DYNAMIC
+    if getattr(loaded, "model_lowvram", False):
+        return _NOT_LOADED
+    return _REPLACED if any(_is_replaced(module, method) for module, method in methods) else None
+
+
+def _is_replaced(module: torch.nn.Module, method: str) -> bool:
+    own = module.__dict__.get(method)
+    # ComfyUI leaves the module's own bound method behind when it takes a patch off.
+    return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)

@@ -11,9 +11,10 @@ import torch
 from torch.nn.modules.conv import _ConvNd
 
 from .....core.activity import Activity
-from .....core.calls import Args, Function, Kwargs
 from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
+from .....core.shared import Args, Function, Kwargs
+from ....compilation.changing import Sizes
 from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import (
     BLOCK_CALL,
@@ -25,10 +26,9 @@ from ....compilation.compiler import (
 )
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
-from ....compilation.sizes import Sizes
 from ..targets.method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
+from .comfy_env import refusal
 from .host_attention import BREAK_REMEDIES, in_modules
-from .refusals import refusal
 
 
 class CompileMethods(NetworkTechnique):

@@ -11,11 +11,12 @@ from weakref import WeakKeyDictionary
 import torch
 
 from .....core.activity import Activity
-from .....core.calls import Function, Kwargs
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
+from .....core.shared import Function, Kwargs
+from ....compilation.changing import Sizes, WeightGuards
 from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import (
     BLOCK_CALL,
@@ -27,17 +28,16 @@ from ....compilation.compiler import (
 )
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import NetworkSettings
-from ....compilation.sizes import Sizes
-from ....compilation.weights import WeightGuards
 from ....families import find_family
-from ..runtime.technique import KEY, PATCHES, ComfyTechnique, ModelCall
+from ..runtime.run import KEY
+from ..runtime.technique import PATCHES, ComfyTechnique, ModelCall
 from ..structure.attention_owner import SLOT, layers_with_a_preference
 from ..structure.model import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
 from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
+from .comfy_env import refusal
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
-from .refusals import refusal
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"

@@ -15,7 +15,8 @@ from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ....precision.settings import PrecisionSettings
-from ..runtime.technique import KEY, ModelCall
+from ..runtime.run import KEY
+from ..runtime.technique import ModelCall
 from ..structure.model import describe_model, inference_dtype, is_unet, require_model
 from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.clone import WeightPlan, require_plain_weights, stage_in

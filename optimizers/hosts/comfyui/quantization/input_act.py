@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Counter
-from ....quantization.kernels import Kitchen, SafeKernel
+from ....quantization.kernels import Kitchen
 from ....quantization.policy import LAYERS
 from ..runtime.other_names import names_in, with_names
 from .linear import int8_layers
@@ -45,12 +45,8 @@ def modules_together(network: Module) -> Iterator[Together]:
         layers = int8_layers(module) if _TOGETHER in names_in(forward) else []
         if layers:
             asking, counting = (MethodType(_with(forward, function), module) for function in (_asking, _counting))
-            yield Together(module, asking, counting if all(map(_is_kitchens, layers)) else None)
-
-
-def _is_kitchens(layer: Any) -> bool:
-    kernel: SafeKernel | None = getattr(layer, "kernel", None)
-    return kernel is not None and isinstance(kernel.kernel, Kitchen)
+            kernels = (getattr(getattr(layer, "kernel", None), "kernel", None) for layer in layers)
+            yield Together(module, asking, counting if all(isinstance(one, Kitchen) for one in kernels) else None)
 
 
 @cache

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from .....core.calls import Function
 from .....core.errors import UnsupportedModel
 from .....core.phrases import phrase
+from .....core.shared import Function
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..structure.model import describe_model, is_unet
@@ -77,12 +77,17 @@ def observe(patcher: ModelPatcher) -> tuple[dict[str, int], str]:
     def shape(*sizes: int) -> Tensor:
         return torch.empty(*sizes, device="meta", dtype=dtype)
 
+    def shape_of_attention(
+        func: Function, q: Tensor, *args: object, skip_reshape: bool = False, **kwargs: object
+    ) -> Tensor:
+        return q.transpose(1, 2).flatten(2) if skip_reshape else q
+
     inputs = {
         "x": shape(2, config["in_channels"], side, side),
         "timesteps": torch.empty(2, device="meta"),
         "context": shape(2, 77, config["context_dim"]),
         "y": shape(2, base.adm_channels) if base.adm_channels else None,
-        "transformer_options": {"optimized_attention_override": _shape_of_attention},
+        "transformer_options": {"optimized_attention_override": shape_of_attention},
     }
     try:
         with torch.inference_mode():
@@ -103,9 +108,3 @@ def _watch(network: Module, tokens: dict[str, int]) -> None:
     for name, module in network.named_modules():
         if isinstance(module, Linear):
             watch(name, module)
-
-
-def _shape_of_attention(
-    func: Function, q: Tensor, *args: object, skip_reshape: bool = False, **kwargs: object
-) -> Tensor:
-    return q.transpose(1, 2).flatten(2) if skip_reshape else q

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Counter
-from .....core.calls import Function, Kwargs
 from .....core.errors import UnsupportedModel
-from ....quantization.chunked import shape_of_linear
-from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
+from .....core.shared import Function, Kwargs
+from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named, shape_of_linear
 from ....quantization.policy import LAYERS
 from ....quantization.rounding import Int8Weight, with_row_scales
 
@@ -27,21 +26,6 @@ FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
 MODEL_PREFIX = "diffusion_model."
 """Of the network in the names of a whole model."""
-
-
-class QuantizedLayer(Protocol):
-    """A linear layer in ComfyUI's int8 format; of ComfyUI's own class, which is no ``torch.nn.Linear``.
-
-    ``weight`` is ComfyUI's ``QuantizedTensor``; ``weight_function`` what it does to that at each use: the LoRAs of a
-    layer that is not loaded.
-    """
-
-    in_features: int
-    out_features: int
-    weight: Any
-    bias: Tensor | None
-    weight_function: list[object]
-    _full_precision_mm_config: bool
 
 
 OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
@@ -59,13 +43,13 @@ class Network(Counter):
     in_run: bool = False
 
 
-def is_int8(module: object) -> TypeGuard[QuantizedLayer]:
-    """Return whether a module is a linear layer in ComfyUI's int8 format."""
+def is_int8(module: object) -> TypeGuard[Any]:
+    """Return whether a module is a linear layer in ComfyUI's int8 format, of a class that is no ``torch.nn.Linear``."""
     weight = getattr(module, "weight", None)
     return getattr(weight, "_layout_cls", None) == LAYOUT and hasattr(module, "in_features")
 
 
-def int8_layers(network: Module) -> list[QuantizedLayer]:
+def int8_layers(network: Module) -> list[Any]:
     """Return the layers of a network that are in ComfyUI's int8 format."""
     return [module for module in network.modules() if is_int8(module)]
 
@@ -215,7 +199,7 @@ def quantized_linear(
     return result
 
 
-def existing_weight(layer: QuantizedLayer) -> tuple[Int8Weight, bool]:
+def existing_weight(layer: Any) -> tuple[Int8Weight, bool]:
     """Return the weight of a layer in ComfyUI's int8 format, and whether it is weight-only.
 
     Raises `UnsupportedModel` if it cannot be computed with.

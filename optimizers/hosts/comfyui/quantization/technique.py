@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.nn import Linear, Module
 
-from .....core.activity import Activity
+from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
+from .....core.phrases import phrase
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
+from ....quantization.kernels import available
 from ....quantization.layer_times import Timings
 from ....quantization.layers import (
+    Chooser,
+    Layer,
     LayerChoice,
     LayerChoices,
     choose_kernel,
@@ -21,25 +25,17 @@ from ....quantization.layers import (
     largest_shape,
     quantizing_device,
 )
-from ....quantization.policy import QuantizationPolicy
+from ....quantization.policy import QuantizationPolicy, before_run
 from ....quantization.settings import QuantizationSettings
 from ..runtime.paths import user_folder
 from ..runtime.technique import ModelCall
 from ..structure.model import describe_model, inference_dtype, require_model
-from ..structure.protocols import ModelPatcher
+from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.clone import WeightPlan, require_plain_weights
 from ..weights.swap import WeightTechnique, original, unload
 from .input_act import Together, modules_together
-from .layers import linear_layers, observe
-from .linear import (
-    MODEL_PREFIX,
-    Network,
-    both_layers,
-    existing_weight,
-    int8_layers,
-    is_int8,
-    quantized_linear,
-)
+from .layers import linear_layers, observe, refuse_other_formats
+from .linear import FORMAT, MODEL_PREFIX, Network, both_layers, existing_weight, int8_layers, is_int8, quantized_linear
 
 
 class Int8Quantization(WeightTechnique):
@@ -159,3 +155,31 @@ def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], Layer
         return choice.on(rest)  # where the model rests
 
     return after
+
+
+_SEEN: WeakKeyDictionary[BaseModel, list[Layer]] = WeakKeyDictionary()
+"""Layers of the networks that were looked at: SDXL's takes about two seconds, and a page asks at each change."""
+
+
+def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: Set[str]) -> Summary:
+    """Return what is known before a run; nothing is timed, and no weight is read, so they may be on ``meta``.
+
+    ``formats``: those that layers of the file are quantised in. Raises as `quantize` where it is known that it will.
+    """
+    timings = timings_of(patcher)
+    if FORMAT in formats:
+        return Summary("waiting", phrase("computes the file's own int8 layers with the kernel that is quickest here"))
+    refuse_other_formats(patcher, formats)
+    if patcher.model not in _SEEN:
+        _SEEN[patcher.model] = [layer for layer, _ in linear_layers(patcher, observe(patcher)[0])]
+    layers = _SEEN[patcher.model]
+    kernels, largest = available(timings.device)[0], largest_shape(layers)
+    timed = [kernel for kernel in kernels if kernel.fast and timings.known(kernel, largest) is not None]
+    kernel = timings.fastest(timed, largest)[0] if timed else None
+    chooser = Chooser(
+        settings,
+        None if kernel is None else lambda shape: timings.known(kernel, shape),
+        quantizing_device(settings.device, timings.device),
+    )
+    choices = [chooser.before(layer) for layer in layers]
+    return before_run(settings, choices, describe_model(patcher))

@@ -1,18 +1,20 @@
-"""One sampling run."""
+"""One sampling run, where an evaluation stands in it, and which samplers can be followed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from .....core.calls import Function
-from .....core.shared import Shared
+from .....core.shared import Function, Shared
 from ....guard import Guard
 from ..structure.protocols import Executor, Options
+
+KEY = "paceline"
+"""Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
 
 RUN = "paceline_run"
 """Transformer option with the :class:`SamplingRun`. No network sees it."""
@@ -108,3 +110,47 @@ def sampling_run(model_options: Options) -> SamplingRun:
     """Return the run that a guider's or sampler's ``model_options`` belong to."""
     run: SamplingRun = model_options.setdefault("transformer_options", {}).setdefault(RUN, SamplingRun())
     return run
+
+
+def stands_at(run: SamplingRun, guider: object, timestep: Tensor) -> tuple[float, Hashable]:
+    """Return the noise level of an evaluation of a guider, and what takes part in it."""
+    sigma = run.noise_level(timestep)
+    return sigma, tuple(taking_part(getattr(guider, "conds", {}), sigma))
+
+
+def taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
+    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
+    for name, entries in conds.items():
+        for number, entry in enumerate(entries or ()):
+            start, end = entry.get("timestep_start"), entry.get("timestep_end")
+            if (start is not None and sigma > start) or (end is not None and sigma < end):
+                continue
+            yield (name, number)
+            control = entry.get("control")
+            while control is not None:
+                first, last = control.timestep_range or (float("inf"), 0.0)
+                yield (id(control), first >= sigma >= last)
+                control = control.previous_controlnet
+            for hook in getattr(entry.get("hooks"), "hooks", ()):
+                frames = getattr(hook.hook_keyframe, "keyframes", ())
+                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))
+
+
+def followed_sampler(call: SamplerCall) -> str:
+    """Return ComfyUI's name of a sampler whose reports of steps can be followed if it calls once a step; "" for others.
+
+    All others have to be asked for the noise level of each call: they also call between two steps.
+    """
+    from comfy.k_diffusion import sampling
+    from comfy.patcher_extension import WrappersMP
+    from comfy.samplers import KSAMPLER
+
+    sampler, options = call.sampler, call.options
+    if type(sampler) is not KSAMPLER or "model_function_wrapper" in options or sampler.extra_options.get("s_churn"):
+        return ""
+    name = getattr(sampler.sampler_function, "__name__", "").removeprefix("sample_")
+    # Wrappers of others could hand on another noise level than the sampler's.
+    kinds = (WrappersMP.SAMPLER_SAMPLE, WrappersMP.PREDICT_NOISE, WrappersMP.CALC_COND_BATCH, WrappersMP.APPLY_MODEL)
+    wrappers = options["transformer_options"].get("wrappers", {})
+    foreign = any(key != KEY and found for kind in kinds for key, found in wrappers.get(kind, {}).items())
+    return name if sampler.sampler_function is getattr(sampling, f"sample_{name}", None) and not foreign else ""

@@ -7,9 +7,8 @@ import time
 from dataclasses import dataclass, field
 
 from .....core.activity import Activity, Summary
-from .....core.run_history import RunHistory
 from .....core.shared import Shared
-from .....core.technique import Policy
+from .....core.technique import Policy, RunHistory
 
 
 @dataclass
@@ -65,18 +64,15 @@ class RunLog(Shared):
         with self._lock:
             new = not self._taking_part
             if new:
-                self._remember(prompt)
+                last, self._last = self._last, None
+                if prompt != self._prompt:
+                    self._prompt, self.earlier = prompt, RunHistory(self._policy)
+                elif last is not None and last.summary is not None:
+                    self.earlier.add(last.summary, last.activity, last.seconds or 0.0)
             if self._current is None:
                 self._current = Run()
             self._taking_part.add(participant)
             return new
-
-    def _remember(self, prompt: str | None) -> None:
-        last, self._last = self._last, None
-        if prompt != self._prompt:
-            self._prompt, self.earlier = prompt, RunHistory(self._policy)
-        elif last is not None and last.summary is not None:
-            self.earlier.add(last.summary, last.activity, last.seconds or 0.0)
 
     def add(self, activity: Activity) -> None:
         with self._lock:

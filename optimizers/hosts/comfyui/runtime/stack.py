@@ -15,13 +15,12 @@ from typing import Any, cast
 
 from .....core import technique as core
 from .....core.activity import Activity
-from .....core.calls import Function
-from .....core.shared import Shared
+from .....core.shared import Function, Shared
 from ....guard import GuardedEvaluation
 from ..structure.protocols import Executor, ModelPatcher, Options
 from .reporting import running_prompt
-from .run import RUN, SamplingRun
-from .technique import KEY, AnyTechnique, LostInputs, ModelCall, shapes_of
+from .run import KEY, RUN, SamplingRun
+from .technique import AnyTechnique, LostInputs, ModelCall, shapes_of
 
 ACTIVE_STACK = "paceline_active_stack"
 """Transformer option that names another stack than the wrapper's own: see ``targets/model.py``."""

@@ -17,11 +17,8 @@ from .....core.technique import Target, attach, find
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
-from .run import RUN, SamplerCall, SamplingRun
+from .run import KEY, RUN, SamplerCall, SamplingRun
 from .runs import Run, RunLog
-
-KEY = "paceline"
-"""Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
 
 PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
@@ -140,7 +137,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         super().__init__(policy)
         self.node_id: str | None = None
         self.runs = RunLog(policy)
-        self.report: Callable[[], None] = self._announce
+        self.report: Callable[[], None] = lambda: announce(self.node_id, self.last_summary(), self.title)
 
     @abstractmethod
     def install(self, call: Call, activity: Activity) -> None:
@@ -187,9 +184,6 @@ class ComfyTechnique(core.Technique, Generic[Call]):
             "first one's nodes"
         )
         return Summary("inactive", phrase("no call was finished"), details=(why,))
-
-    def _announce(self) -> None:
-        announce(self.node_id, self.last_summary(), self.title)
 
 
 AnyTechnique = ComfyTechnique[Any]

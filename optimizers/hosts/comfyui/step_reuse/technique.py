@@ -7,30 +7,97 @@ for the device.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from .....core.activity import Activity
-from .....core.calls import Function
 from .....core.errors import UnsupportedModel
+from .....core.shared import Function
 from .....core.technique import ATTENTION, COMPILATION
-from ....step_reuse.blocks import LEFT_OUT, Blocks
+from ....samplers import sampler_of
 from ....step_reuse.history import Passes
 from ....step_reuse.parts import Blend, split_for
-from ....step_reuse.path import RESIZED
+from ....step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.rule import Rule
 from ....step_reuse.settings import StepReuseSettings
-from ..runtime.run import SamplerCall, SamplingRun, TakesPart
-from ..runtime.schedule import can_be_followed, stands_at
+from ..runtime.run import KEY, SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
 from ..runtime.stack import stack_of
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import is_compiled_by_others, is_flow, require_model
-from ..structure.protocols import ModelPatcher, Options
-from .attention_route import UNKNOWN, AttentionRoute, UnknownRoute
+from ..structure.protocols import Executor, ModelPatcher, Options
+
+POLICIES = "attention_backend_history_v1"
+_LAYOUT = "minimax_h3_layout"
+"""Transformer option in which the one network that has a layout leaves it."""
+
+UNKNOWN = "another node computes attention, and does not say by which way in the next step"
+
+
+class UnknownRoute(Exception):
+    """Nobody can say by which way attention goes."""
+
+
+class AttentionRoute:
+    """The ways of one sampling run.
+
+    ``broken``: kinds of calls in which our own backend has failed, and why.
+    """
+
+    def __init__(self, run: SamplingRun, broken: Mapping[Hashable, str]) -> None:
+        self._run, self._broken = run, broken
+        self._calls: dict[Hashable, tuple[Options, object]] = {}
+
+    def watch(self, options: Options) -> None:
+        """Let a call of the network with these ``transformer_options`` leave what the policies ask for."""
+        from comfy.patcher_extension import WrappersMP
+
+        if POLICIES not in options:
+            return
+        wrappers = options.get("wrappers", {})
+        around: dict[str, list[Function]] = {
+            **wrappers.get(WrappersMP.DIFFUSION_MODEL, {}),
+            f"{KEY}_route": [self._seen],
+        }
+        options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
+
+    def _seen(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
+        result = executor(*args, **kwargs)
+        given = (*args, *kwargs.values())
+        options = next((one for one in given if isinstance(one, dict) and POLICIES in one), None)
+        if options is not None:
+            passes = tuple(options.get("uuids", ()))
+            self._calls[passes] = ({name: options[name] for name in options if name != KEY}, executor.class_obj)
+        return result
+
+    def at(self, sigma: float) -> Hashable:
+        """Return what the way at a noise level is known by; raises `UnknownRoute`."""
+        guard = self._run.guard
+        ours = () if guard is None else tuple(guard.faults)
+        return (ours, tuple(self._broken), tuple(self._theirs(sigma)))
+
+    def _theirs(self, sigma: float) -> list[Hashable]:
+        found: list[Hashable] = []
+        for options, network in self._calls.values():
+            level = torch.full_like(options["sigmas"], sigma) if "sigmas" in options else torch.tensor([sigma])
+            try:
+                for name, policy in options[POLICIES].items():
+                    way = policy(layout=options.get(_LAYOUT), options={**options, "sigmas": level}, model=network)
+                    hash(way)
+                    if way is None:
+                        raise UnknownRoute
+                    found.append((name, way))
+            except (AttributeError, TypeError) as error:  # another contract than the one we know
+                raise UnknownRoute from error
+        return found
+
+    def forget(self) -> None:
+        """Let go of the network and its options at the end of the run."""
+        self._calls.clear()
+
 
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
@@ -63,12 +130,24 @@ class ReuseRun(TakesPart):
         return self.end(compute())
 
     def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
-        call, present = self.next_call(), [cond is not None for cond in conds]
-        forecasts = self.forecast(call, present, x)
-        if forecasts is not None:
-            return forecasts
+        """Forecast the passes of a call, or compute them; an evaluation with other ones than before starts anew."""
+        rule, call, present = self.rule, self._calls, [cond is not None for cond in conds]
+        self._calls += 1
+        if rule.skips and self._passes.can(rule.method, call, present):
+            self._given += 1
+            return self._passes.forecast(rule.method, call, rule.place, x)
+        if rule.skips:
+            if call == 0:
+                self._forget()
+            rule.compute(some=self._given > 0)
         outputs = compute()
-        self.keep(call, x, [out if there else None for out, there in zip(outputs, present, strict=True)])
+        if rule.aside:
+            return outputs
+        found = [out if there else None for out, there in zip(outputs, present, strict=True)]
+        same = call == 0 and self._latent.shape == x.shape
+        self._passes.keep(call, rule.place, self._latent if same else x.float().clone(), found)
+        if found[0] is not None:
+            rule.first_pass(found[0])
         return outputs
 
     def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
@@ -100,35 +179,6 @@ class ReuseRun(TakesPart):
         self.rule.forget()
         self._passes = Passes()
 
-    def next_call(self) -> int:
-        self._calls += 1
-        return self._calls - 1
-
-    def forecast(self, call: int, present: Sequence[bool], x: Tensor) -> list[Tensor] | None:
-        """Return the forecasts of the passes of a call, or None if they are to be computed.
-
-        An evaluation with other passes than those before starts anew.
-        """
-        rule = self.rule
-        if not rule.skips:
-            return None
-        if self._passes.can(rule.method, call, present):
-            self._given += 1
-            return self._passes.forecast(rule.method, call, rule.place, x)
-        if call == 0:
-            self._forget()
-        rule.compute(some=self._given > 0)
-        return None
-
-    def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
-        """Keep the outputs of the passes of a call; None for those that are not there."""
-        if self.rule.aside:
-            return
-        same = call == 0 and self._latent.shape == x.shape
-        self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
-        if outputs[0] is not None:
-            self.rule.first_pass(outputs[0])
-
 
 class ComfyStepReuse(ComfyTechnique[ModelCall]):
     """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
@@ -157,21 +207,18 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         rule = self.policy.rule_for(run.levels, sampler_name(call.sampler), flow, why, split)
         if rule is None:
             return
-        run.followed = can_be_followed(call)
-        blocks = Blocks(call.guider.model_patcher.model.diffusion_model, _is_compiled(call.guider, call.options))
-        attention: Any = stack_of(call.guider.model_patcher).find(ATTENTION)
+        run.followed = sampler_of(followed_sampler(call)).once_a_step
+        patcher, stack = call.guider.model_patcher, stack_of(call.guider.model_patcher)
+        # Compiled code, ours or of other nodes, would be compiled again for a hook in it.
+        ours = stack.find(COMPILATION) is not None
+        compiled = ours or is_compiled_by_others(call.options["transformer_options"])
+        blocks, attention = Blocks(patcher.model.diffusion_model, compiled), cast(Any, stack.find(ATTENTION))
         route = AttentionRoute(run, {} if attention is None else attention.policy.broken)
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
             call.cleanup.callback(end)
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
-
-
-def _is_compiled(guider: Any, options: Options) -> bool:
-    """Return whether code of the network is compiled, ours or of other nodes: it would be again for a hook in it."""
-    ours = stack_of(guider.model_patcher).find(COMPILATION)
-    return ours is not None or is_compiled_by_others(options["transformer_options"])
 
 
 def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:

@@ -17,9 +17,8 @@ from typing import Any, Generic, TypeVar, cast
 from torch.nn import Module
 
 from .....core.activity import Activity
-from .....core.calls import Function
 from .....core.phrases import phrase
-from .....core.shared import Shared
+from .....core.shared import Function, Shared
 from .....core.technique import COMPILATION
 from ..runtime.stack import Stack
 from ..runtime.technique import AnyTechnique, ComfyTechnique

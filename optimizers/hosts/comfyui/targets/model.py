@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from .....core.activity import Activity
-from .....core.calls import Function
+from .....core.shared import Function
 from ....guard import Guard, Spoiled
-from ..runtime.run import RUN, SamplerCall, SamplingRun, counted, sampling_run
+from ..runtime.run import KEY, RUN, SamplerCall, SamplingRun, counted, sampling_run
 from ..runtime.stack import ACTIVE_STACK, Stack, stack_of
-from ..runtime.technique import KEY, AnyTechnique
+from ..runtime.technique import AnyTechnique
 from ..structure.model import first_of, kept_memory, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
 from ..weights.moves import prepare_sampling

@@ -8,11 +8,9 @@ from typing import Any
 
 from torch import Tensor, int64, zeros
 
-from .....core.calls import Function
-from .....core.shared import Shared
+from .....core.shared import Function, Shared
 from ....token_merging.residual import SamplingStep
-from ..runtime.run import SamplingRun, TakesPart
-from ..runtime.schedule import stands_at
+from ..runtime.run import SamplingRun, TakesPart, stands_at
 from ..runtime.technique import ModelCall
 
 _numbers = count()

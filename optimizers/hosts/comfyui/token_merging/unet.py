@@ -11,19 +11,20 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Activity
-from .....core.calls import Function
+from .....core.errors import UnsupportedModel
 from .....core.shadow import Shadows
-from .....core.shared import Shared
+from .....core.shared import Function, Shared
 from .....core.technique import COMPILATION, find
+from ....families import find_family
+from ....samplers import sampler_of
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
-from ....token_merging.policy import TokenMergingPolicy
+from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
-from ..runtime.run import SamplerCall, SamplingRun
-from ..runtime.schedule import can_be_followed
+from ..runtime.run import SamplerCall, SamplingRun, followed_sampler
 from ..runtime.technique import ComfyTechnique, ModelCall
-from ..structure.model import describe_model, is_compiled_by_others, kept_memory
+from ..structure.model import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
 from .evaluations import Evaluations, SchedulePosition
@@ -96,7 +97,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         self._layer: Attend = self._attend
 
     def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
-        run.followed = can_be_followed(call)
+        run.followed = sampler_of(followed_sampler(call)).once_a_step
         if self.policy.keeps:
             run.kept[self.kind] = Evaluations("context_handler" in call.options)
 
@@ -274,3 +275,17 @@ def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> st
     if is_compiled_by_others(call.transformer_options):
         return COMPILED
     return policy.refused_by("" if technique is None else technique.policy.how.scope)
+
+
+def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
+    """Return Apply ToMe for a MODEL; `UnsupportedModel` if it has no UNet, or no block would be reached."""
+    require_model(patcher)
+    if not is_unet(patcher):
+        raise _refusal(patcher)
+    return ComfyTokenMerging(patcher, settings)
+
+
+def _refusal(patcher: ModelPatcher) -> UnsupportedModel:
+    family = find_family(patcher.model.diffusion_model)
+    attention = "" if family is not None and not family.override_hook else ", Set Attention Processor"
+    return no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")

@@ -69,7 +69,9 @@ def second_module(
             for tensors in (module._parameters, module._buffers):
                 for key, tensor in tensors.items():
                     if tensor is not None and id(tensor) not in memo:
-                        memo[id(tensor)] = _second_tensor(tensor, convert(prefix + key, tensor.detach()))
+                        values = convert(prefix + key, tensor.detach())
+                        is_parameter = isinstance(tensor, torch.nn.Parameter)
+                        memo[id(tensor)] = torch.nn.Parameter(values, requires_grad=False) if is_parameter else values
         memo[id(module)] = second
     # All modules exist now, so that references between them (parents, bound methods) find their new other end.
     for module, second in unfilled:
@@ -91,7 +93,3 @@ def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple
         for name, dtype in module.__dict__.items():
             if dtype == before and name.endswith("_comfy_model_dtype"):
                 module.__dict__[name] = now
-
-
-def _second_tensor(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values

@@ -55,9 +55,10 @@ class WeightMoves:
 
     def lines(self, run_seconds: float) -> Iterator[str]:
         """Yield what is worth saying beside a run of so many seconds."""
-        if self._matters(self.first, run_seconds):
+        least = max(_LEAST_SECONDS, _LEAST_SHARE * run_seconds)
+        if self.first >= least:
             yield f"loading weights before the first step took {self.first:.3g} s of {run_seconds:.3g} s"
-        if self._matters(self.again, run_seconds):
+        if self.again >= least:
             yield f"the next run loaded weights again, for {self.again:.3g} s: {self.why()}"
         missing = self.total - self.resident
         if missing > _LEAST_MISSING * self.total:
@@ -79,10 +80,6 @@ class WeightMoves:
         if self.total - self.resident > _LEAST_MISSING * self.total:
             return f"they do not fit on the device. {_SMALLER}"
         return "ComfyUI does not tell why"
-
-    @staticmethod
-    def _matters(seconds: float, run_seconds: float) -> bool:
-        return seconds >= max(_LEAST_SECONDS, _LEAST_SHARE * run_seconds)
 
 
 def prepare_sampling(

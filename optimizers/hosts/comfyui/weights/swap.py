@@ -10,7 +10,6 @@ import uuid
 import weakref
 from collections.abc import Iterable, Sequence
 from types import MethodType
-from typing import Any
 
 import torch
 from torch.nn import Module
@@ -137,11 +136,10 @@ def _on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...])
 
 def original(patcher: ModelPatcher) -> ModelPatcher:
     """Return a MODEL on the original BaseModel: ``patcher`` itself unless it is re-based. For reading weights."""
-    origin = patcher.get_attachment(ORIGIN)
-    return patcher if origin is None else _on_original(patcher, origin[0])
-
-
-def _on_original(patcher: ModelPatcher, origin: Origin) -> ModelPatcher:
+    attached = patcher.get_attachment(ORIGIN)
+    if attached is None:
+        return patcher
+    origin: Origin = attached[0]
     model, shared = origin.model_override()
     clone = _moved(patcher, model, shared)
     clone.parent = origin.first
@@ -172,14 +170,6 @@ def _load_again(
     return patcher
 
 
-def _copied_config(config: Any) -> Any:
-    """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
-    result = object.__new__(type(config))
-    result.__dict__.update(config.__dict__)
-    result.unet_config = dict(config.unet_config)
-    return result
-
-
 def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
     """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
 
@@ -187,7 +177,8 @@ def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechni
     """
     base = patcher.model
     require_plain_weights(techniques[0].title, base, describe_model(patcher))
-    config = _copied_config(base.model_config)
+    config = object.__new__(type(base.model_config))  # `copy.copy` trips over the class's own `__getattr__`
+    config.__dict__.update(base.model_config.__dict__, unet_config=dict(base.model_config.unet_config))
     plan = WeightPlan(config, base.get_dtype_inference())
     for technique in techniques:
         technique.plan(plan)

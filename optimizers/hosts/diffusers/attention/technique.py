@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .....core.calls import Args, Function, Kwargs
 from .....core.errors import UnsupportedModel, require_choice
+from .....core.shared import Args, Function, Kwargs
 from .....core.technique import COMPILATION, TOKEN_MERGING
 from ....attention.backend import Inputs
 from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
@@ -55,7 +55,8 @@ class ComponentAttention(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         part = host.component.part
-        layers = [(name, layer) for name, layer in part.named_modules() if _is_attention(layer)]
+        needed = ("get_processor", "heads", "to_q")
+        layers = [(name, one) for name, one in part.named_modules() if all(hasattr(one, each) for each in needed)]
         if not layers:
             raise UnsupportedModel(
                 f"Set Attention Processor: {host.component.class_name} has no attention of diffusers' own classes.",
@@ -148,7 +149,3 @@ def head_size(layer: Any) -> int:
     """Return the channels of one head of an attention layer."""
     size = getattr(layer, "head_dim", None)
     return int(size) if size is not None else int(layer.inner_dim) // int(layer.heads)
-
-
-def _is_attention(part: Any) -> bool:
-    return hasattr(part, "get_processor") and hasattr(part, "heads") and hasattr(part, "to_q")

@@ -6,14 +6,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from .....core.calls import Function
 from .....core.errors import UnsupportedModel
+from .....core.shared import Function
 from .....core.technique import INT8
+from ....compilation.changing import Sizes
 from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
-from ....compilation.sizes import Sizes
 from ..components import CONTROLNET, DENOISER, VAE
 from ..host import Host, PipelineTechnique
 from ..patches import Patches, to_channels_last

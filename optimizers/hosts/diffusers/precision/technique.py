@@ -6,23 +6,35 @@ import functools
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from .....core.calls import Function
 from .....core.errors import BackendUnavailable, UnsupportedModel
+from .....core.settings import choice
+from .....core.shared import Function
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
+from ....precision.settings import DTYPES, PrecisionSettings
 from ..components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
 from ..host import Host, PipelineTechnique
 from ..patches import Patches, to_channels_last
-from ..settings import Precision
 
 _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""
+
+
+@dataclass(frozen=True)
+class Precision(PrecisionSettings):
+    """In which dtype to compute: the settings of the node Model Precision, and one more.
+
+    ``vae_dtype``: ``same`` as the other models, or one of ``DTYPES``. SDXL's VAE needs ``fp32`` where the others are
+    ``fp16``.
+    """
+
+    vae_dtype: str = choice("same", ("same", *DTYPES))
 
 
 class ComponentPrecision(PipelineTechnique):

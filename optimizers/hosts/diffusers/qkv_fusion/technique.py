@@ -6,25 +6,30 @@ drops a LoRA's part on the fused layers. Here the linear layers themselves work 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import Module
 
-from .....core.calls import Args, Function, Kwargs
+from .....core.shared import Args, Function, Kwargs
 from .....core.technique import INT8
 from ....families import find_layer
-from ....families.family import AttentionLayer
+from ....families.table import AttentionLayer
 from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ....qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
 from ..components import CONTROLNET, DENOISER, VAE
 from ..host import Host, PipelineTechnique
 from ..patches import Patches, Wrap
-from ..settings import FuseQKV
 
 _QKV = ("to_q", "to_k", "to_v")
 GRADIENTS = "gradients of its weights are asked for"
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+
+
+@dataclass(frozen=True)
+class FuseQKV:
+    """Compute query, key and value of each attention layer in one matrix product: the node Fuse QKV. No settings."""
 
 
 class ComponentQKVFusion(PipelineTechnique):

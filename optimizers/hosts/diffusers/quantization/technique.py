@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 
 from .....core.activity import Activity
-from .....core.calls import Args, Function, Kwargs
 from .....core.errors import BackendUnavailable, UnsupportedModel
+from .....core.shared import Args, Function, Kwargs
 from ....families import find_family
 from ....quantization.kernels import kernel_named
 from ....quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
@@ -33,6 +34,11 @@ CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", 
 
 TAKEN = "another weight has taken the place of the int8 one"
 NO_GRADIENTS = "int8 weights get no gradients: only what is beside them, as a LoRA, is trained until restore"
+
+
+@dataclass(frozen=True)
+class QuantizeInt8(QuantizationSettings):
+    """Which layers are in torchao's int8: the settings of the node Quantize int8. Needs torchao."""
 
 
 class ComponentQuantization(PipelineTechnique):
@@ -67,7 +73,13 @@ class ComponentQuantization(PipelineTechnique):
         kernel = kernel_named("torchao") if settings.mode == "int8" else None
         self.policy = QuantizationPolicy(settings, LayerChoices(found.all, kernel, found.notes))
         self.policy.require_gain(title)
-        patches.on_undo(self._take_out)
+
+        def take_out() -> None:
+            for layer in self._layers:
+                layer.take_out()
+            self._layers = []
+
+        patches.on_undo(take_out)
         for name in self.policy.choices.quantized:
             layer = _Int8Layer(layers[name], part, config)
             self._layers.append(layer)
@@ -107,11 +119,6 @@ class ComponentQuantization(PipelineTechnique):
         finally:
             call.add(self.activity)
             self.activity = call
-
-    def _take_out(self) -> None:
-        for layer in self._layers:
-            layer.take_out()
-        self._layers = []
 
     def _in_floating_point(self, method: Any, changing: bool) -> Any:
         @functools.wraps(method)

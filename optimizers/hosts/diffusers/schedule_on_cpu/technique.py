@@ -8,12 +8,19 @@ each step.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .....core.activity import Activity, Summary
-from .....core.calls import Function
+from .....core.shared import Function
 from .....core.technique import Policy
 from ..components import SCHEDULER
 from ..host import Host, PipelineTechnique
 from ..patches import Patches
+
+
+@dataclass(frozen=True)
+class ScheduleOnCPU:
+    """Keep the scheduler's timesteps on the CPU, so that no step waits for the GPU to read them. No settings."""
 
 
 class ScheduleOnCPUPolicy(Policy):

@@ -2,21 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ....step_reuse.blocks import LEFT_OUT, Blocks
+from .....core.shadow import Shadows
 from ....step_reuse.parts import undivided
-from ....step_reuse.path import RESIZED
+from ....step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ....step_reuse.rule import Rule
-from ..run import PipelineRun
-from .outputs import LastOutputs
-from .prediction import NoiseLevels
-from .solvers import is_changed
-from .step_hook import StepHook
+from ..run import PipelineCall, PipelineRun
+from .scheduler import NoiseLevels, Prediction, is_changed
+
+
+class StepHook:
+    """Stands in the place of ``scheduler.step`` while it has listeners.
+
+    Their ``before_step(scheduler, arguments)`` may change the step's arguments, which it is given by their names;
+    ``after_step(scheduler)`` is told when it is over.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler, self._step = scheduler, scheduler.step
+        self.__signature__ = inspect.signature(scheduler.step)  # pipelines read which arguments it takes
+        self._listeners: list[Any] = []
+        self._shadows = Shadows()
+        self._shadows.put(scheduler, "step", self)
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        bound = self.__signature__.bind(*args, **kwargs)
+        for listener in tuple(self._listeners):
+            listener.before_step(self._scheduler, bound.arguments)
+        result = self._step(*bound.args, **bound.kwargs)
+        for listener in tuple(self._listeners):
+            listener.after_step(self._scheduler)
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return the scheduler's own step, for a copy of it."""
+        copied = memo.get(id(self._scheduler))
+        return self if copied is None else MethodType(type(copied).step, copied)
+
+    def tell(self, listener: Any) -> None:
+        self._listeners.append(listener)
+
+    def leave(self, listener: Any) -> None:
+        """Remove a listener; without any the scheduler has its own step again."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        if not self._listeners:
+            self._shadows.undo()
+
+
+def step_hook_of(scheduler: Any) -> StepHook:
+    """Return the hook of a scheduler's steps; the caller must add a listener."""
+    found = scheduler.__dict__.get("step")
+    return found if isinstance(found, StepHook) else StepHook(scheduler)
+
+
+class LastOutputs:
+    """Outputs of the denoiser in the last evaluation, by the order of its calls.
+
+    Attributes:
+        given: whether a network's last output was returned again in this evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.given = False
+        self._called = 0
+        self._kept: list[tuple[torch.Size, Any]] = []
+
+    def end(self) -> None:
+        self._called, self.given = 0, False
+
+    def again(self, call: PipelineCall) -> Any:
+        """Return the denoiser's output in the same call of the last evaluation; None if that was another one."""
+        number = self._called
+        if number >= len(self._kept) or self._kept[number][0] != call.sample.shape:
+            return None
+        self._called, self.given = number + 1, True
+        result = self._kept[number][1]
+        return _with(result, _tensor(result).clone())
+
+    def keep(self, call: PipelineCall, result: Any) -> bool:
+        """Keep the denoiser's output; return whether it can be returned again: whether it is one tensor."""
+        tensor = _tensor(result)
+        if tensor is None:
+            return False
+        del self._kept[self._called :]
+        self._kept.append((call.sample.shape, _with(result, tensor.detach().clone())))
+        self._called += 1
+        return True
+
+    def positive(self, at: Prediction, latent: Tensor) -> Tensor | None:
+        """Return the positive prediction of an evaluation with both passes; None if they are not from one call."""
+        if len(self._kept) != 1:
+            return None
+        asked, result = self._kept[0]
+        output = _tensor(result)
+        more = len(asked) == 4 and asked[1] > output.shape[1] and asked[2:] == output.shape[2:]  # channels behind it
+        if output.shape != (2 * len(latent), *latent.shape[1:]) or not (asked == output.shape or more):
+            return None
+        return at.denoised(latent, output.chunk(2)[1])
+
+    @property
+    def bytes(self) -> int:
+        return sum(int(_tensor(result).nbytes) for _, result in self._kept)
+
+
+def _tensor(result: Any) -> Any:
+    """Return the one tensor of a result; None where there are others beside it."""
+    values = result.values() if isinstance(result, Mapping) else result if isinstance(result, (tuple, list)) else ()
+    tensors = [value for value in values if value is not None]
+    return tensors[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else None
+
+
+def _with(result: Any, tensor: Tensor) -> Any:
+    if isinstance(result, Mapping):
+        return type(result)(**{name: None if value is None else tensor for name, value in result.items()})
+    return type(result)(None if value is None else tensor for value in result)
 
 
 class ReusedRun:
@@ -66,7 +173,8 @@ class ReusedRun:
             rule.solver_unknown()
         if not rule.skips and self.blocks.were_left_out():
             return LEFT_OUT
-        latent = self._latent_of(scheduler, sample)
+        scaled, wide = getattr(scheduler, "scale_model_input", None), sample.float()
+        latent = self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
         if rule.skips:
             guided = rule.forecast(latent)
         else:
@@ -79,12 +187,6 @@ class ReusedRun:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
         self.outputs.end()
         return None
-
-    def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:
-        """Return a latent of the scheduler with the picture at its own size."""
-        scaled = getattr(scheduler, "scale_model_input", None)
-        wide = sample.float()
-        return self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
 
 
 def frames_of(latent: Tensor, channels: int | None, frames: int = 0) -> Sequence[Tensor]:

@@ -8,25 +8,32 @@ do not matter. As in ComfyUI forecasts are of the picture without noise.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from .....core.calls import Args, Function, Kwargs
+from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
-from .....core.technique import COMPILATION
-from ....step_reuse.blocks import Blocks
-from ....step_reuse.outcome import Outcome
+from .....core.shared import Args, Function, Kwargs
+from .....core.technique import COMPILATION, STEP_REUSE, Policy
+from ....step_reuse.budget import Outcome
+from ....step_reuse.path import Blocks
 from ....step_reuse.policy import StepReusePolicy
-from ..components import DENOISER
-from ..host import Host, PipelineTechnique
+from ....step_reuse.settings import StepReuseSettings
+from ..components import CONTROLNET, DENOISER
+from ..host import Host, PipelineTechnique, host_of
 from ..patches import Patches
 from ..run import PipelineCall
-from ..settings import ReuseSteps
-from .prediction import FLOW, noise_levels
-from .run import ReusedRun, frames_of
-from .solvers import solver_of
-from .step_hook import step_hook_of
+from .run import ReusedRun, frames_of, step_hook_of
+from .scheduler import FLOW, noise_levels, solver_of
+
+
+@dataclass(frozen=True)
+class ReuseSteps(StepReuseSettings):
+    """Leave out steps that can be forecast from earlier ones: the settings of the node Reuse Steps."""
 
 
 class PipelineStepReuse(PipelineTechnique):
@@ -105,7 +112,10 @@ class PipelineStepReuse(PipelineTechnique):
         elif self._run is not None and not self._run.open and host.run.number == self._run.index:
             self._step_aside("the pipeline takes several steps at one noise level")
         if self._run is not None:
-            self._run.ask(_is_guided(pipeline))
+            scale, guided = (
+                getattr(pipeline, name, None) for name in ("guidance_scale", "do_classifier_free_guidance")
+            )
+            self._run.ask(isinstance(scale, (int, float)) and bool(guided))
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
@@ -164,11 +174,70 @@ def _refusal(host: Host, pipeline: Any) -> str | None:
     return None
 
 
-def _is_guided(pipeline: Any) -> bool:
-    """Return whether there is a negative pass, with one scale of the guidance."""
-    scale = getattr(pipeline, "guidance_scale", None)
-    return isinstance(scale, (int, float)) and bool(getattr(pipeline, "do_classifier_free_guidance", False))
-
-
 def _has_cache(host: Host) -> bool:
     return bool(getattr(host.component.part, "is_cache_enabled", False))
+
+
+class ControlNetReusePolicy(Policy):
+    """The report of a ControlNet: how many of its calls were ``left_out``."""
+
+    kind = STEP_REUSE
+    title = "Reuse Steps"
+
+    def __init__(self) -> None:
+        self.left_out = 0
+
+    def clauses(self) -> tuple[str, ...]:
+        return ("is left out in steps that are forecast",)
+
+    def summarize(self, activity: Activity) -> Summary:
+        calls, left_out = activity.model_calls, self.left_out
+        state = "active" if left_out else "inactive"
+        counts = {"calls": calls + left_out, "left_out": left_out}
+        return Summary(state, f"{left_out} of {calls + left_out} calls left out", counts)
+
+
+class ControlNetReuse(PipelineTechnique):
+    """Leaves out calls of one ControlNet."""
+
+    kind, title = ControlNetReusePolicy.kind, ControlNetReusePolicy.title
+    policy: ControlNetReusePolicy
+    roles = (CONTROLNET,)
+
+    def __init__(self, settings: ReuseSteps) -> None:
+        super().__init__(settings)
+        self._shapes: dict[torch.Size, Any] = {}
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Raise `UnsupportedModel` for a ControlNet on its own."""
+        if _denoiser(host.pipeline) is None:
+            raise UnsupportedModel(
+                "Reuse Steps on a ControlNet follows the pipeline's UNet or transformer, and there is none.",
+                "Give the whole pipeline to optimize.",
+            )
+        self.policy = ControlNetReusePolicy()
+        patches.on_undo(self._shapes.clear)
+
+    def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
+        """Compute one call, or give zeros in the form of the last result."""
+        call, run = host.call, None
+        leader_host = host_of(_denoiser(host.pipeline))
+        leader = None if leader_host is None else leader_host.find(self.kind)
+        if call is not None and leader_host is not None and isinstance(leader, PipelineStepReuse):
+            leader_host.begin_run()
+            run = leader.open(leader_host, call)
+        if call is None or run is None:
+            return compute(*args, **kwargs)
+        if run.rule.skips and call.sample.shape in self._shapes:
+            self.policy.left_out += 1
+            run.outputs.given = True
+            empty, device = self._shapes[call.sample.shape], call.sample.device
+            return tree_map_only(Tensor, lambda tensor: torch.zeros_like(tensor, device=device), empty)
+        result = compute(*args, **kwargs)
+        meta = tree_map_only(Tensor, lambda tensor: torch.empty_like(tensor, device="meta"), result)
+        self._shapes[call.sample.shape] = meta
+        return result
+
+
+def _denoiser(pipeline: Any) -> Any:
+    return getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
