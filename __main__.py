@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {"tune": "faster.tuning.command", "records": "workbench.measurement.core_records"}
+_COMMANDS = {"tune": "faster.tune", "records": "workbench.measurement.core_records"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 
@@ -16,7 +16,7 @@ def _package() -> str:
     """Return the name of this package, and load it under one where Python was given the folder."""
     if __package__:
         return __package__
-    folder = Path(sys.path[0]).absolute()  # not resolved: the link in custom_nodes tells where ComfyUI is
+    folder = Path(sys.path[0]).absolute()
     sys.path.pop(0)  # else the folder `nodes` would hide ComfyUI's module of that name
     name = "paceline"
     spec = importlib.util.spec_from_file_location(
@@ -56,7 +56,7 @@ def main() -> int:
         )
         return 2
 
-    return int(command.main(arguments[1:], folder))
+    return int(command.main(arguments[1:]))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,11 @@ from shared.trained import ICONS, Bench, Solver, about_weights
 from torch import Tensor
 
 # isort: split
-from paceline.workbench.comfyui.latents import streams_of
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import probe
+from paceline.workbench.comfyui.sampling import streams_of
 from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
-from paceline.workbench.expectation.replay import replay
-from paceline.workbench.expectation.sampling import Sampling
+from paceline.workbench.expectation.sampling import Sampling, replay
 from paceline.workbench.measurement.drawn import Drawn, TimedRun
 from paceline.workbench.measurement.quality import Distance, seed_change
 

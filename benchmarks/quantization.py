@@ -12,8 +12,10 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 
 import torch
@@ -32,7 +34,7 @@ from shared.unets import unet
 
 FLOAT = "float16" if torch.cuda.is_available() else "float32"
 BF16, OURS, TORCHAO = "bfloat16", "Quantize int8", "torchao int8"
-COMPILED = "{}, torch.compile"
+PRESETS = ("quality", "balanced", "speed")
 # SD 1.5 at 512 x 512 with guidance: (tokens, inputs, outputs) of what its transformer blocks compute.
 LAYERS = {
     "attention, 320 channels": (8192, 320, 320),
@@ -59,19 +61,16 @@ ON_A_GPU = {
     "Wan 14B, feed-forward": (33600, 5120, 13824),
 }
 """With guidance where the model has it; of transformers at 1024 x 1024, of Wan 81 frames of 640 x 640."""
-QUICK_LAYERS = ("attention, 640 channels", "GEGLU, 640 channels", "attention, 1280 channels")
 NOTES = {
     "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
 }
 CHOICE_NOTES = {"layers": "how many layers are in int8"}
 
 
-def torchao_layer(layer: torch.nn.Module) -> torch.nn.Module | None:
-    """Return a copy of a layer as torchao quantises it, or None without torchao."""
-    try:
-        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-    except ImportError:
-        return None
+def in_torchao(layer: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a layer as torchao quantises it."""
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
     quantized = torch.nn.Sequential(copy.deepcopy(layer))
     quantize_(quantized, Int8DynamicActivationInt8WeightConfig())
     return quantized
@@ -84,33 +83,25 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
     from paceline.optimizers.quantization.rounding import quantize_weight
 
     device, plain = place()
-    kernel, _ = Timings(device, plain).fastest(available(device)[0], Shape(4096, 1280, 1280))
+    kernels = available(device)[0]
+    kernel, _ = Timings(device, plain).fastest(kernels, Shape(4096, 1280, 1280))
     rows: list[Row] = []
-    layers = LAYERS if device.type == "cpu" else ON_A_GPU
-    for name in QUICK_LAYERS if quick else layers:
-        tokens, inputs, outputs = layers[name]
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(tokens, inputs, generator=generator).to(device, plain)
+    for name, sizes in islice((LAYERS if device.type == "cpu" else ON_A_GPU).items(), 1 if quick else None):
+        tokens, inputs, outputs = sizes
+        x = torch.randn(tokens, inputs, generator=torch.Generator().manual_seed(0)).to(device, plain)
         layer = torch.nn.Linear(inputs, outputs, device=device, dtype=plain).requires_grad_(False)
-        weight = quantize_weight(layer.weight)
-        half, torchao = copy.deepcopy(layer).bfloat16(), torchao_layer(layer)
-        ways: dict[str, Callable[[], torch.Tensor]] = {
-            FLOAT: partial(layer, x),
-            BF16: partial(half, x.bfloat16()),
-            OURS: partial(kernel.linear, x, weight, layer.bias),
-        }
-        for other in available(device)[0]:
-            if other.fast and other is not kernel:
-                ways[f"{OURS}, {other.name}"] = partial(other.linear, x, weight, layer.bias)
-        if torchao is not None:
-            ways[TORCHAO] = partial(torchao, x)
-        if quick:
-            ways.pop(BF16)
-        elif device.type == "cpu":  # our kernel is one operator, which compiling leaves as it is
+        weight, half = quantize_weight(layer.weight), copy.deepcopy(layer).bfloat16()
+        ways: dict[str, Variant] = {FLOAT: partial(layer, x), BF16: partial(half, x.bfloat16())}
+        for one in kernels:
+            if one is kernel or one.fast:
+                ways[OURS if one is kernel else f"{OURS}, {one.name}"] = partial(one.linear, x, weight, layer.bias)
+        others = {FLOAT: layer}
+        if find_spec("torchao"):
+            others[TORCHAO] = in_torchao(layer)
+            ways[TORCHAO] = partial(others[TORCHAO], x)
+        if device.type == "cpu" and not quick:  # our kernel is one operator, which compiling leaves as it is
             torch._dynamo.reset()
-            ways[COMPILED.format(FLOAT)] = partial(torch.compile(layer), x)
-            if torchao is not None:
-                ways[COMPILED.format(TORCHAO)] = partial(torch.compile(torchao), x)
+            ways |= {f"{way}, torch.compile": partial(torch.compile(made), x) for way, made in others.items()}
         exact = ways[FLOAT]()
         quality = {way: {"error": relative_error(run(), exact)} for way, run in ways.items() if way != FLOAT}
         work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel.name}"
@@ -122,59 +113,53 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
     """Measure one sampling step of SD 1.5 with guidance: full precision, and each preset."""
     width, side = (128, 16) if quick else (320, 64)
     model = unet("SD1.5", width)
-    conditioning = random_conditioning(model)
-    latent = torch.zeros(1, 4, side, side)
+    text, latent = random_conditioning(model), torch.zeros(1, 4, side, side)
     models = {FLOAT: model}
-    for preset in ("quality", "balanced", "speed"):
+    for preset in PRESETS:
         try:
             models[f"{OURS}, {preset}"] = node("PacelineQuantizeInt8", preset=preset)(model)
         except Exception as refused:  # the node says that nothing gains: that is the result
             print(f"{preset}: {refused}", file=sys.stderr)
-    images: dict[str, torch.Tensor] = {}
-
-    def run(name: str) -> None:
-        images[name] = sample(models[name], conditioning, conditioning, latent, steps=1, cfg=7.0)
-
-    variants: dict[str, Variant] = {name: partial(run, name) for name in models}
-    for name in models:
-        run(name)
+    variants: dict[str, Variant] = {
+        name: partial(sample, one, text, text, latent, steps=1, cfg=7.0) for name, one in models.items()
+    }
+    images = {name: run() for name, run in variants.items()}
+    quality = {name: {"error": relative_error(image, images[FLOAT])} for name, image in images.items()}
+    for name in models.keys() - {FLOAT}:
+        quality[name] |= _chosen_layers(models[name])
     work = f"one step of SD1.5 with guidance, {width} channels, latent {side} x {side}, random weights"
-    rows = measure(work, variants, FLOAT, rounds=3 if quick else 5, speed=speed, long=True)
-    for row in rows:
-        row.quality = {"error": relative_error(images[row.name], images[FLOAT])}
-        if row.name != FLOAT:
-            row.quality |= _chosen_layers(models[row.name])
-    return rows
+    rounds = 3 if quick else 5
+    return measure(work, variants, FLOAT, rounds=rounds, quality=quality, speed=speed, long=True)
+
+
+def _choices(model: Any) -> Any:
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+
+    return stack_of(model).techniques[0].policy.choices
 
 
 def _chosen_layers(model: Any) -> dict[str, float]:
     """Return what the node chose: layers, their bytes, their predicted speedup, their largest error."""
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-
-    choices = stack_of(model).techniques[0].policy.choices
-    seconds = choices.seconds()
-    slowest = min(v.timing.speedup for v in choices.quantized.values() if v.timing is not None)
+    choices = _choices(model)
+    seconds, worst = choices.seconds(), choices.worst()
     return {
         "layers": len(choices.quantized),
         "linear_bytes_before": choices.bytes_before,
         "linear_bytes_after": choices.bytes_after,
         "layers_speedup": seconds.speedup if seconds else math.nan,
-        "slowest_layer_speedup": slowest,
-        "largest_layer_error": (choices.worst().error or 0.0) if choices.worst() else 0.0,
+        "slowest_layer_speedup": min(one.timing.speedup for one in choices.quantized.values() if one.timing),
+        "largest_layer_error": (worst.error or 0.0) if worst else 0.0,
     }
 
 
 def measure_quality(quick: bool) -> Iterator[Row]:
     """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-
     bench = Bench(ICONS, SOLVERS[0], pairs=4 if quick else None)
-    ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}
+    ways = {f"preset {name}": {"preset": name} for name in PRESETS}
     for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():
         model = quantized(**settings)(bench.patcher)
         found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
-        choices = stack_of(model).techniques[0].policy.choices
-        yield Row(name, bench.work, quality=found | {"layers": len(choices.quantized)})
+        yield Row(name, bench.work, quality=found | {"layers": len(_choices(model).quantized)})
     yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -20,17 +20,14 @@ from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
 from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
 from ..workbench.recipe import Step
-from .foretold import foretold
-from .kept import KeptRuns
-from .levers import needless_tiles
-from .offers import Offer, make_offer, reusing, without_trial
+from .kept import KeptRuns, foretold
+from .look import needless_tiles
+from .offers import Offer, Proof, faster_vae, make_offer, reusing, without_trial
 from .others import OTHERS, with_other
-from .plan import Plan, most_gain_first
-from .proof import Proof
+from .plan import Plan, VAEPlan, most_gain_first
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
-from .vae import VAEPlan, faster_vae
 from .workflow import Workflow
 
 
@@ -150,10 +147,7 @@ class Job:
             keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
             if not candidates or not sampling.can_probe:
                 continue
-
-            def tell(done: float, total: float, name: str, number: int = number) -> None:
-                say((number + done / max(1, total)) / parts)
-
+            tell = partial(lambda number, share: say((number + share) / parts), number)
             probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
         for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
             say(place / parts)
@@ -170,8 +164,8 @@ class Job:
         return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
 
     def answer(self) -> Payload:
-        lines = [where_time_went(self.seconds), *self.left_open]
-        return job_state("answer", self.id, lines=lines, offer=None if self.offer is None else self._offer(self.offer))
+        state = job_state("answer", self.id, lines=[where_time_went(self.seconds), *self.left_open])
+        return state | {"offer": None if self.offer is None else self._offer(self.offer)}
 
     def prove(self) -> Payload:
         self.proof = Proof(Observer(keep=False))
@@ -213,11 +207,7 @@ class Job:
             "label": offer.label,
             "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
             "about": told(expected_parts(steps, offer.decoding_speedup, offer.distance)),
-            "sampling_speedup": [
-                offer.sampling_speedup.low,
-                offer.sampling_speedup.likely,
-                offer.sampling_speedup.high,
-            ],
+            "sampling_speedup": [*offer.sampling_speedup],
             "proof_seconds": []
             if steps is None
             else [seeds * offer.sampling_seconds * (1 + 2 / steps.likely) for seeds in (FEWEST, PICTURES)],
@@ -264,22 +254,7 @@ class Job:
         return changed
 
 
-def job_state(
-    phase: str,
-    job: str = "",
-    prompt: Any = None,
-    why_not: str = "",
-    lines: list[Any] | None = None,
-    offer: Payload | None = None,
-) -> Payload:
+def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", lines: Sequence[str] = ()) -> Payload:
     """Return ``FasterState`` in web/js/payloads.d.ts."""
-    said = [told(line) for line in lines or ()]
-    return {
-        "phase": phase,
-        "job": job,
-        "prompt": prompt,
-        "why_not": told(why_not),
-        "lines": said,
-        "offer": offer,
-        "time": None,
-    }
+    state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None}
+    return state | {"why_not": told(why_not), "lines": [told(line) for line in lines]}

@@ -6,18 +6,15 @@ from threading import Lock
 from typing import Any
 
 from ..core.errors import InvalidSetting
-from ..core.phrases import phrase
+from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..recipes.apply import Nodes
 from .job import Job, job_state
 from .kept import KeptRuns
-from .levers import levers
-from .picture_time import picture_time
-from .plan import make_plans
+from .look import levers, picture_time
+from .plan import make_plans, make_vae_plans
 from .request import Request
 from .runs import observed
-from .sentences import told
-from .vae import make_vae_plans
 from .workflow import Workflow, find_model_links
 
 FASTER = "/paceline/faster"
@@ -99,24 +96,23 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 def _look(job: Job, request: Request) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
     every = [*(plan.titles for plan in job.plans), *(plan.tries for plan in job.vae_plans)]
-    titles = list(dict.fromkeys(title for one in every for title in one))
-    notes = list(dict.fromkeys(note for plan in job.plans for note in plan.notes))
-    state = job_state("look")
+    titles = dict.fromkeys(title for one in every for title in one)
+    notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
     time = picture_time(job.workflow, KeptRuns().read(), job.plans, job.vae_plans)
-    state["time"] = None if time is None else time.payload()
-    found = levers(job.workflow, request.bypassed)
-    if not titles:
+    why, unknown = "", list[Phrase]()
+    if not find_model_links(job.workflow) and not titles:
+        why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
+    elif not titles:
         why = phrase(
             "Nothing is left to try: what could make it faster is there already, or would change nothing here."
         )
-        if not find_model_links(job.workflow):
-            why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
-        return state | {"why_not": told(why), "lines": [told(line) for line in [*found, *notes]]}
-    if time is not None:
-        return state | {"lines": [told(line) for line in [*found, *notes]]}
-    unknown = phrase("How much faster is known after one run: nothing is measured here yet.")
-    looked = phrase("Looks at: {names}", names=", ".join(titles))
-    return state | {"lines": [told(line) for line in [*found, unknown, looked, *notes]]}
+    elif time is None:
+        unknown = [
+            phrase("How much faster is known after one run: nothing is measured here yet."),
+            phrase("Looks at: {names}", names=", ".join(titles)),
+        ]
+    state = job_state("look", why_not=why, lines=[*levers(job.workflow, request.bypassed), *unknown, *notes])
+    return state | {"time": time}
 
 
 def _begin(job: Job) -> Payload:

@@ -1,37 +1,136 @@
-"""What ordinary runs took, kept in one file on this machine: no text, no name of a file, no seed."""
+"""What ordinary runs took, kept in one file on this machine, and what that tells: no text, no name of a file, no seed.
+
+Does a workflow take clearly longer than it did? Like is compared with like: runs in which the same nodes did something,
+as ComfyUI keeps the results of others. Where models were loaded from disk, as in the first run after a start, loading
+and compiling do not count: they depend on what the system holds in memory.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 from threading import Lock
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ..core.devices import device_name, processor_name
 from ..core.files import fingerprint_of, write_atomically
+from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
-from ..workbench.comfyui.machine import host_device, host_version, loaded_families
-from ..workbench.measurement.slower import KeptRun
-from ..workbench.recipe import PREFIX
-from .node_types import title_of
+from ..workbench.expectation.expect import Probed
 from .request import Seconds, Sent
-from .sentences import by_stage
-from .workflow import Workflow, find_model_links
+from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
+from .sentences import STAGES, by_stage
+from .workflow import Workflow
+
+BEFORE, MOST_BEFORE = 3, 5
+"""So many runs must have been quicker, and so many of the latest are looked at."""
+
+NOW = 2
+"""So many must have been slower, one after the other up to the latest: one alone can be chance."""
+
+LONGER, SECONDS = 1.3, 1.0
+"""The quickest of these takes so many times as long as the slowest of those before, and so many seconds more."""
+
+COLD = ("loading", "compiling")
+"""Stages that say nothing where models were loaded from disk."""
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """What an ordinary run took.
+
+    Attributes:
+        work: stands for the workflow, without seeds, texts and names of files, and for the nodes that did something.
+        when: when it ended, ISO 8601 in UTC.
+        seconds: of each stage.
+        loaded: whether models were loaded from disk.
+        facts: versions and devices.
+        about: what was drawn: family of the model, solver, steps, size; and with which of our nodes.
+        workflow: stands for the workflow alone.
+        parts: seconds by kind of node and by node.
+        again: why weights were loaded again; empty where they were not, or that is not known.
+        texts: what stands for all that each text was encoded from.
+        given_up: nodes that could not be tried after the run, by their titles: the seconds after which the compilation
+            was given up, 0 where they have nothing to do there.
+        plain_steps: seconds of a step in each half of a sampler's run without our nodes, by what was sampled.
+    """
+
+    work: str
+    when: str
+    seconds: dict[str, float]
+    loaded: bool
+    facts: dict[str, str]
+    about: dict[str, str]
+    workflow: str = ""
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    again: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, float] = field(default_factory=dict)
+    plain_steps: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """The seconds that can be compared with other runs'."""
+        return {stage: each for stage, each in self.seconds.items() if not (self.loaded and stage in COLD)}
+
+    @property
+    def total(self) -> float:
+        return sum(self.counted.values())
+
+
+def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Phrase | None:
+    """Return what became slower in the runs that are like ``latest``, since when, and what is known to have changed.
+
+    None where nothing did, or it is not clear.
+    """
+    alike = [one for one in outcomes if (one.work, one.loaded) == (latest.work, latest.loaded)]
+    found = sorted(_changes(alike), key=lambda pair: pair[0])
+    if not found:
+        return None
+    split = found[-1][1]
+    before, after = alike[max(0, split - MOST_BEFORE) : split], alike[split:]
+
+    def middle(runs: Sequence[KeptRun], stage: str) -> float:
+        return median(one.counted.get(stage, 0.0) for one in runs)
+
+    stages = {stage for one in alike for stage in one.counted}
+    stage = max(sorted(stages), key=lambda name: middle(after, name) - middle(before, name))
+    then, now, arrow = before[-1].facts, after[0].facts, "\N{RIGHTWARDS ARROW}"  # a Windows console has none to print
+    names = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
+    changed = ", ".join(f"{name} {then.get(name, '?')} {arrow} {now.get(name, '?')}" for name in names)
+    same = phrase("Versions and device are the same as before.")
+    return phrase(
+        "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",
+        when=after[0].when.replace("T", " ")[:16] + " UTC",
+        stage=STAGES[stage],
+        now=middle(after, stage),
+        total=median(one.total for one in after),
+        was=middle(before, stage),
+        before=median(one.total for one in before),
+        changed=phrase("Changed since: {what}.", what=changed) if changed else same,
+    )
+
+
+def _changes(runs: Sequence[KeptRun]) -> Iterator[tuple[float, int]]:
+    """Yield how many times as long runs take from a number on, for each number from which they clearly take longer."""
+    for split in range(BEFORE, len(runs) - NOW + 1):
+        slowest = max(one.total for one in runs[max(0, split - MOST_BEFORE) : split])
+        quickest = min(one.total for one in runs[split:])
+        if quickest >= LONGER * slowest and quickest - slowest >= SECONDS:
+            yield quickest / max(slowest, 1e-3), split
+
 
 MOST_BYTES = 10**6
 """The oldest runs leave first."""
 
-_FREE = re.compile(r"seed|^text|prompt|filename|control_after")
-"""Inputs that change from run to run, and not what it takes."""
-
 _KEPT_RUN = TypeAdapter(KeptRun)
+
+StepSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Ended(Sent):
@@ -42,6 +141,7 @@ class Ended(Sent):
         nodes: those that did something.
         loaded: whether one read a model from disk.
         again: why weights were loaded again; empty where they were not, or that is not known.
+        steps: by sampler, seconds of a step in each half of its run.
     """
 
     prompt_id: str = Field(max_length=100)
@@ -50,6 +150,7 @@ class Ended(Sent):
     loaded: bool
     parts: dict[str, Annotated[dict[str, float], Field(max_length=3000)]] = Field(default_factory=dict, max_length=20)
     again: str = Field(default="", max_length=500)
+    steps: dict[str, Annotated[list[StepSeconds], Field(max_length=2)]] = Field(default_factory=dict, max_length=100)
 
 
 class KeptRuns:
@@ -108,9 +209,10 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     """Return what is kept of a run."""
     seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
-    texts = {id: _all_before(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
+    texts = {id: made_of(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
+    plain = [id for id in ended.steps if id in workflow and not techniques_before(workflow, id)]
     return KeptRun(
-        fingerprint_of([_lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
+        fingerprint_of([lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
         datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds,
         ended.loaded,
@@ -120,57 +222,8 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         parts,
         ended.again,
         texts,
+        plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )
-
-
-def workflow_key(workflow: Workflow) -> str:
-    """Return what stands for a workflow with any seed and text."""
-    return fingerprint_of(_lasting_nodes(workflow))[:16]
-
-
-def _lasting_nodes(workflow: Workflow) -> dict[str, Any]:
-    return {id: [workflow.type(id), _lasting(workflow.inputs(id))] for id in workflow}
-
-
-def _lasting(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    lasting = {name: value for name, value in inputs.items() if isinstance(value, list) or not _FREE.search(name)}
-    return {name: _number(value) for name, value in lasting.items()}
-
-
-def _number(value: Any) -> Any:
-    """Return 3.0 as 3: ComfyUI makes the page's numbers fit the types of inputs before it runs them."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _all_before(workflow: Workflow, id: str) -> str:
-    """Return what stands for all that a node is made of, its own inputs included."""
-    return fingerprint_of({one: [workflow.type(one), workflow.inputs(one)] for one in sorted(workflow.needed(id))})[:16]
-
-
-def facts_here() -> dict[str, str]:
-    """Return versions and device, by their names."""
-    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()}
-
-
-def about(workflow: Workflow) -> dict[str, str]:
-    """Return what a workflow draws, when its models are loaded, and with which of our nodes."""
-    links = find_model_links(workflow)
-    sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
-    ours = {title_of(type) for type in map(workflow.type, workflow) if type.startswith(PREFIX)}
-    found = {
-        "family": ", ".join(loaded_families()),
-        "solver": ", ".join(filter(None, (link.solver for link in links))),
-        "steps": ", ".join(str(link.steps) for link in links if link.steps is not None),
-        "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
-        "nodes": ", ".join(sorted(ours)),
-    }
-    return {name: value[:200] for name, value in found.items() if value}
-
-
-def device_here() -> str:
-    """Return the name of the device that ComfyUI computes on."""
-    device = host_device()
-    return processor_name() if device.type == "cpu" else device_name(device)
 
 
 def _readable(lines: list[bytes]) -> Iterator[KeptRun]:
@@ -179,3 +232,37 @@ def _readable(lines: list[bytes]) -> Iterator[KeptRun]:
             yield _KEPT_RUN.validate_json(line)
         except ValidationError:
             continue
+
+
+COMPILING = {"PacelineCompileUNet": "steps", "PacelineCompileVAE": "vae"}
+"""Nodes that cost time once, and the stage of a run that each makes shorter."""
+
+
+ROUNDING = 0.001
+"""Error of a prediction that is taken for that of compiled code, which rounds otherwise."""
+
+
+def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun]) -> Probed | None:
+    """Return what runs on this machine tell of a node that compiles; None where they do not say what it costs.
+
+    ``title`` is the node's; the models of the ``workflow``, which is without it, are loaded.
+    """
+    stage, now, facts = COMPILING.get(node), about(workflow), facts_here()
+    if stage is None:
+        return None
+    alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
+    having = [run for run in alike if title in run.about.get("nodes", "")]
+    # Of a VAE it is not told apart from decoding.
+    costs = [run.seconds.get("compiling", 0.0) for run in having if stage == "steps"]
+    once = max([*costs, *(run.given_up.get(title, 0.0) for run in alike)], default=0.0)
+    if not once:
+        return None
+    with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
+    ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
+    faster = [run.seconds[stage] for run in ready if run.seconds.get(stage)]
+    plain = [run.seconds[stage] for run in alike if run.about == now and run.seconds.get(stage)]
+    if plain and faster and any(costs):
+        ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
+        return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)
+    why = phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once)
+    return Probed(title, why_not=why, once=once)

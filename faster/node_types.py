@@ -22,12 +22,6 @@ def link_of(value: Any) -> Link | None:
     return (value[0], int(value[1])) if is_link(value) else None
 
 
-def failure_of(message: Mapping[str, Any]) -> str | None:
-    """Return ComfyUI's message about a failed prompt, or its exception's type if that is empty; None after success."""
-    said = str(message.get("exception_message") or "").strip()
-    return said or message.get("exception_type")
-
-
 def input_types(node: str) -> dict[str, str]:
     """Return the types of the inputs of a type of nodes, by their names; empty if it is not installed."""
     found = class_of(node)

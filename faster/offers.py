@@ -1,31 +1,61 @@
-"""The answer: which nodes to insert, and what is expected of them."""
+"""The answer: which nodes to insert, what is expected of them, and what a proof has measured.
+
+A proof draws the same seeds plain and faster, in turn.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from torch import Tensor
 
 from ..core.choices import CHOICES
-from ..workbench.expectation.expect import (
-    FINEST,
-    GAIN,
-    Probed,
-    Range,
-    expect,
-    pays_from,
-    propose,
-    speedup,
-    won_by,
-)
-from ..workbench.expectation.replay import replay
-from ..workbench.expectation.sampling import Sampling
+from ..core.phrases import Phrase
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Latent
+from ..workbench.comfyui.decoding import ProbedVAE
+from ..workbench.comfyui.links import require_latent
+from ..workbench.comfyui.machine import stop_if_cancelled
+from ..workbench.comfyui.observer import Observer
+from ..workbench.comfyui.output_files import Entry, OutputFiles
+from ..workbench.comfyui.sampling import decode, streams_of
+from ..workbench.expectation.expect import FINEST, GAIN, Probed, Range, expect, pays_from, propose, speedup, won_by
+from ..workbench.expectation.sampling import Sampling, replay
+from ..workbench.measurement.drawn import Drawn, TimedRun
+from ..workbench.measurement.evidence import LATE, kept_levels
+from ..workbench.measurement.measure import MeasurePlan, measure
+from ..workbench.measurement.picture import side_by_side
+from ..workbench.measurement.quality import to_8_bit
+from ..workbench.measurement.speedup import measure_speedup
 from ..workbench.recipe import Step
 from .others import apart
-from .plan import Plan
-from .sentences import Tried
-from .vae import FasterVAE, VAELink
+from .plan import Plan, VAELink, VAEPlan
+from .runs import PICTURES, SIDES
+from .sentences import Tried, proved
 from .workflow import ModelLink
+
+
+@dataclass(frozen=True)
+class FasterVAE:
+    """Nodes to insert on a VAE link, with what was found: ``seconds`` of the run's decodings, and what is left of them.
+
+    ``distance`` is how far the picture moves; ``once`` are seconds that it costs once.
+    """
+
+    link: VAELink
+    tries: Mapping[str, Step]
+    seconds: float
+    time_left: Range
+    distance: float
+    once: float
+
+    @property
+    def won(self) -> float:
+        """Seconds that it wins for each picture."""
+        return self.seconds * (1 - self.time_left.likely)
 
 
 @dataclass(frozen=True)
@@ -53,11 +83,6 @@ class Offer:
     def changes_steps(self) -> bool:
         """Whether a sampler draws otherwise with it, which a proof can measure."""
         return any(isinstance(link, ModelLink) for link, _ in self.chosen)
-
-    @property
-    def pays_from(self) -> int:
-        """The picture from which on it is faster, with what it costs once."""
-        return pays_from(self.once, self.won)
 
 
 def make_offer(
@@ -119,7 +144,28 @@ def make_offer(
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
-    return None if run_speedup.low < GAIN or offer.pays_from > pictures else offer
+    return None if run_speedup.low < GAIN or pays_from(once, offer.won) > pictures else offer
+
+
+def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:
+    """Return the fastest of what a choice allows on a VAE link; None where nothing is faster, or pays too late.
+
+    ``pictures``: in so many it has to win back what it costs once. Seconds multiply, and errors add up in squares.
+    """
+    faster = [one for one in probed.found if one.faster]
+    subsets = [chosen for count in range(1, len(faster) + 1) for chosen in combinations(faster, count)]
+    made = [_together(plan, probed.seconds, chosen) for chosen in subsets]
+    allowed = [
+        one for one in made if one.distance <= CHOICES[choice].limit and pays_from(one.once, one.won) <= pictures
+    ]
+    return max(allowed, key=lambda one: one.won, default=None)
+
+
+def _together(plan: VAEPlan, seconds: float, chosen: Sequence[Probed]) -> FasterVAE:
+    left = Range(*(math.prod(1 / max(one.speedup[end], 0.1) for one in chosen) for end in (2, 1, 0)))
+    distance = sum(one.error**2 for one in chosen) ** 0.5
+    tries = {one.name: plan.tries[one.name] for one in chosen}
+    return FasterVAE(plan.link, tries, seconds, left, distance, sum(one.once for one in chosen))
 
 
 def reusing(sampling: Sampling, limit: float) -> Tried:
@@ -136,8 +182,87 @@ def without_trial(link: str, name: str, farthest: float = 0.0, why_not: str = ""
 def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:
     """Return how far the farthest picture moves: by its steps and by its VAE, in squares."""
     moved = max(decoded, default=0.0)
+    return Range(*(math.hypot(max((one[end] for one in distances), default=0.0), moved) for end in range(3)))
 
-    def farthest(end: str) -> float:
-        return math.hypot(max((float(getattr(one, end)) for one in distances), default=0.0), moved)
 
-    return Range(farthest("low"), farthest("likely"), farthest("high"))
+BY_SIDE = {"baseline": "plain", "optimized": "faster"}
+"""What the judge's sides are called in the proof's prompt."""
+
+
+@dataclass
+class Proof:
+    """``text`` is None before it is judged, ``picture`` where none was decoded.
+
+    ``latents``: of both sides, by side, seed and end.
+    """
+
+    observer: Observer
+    latents: dict[str, Latent] = field(default_factory=dict)
+    text: Phrase | None = None
+    picture: Entry | None = None
+
+    @property
+    def seeds(self) -> int:
+        """How many were drawn."""
+        return len({name.split()[1] for name in self.latents})
+
+    def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
+        """Say what these latents and those before show, and save the farthest pair as a picture.
+
+        Nothing is said yet where the seconds of few seeds are not clear. The frames of a video are not decoded, which
+        could take longer than the proof.
+        """
+        for latent in latents.values():
+            require_latent("The sampler's result", latent)
+        self.latents |= latents
+        samplings, seeds = [*self.observer.samplings], self.seeds
+        times = ([_sum(samplings, "sampling_seconds", f"{side} {seed}") for seed in range(seeds)] for side in SIDES)
+        if seeds < PICTURES and not measure_speedup(*times).settled:
+            return
+        ends = sorted({name.split()[2] for name in self.latents})
+        drawings = [_ProofDraw(samplings, self.observer, self.latents, seeds, end) for end in ends]
+        judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
+        drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
+        plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
+        self.text = proved(worst, (faster, plain), seeds)
+        if worst.verdict.seed_share is None or vae is None:
+            return
+        seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)
+        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in BY_SIDE]
+        if drawn[0].ndim != 4:
+            return
+        pictures = side_by_side(*(to_8_bit(decode(vae, latent)) for latent in drawn))
+        self.picture = OutputFiles("paceline/proof", keep=False).save_picture("proof.png", pictures[0])
+
+
+class _ProofDraw:
+    """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
+
+    def __init__(
+        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str
+    ) -> None:
+        self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
+        plain = [one for one in samplings if one.link.startswith("plain ")]
+        # What fewer steps would be is the scheduler's to say, which a sampler does not know.
+        alone = len(plain) == seeds and all(one.again is not None for one in plain)
+        steps = len(plain[0].levels) - 1 if alone else 1
+        self.plan = MeasurePlan(steps, seeds, warm_up=None, controls=(LATE,) if alone else ())
+
+    def draw(self, side: str, seed: int, steps: int) -> Drawn:
+        if side == LATE:
+            return self._without_late_levels(seed, steps)
+        samples = self._latents[f"{BY_SIDE[side]} {seed} {self._end}"]["samples"]
+        return Drawn(
+            TimedRun(_sum(self._samplings, "sampling_seconds", f"{BY_SIDE[side]} {seed}")), streams_of(samples)
+        )
+
+    def _without_late_levels(self, seed: int, steps: int) -> Drawn:
+        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"plain {seed} "))
+        last = len(again.sigmas) - 1
+        sigmas = again.sigmas[[*(kept_levels(last, steps) or ()), last]]
+        samples: Tensor = again.sample(again.sampler, sigmas, callback=lambda *_: stop_if_cancelled())
+        return Drawn(TimedRun(self._observer.samplings[-1].sampling_seconds), streams_of(samples))
+
+
+def _sum(samplings: Sequence[Sampling], name: str, link: str) -> float:
+    return sum(float(getattr(one, name)) for one in samplings if one.link.startswith(f"{link} "))

@@ -18,6 +18,34 @@ from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..workbench.recipe import Step, Value
 from .node_types import choices_of, class_of, default_values, inputs_of, title_of
 
+_COMPILE = (
+    "TorchCompileModel",
+    "ModelCompile+",  # cubiq/ComfyUI_essentials
+    # kijai/ComfyUI-KJNodes
+    "TorchCompileModelAdvanced",
+    "TorchCompileModelFluxAdvanced",
+    "TorchCompileModelFluxAdvancedV2",
+    "TorchCompileModelWanVideo",
+    "TorchCompileModelWanVideoV2",
+    "TorchCompileModelQwenImage",
+    "TorchCompileModelHyVideo",
+    "TorchCompileLTXModel",
+    "TorchCompileCosmosModel",
+)
+
+DO_WHAT_OURS_DOES = {
+    "TomePatchModel": "PacelineApplyToMe",
+    "ToDoPatchModel": "PacelineApplyToMe",  # ethansmith2000/comfy-todo
+    "EasyCache": "PacelineReuseSteps",
+    "LazyCache": "PacelineReuseSteps",
+    "WanVideoTeaCacheKJ": "PacelineReuseSteps",
+    "PathchSageAttentionKJ": "PacelineSetAttentionProcessor",
+    "PatchFlashAttentionKJ": "PacelineSetAttentionProcessor",
+    **dict.fromkeys(_COMPILE, "PacelineCompileUNet"),
+}
+"""Our node by the other's type. Only what changes a MODEL: nothing else is tried."""
+
+
 MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 
 _LEAST_CHANNELS = 16

@@ -1,25 +1,28 @@
-"""What can make a model faster on this machine, by how much the picture may change: what a probe has to try."""
+"""What can make a model or a VAE faster on this machine, by how much the picture may change: what is to be tried."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
+from typing import ClassVar
+
+import torch
 
 from ..core.choices import CHOICES
 from ..core.phrases import Phrase, phrase
 from ..optimizers.attention.policy import AUTO
 from ..optimizers.hosts.comfyui.attention.technique import host_does
+from ..optimizers.precision.settings import processor_dtype
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..optimizers.token_merging.methods import minimum_tokens
-from ..recipes.apply import Nodes, changed_by
-from ..recipes.presets import Machine, built_in_recipe, machine_here
-from ..workbench.recipe import Step
-from .foreign import DO_WHAT_OURS_DOES
-from .others import ATTENTION, MERGING, OTHERS, others_here
-from .workflow import ModelLink, Workflow, find_model_links
+from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here
+from ..workbench.recipe import PREFIX, Step
+from .node_types import Link
+from .others import ATTENTION, DO_WHAT_OURS_DOES, MERGING, OTHERS, others_here
+from .workflow import ModelLink, Workflow, find_model_links, way_back
 
-REUSE_STEPS = "PacelineReuseSteps"
+REUSE_STEPS, _PRECISION = "PacelineReuseSteps", "PacelineVAEPrecision"
 
 DISTILLED = 8
 """Models that take at most so many steps were made for that."""
@@ -27,6 +30,16 @@ DISTILLED = 8
 _FIRST = ("WanAnimate2Cache", "FluxKVCache", "PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
 """Where there is not work for all these are tried, before what makes attention alone quicker: caches for one network,
 then what quickens all of its layers."""
+
+
+@dataclass(frozen=True)
+class VAELink:
+    """An output that gives a VAE, and the inputs of the nodes that decode with it, as pairs of node and name."""
+
+    input: ClassVar[str] = "vae"
+
+    origin: Link
+    receivers: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,14 @@ class Plan:
         return [*(step for name, step in self.tries.items() if name in names), *reused]
 
 
+@dataclass(frozen=True)
+class VAEPlan:
+    """What is tried on a VAE link: each node by the title under which it is probed."""
+
+    link: VAELink
+    tries: dict[str, Step]
+
+
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
     """Return what is tried on each model link of a workflow on which anything is."""
     machine = machine_here()
@@ -77,7 +98,8 @@ def _plan(
     there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = link.steps
     few = steps if steps is not None and steps < FEWEST_STEPS else None
-    file = next((value for id in way for value in workflow.inputs(id).values() if _names_int8(value)), "")
+    values = (value for id in way for value in workflow.inputs(id).values() if isinstance(value, str))
+    file = next((value for value in values if "int8" in value.lower()), "")
     # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     distilled = steps is not None and steps <= DISTILLED
     machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
@@ -119,5 +141,43 @@ def _plan(
     return Plan(link, tries, reuse, tuple(notes))
 
 
-def _names_int8(value: object) -> bool:
-    return isinstance(value, str) and "int8" in value.lower()
+def make_vae_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[VAEPlan]:
+    """Return what is tried on each VAE link of a workflow on which anything is."""
+    found: dict[Link, list[tuple[str, str]]] = {}
+    for id in workflow:
+        if (
+            workflow.type(id).startswith(PREFIX)
+            or "IMAGE" not in workflow.gives(id)
+            or not workflow.takes(id, "LATENT")
+        ):
+            continue
+        for type, name, origin in workflow.typed_links(id):
+            if type == "VAE":
+                found.setdefault(origin, []).append((id, name))
+    plans = [
+        VAEPlan(VAELink(origin, tuple(receivers)), _tries(workflow, origin, choice, machine_here(), nodes))
+        for origin, receivers in found.items()
+    ]
+    return [plan for plan in plans if plan.tries]
+
+
+def _tries(workflow: Workflow, origin: Link, choice: str, machine: Machine, nodes: Nodes) -> dict[str, Step]:
+    way = way_back(origin[0], lambda id: next((one for one, _ in workflow.takes(id, "VAE")), None))
+    there = {workflow.type(id) for id in way}
+    if "PacelineOptimizePreset" in there:
+        return {}  # it applies what would be inserted
+    dtype = _short_dtype(machine)
+    steps = [
+        *([Step(_PRECISION, {"dtype": dtype})] if dtype else []),
+        *(step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "vae"),
+    ]
+    return {str(nodes[step.node].define_schema().display_name): step for step in steps if step.node not in there}
+
+
+def _short_dtype(machine: Machine) -> str:
+    """Return the short numbers that suit a machine; empty where none do."""
+    if machine.device == "cpu":
+        return "" if processor_dtype() == torch.float32 else "auto"
+    if machine.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return "fp16"
+    return "bf16"

@@ -8,7 +8,7 @@ from typing import Any
 from ..workbench.comfyui.sampling import later_seed
 from ..workbench.recipe import Step
 from .node_types import Link, Prompt, default_values, title_of
-from .vae import VAELink
+from .plan import VAELink
 from .workflow import ModelLink, Workflow
 
 NO_RUN = "paceline_trial"
@@ -104,9 +104,10 @@ def _draw(
         changed = _on_link(changed, link, made | {f"{name} observed {number}": observer})
     needed = {id for end in ends for id in changed.needed(end[0])}
     seeded = [id for id in needed if seed and _draws(changed, id)]
-    seeds = {
-        (id, put): _later(changed.inputs(id)[put], seed) for id in seeded for put in SEEDS if put in changed.inputs(id)
-    }
+    places = [(id, put) for id in seeded for put in SEEDS if put in changed.inputs(id)]
+    values = {(id, put): changed.inputs(id)[put] for id, put in places}
+    # The value of one that comes over a link is not known here.
+    seeds = {at: later_seed(old, seed) if isinstance(old, int) else 20_010 + seed for at, old in values.items()}
     changed = changed.edited(seeds)
     ours = {id for id in changed if id not in workflow}
     by_model, by_seed = ours | {*changed.users(ours)}, {*seeded, *changed.users(seeded)}
@@ -129,11 +130,6 @@ def _draws(workflow: Workflow, id: str) -> bool:
     """Return whether a node draws from a seed of its own."""
     seeded = any(name in workflow.inputs(id) for name in SEEDS)
     return seeded and not {"NOISE", "LATENT"}.isdisjoint(workflow.gives(id))
-
-
-def _later(value: Any, seed: int) -> int:
-    # The value of one that comes over a link is not known here.
-    return later_seed(value, seed) if isinstance(value, int) else 20_010 + seed
 
 
 def _made(step: Step) -> dict[str, Any]:

@@ -140,13 +140,9 @@ def _cost(once: float, won: float, picture: int) -> Phrase:
     )
 
 
-def _ends(one: Range) -> dict[str, float]:
-    return {"low": one.low, "likely": one.likely, "high": one.high}
-
-
 def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
     """Return how much faster a whole run is expected to get, and when what it costs once is won back."""
-    expected = phrase("expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", **_ends(speedup))
+    expected = phrase("expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", **speedup._asdict())
     picture = pays_from(once, won)
     if picture == 1:
         return expected
@@ -158,28 +154,21 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     if sampling is None and decoding is not None:
         return phrase(
             "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
-            **_ends(decoding),
+            **decoding._asdict(),
             share=of_a_seed_change(distance.likely),
         )
     steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
     if decoding is None:
         return steps
-    return phrase(
-        "{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})",
-        steps=steps,
-        **_ends(decoding),
-    )
+    return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
 
 
 def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
-        return phrase(
-            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture",
-            **_ends(speedup),
-        )
+        return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
     return phrase(
         "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
-        **_ends(speedup),
+        **speedup._asdict(),
         share=of_a_seed_change(distance.likely),
         least=fraction(distance.low),
         most=fraction(distance.high),

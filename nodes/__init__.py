@@ -10,26 +10,26 @@ from typing import Any
 from comfy_api.latest import ComfyExtension, io
 
 from ..core.errors import HostTooOld
-from ..workbench.comfyui.supported import require_host, untested
+from ..workbench.comfyui.machine import require_host, untested
 
 FILES = {
     "PacelineOptimizePreset": "optimize_preset",
     "PacelineApplyToMe": "apply_tome",
     "PacelineReuseSteps": "reuse_steps",
     "PacelineSetAttentionProcessor": "set_attention_processor",
-    "PacelineCompileUNet": "compile_unet",
-    "PacelineCompileVAE": "compile_vae",
-    "PacelineCompileControlNet": "compile_controlnet",
-    "PacelineCompareModels": "compare_models",
+    "PacelineCompileUNet": "compile",
+    "PacelineCompileVAE": "compile",
+    "PacelineCompileControlNet": "compile",
+    "PacelineCompareModels": "measure",
     "PacelineBenchmarkSweep": "benchmark_sweep",
-    "PacelineProfile": "profile",
-    "PacelineQuantizeInt8": "quantize_int8",
-    "PacelineSaveInt8Model": "save_int8_model",
+    "PacelineProfile": "measure",
+    "PacelineQuantizeInt8": "int8",
+    "PacelineSaveInt8Model": "int8",
     "PacelineFuseQKV": "fuse_qkv",
-    "PacelineModelPrecision": "model_precision",
-    "PacelineVAEPrecision": "vae_precision",
-    "PacelineOptimizationReport": "optimization_report",
-    "PacelineRemoveOptimizations": "remove_optimizations",
+    "PacelineModelPrecision": "precision",
+    "PacelineVAEPrecision": "precision",
+    "PacelineOptimizationReport": "attached",
+    "PacelineRemoveOptimizations": "attached",
 }
 """Node ids and the modules of this package that they are in."""
 

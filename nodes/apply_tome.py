@@ -21,13 +21,10 @@ class PacelineApplyToMe(TechniqueNode):
     def define_schema(cls) -> io.Schema:
         setting = partial(setting_input, TokenMergingSettings)
         return cls.schema(
-            node_id="PacelineApplyToMe",
-            display_name="Apply ToMe",
-            description=(
-                "Lets attention work on fewer image tokens: it merges similar ones (Token Merging, arXiv 2303.17604) "
-                "or leaves out keys and values. Large images gain most; fine detail changes a little."
-            ),
-            search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed", "faster", "slow", "memory"],
+            "Apply ToMe",
+            "Lets attention work on fewer image tokens: it merges similar ones (Token Merging, arXiv 2303.17604) "
+            "or leaves out keys and values. Large images gain most; fine detail changes a little.",
+            "tomesd, token merging, tome, TomePatchModel, speed, faster, slow, memory",
             inputs=[
                 io.Model.Input("model", tooltip="A model with a UNet: SD 1.x, SD 2.x, SDXL, SVD."),
                 io.Combo.Input(
@@ -83,7 +80,6 @@ class PacelineApplyToMe(TechniqueNode):
                 ),
                 setting("residual", TOOLTIPS["residual"]),
             ],
-            outputs=[io.Model.Output()],
         )
 
     @classmethod

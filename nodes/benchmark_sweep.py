@@ -13,21 +13,18 @@ from ..core.errors import require_text
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import send
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..recipes.presets import BUILT_IN
-from ..server.sweep_run import SWEEP_EVENT, digest_upstream, run_sweep, summary_of, sweep_payload
-from ..server.sweeps import Bench, plain, read_axes
+from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
+from ..recipes.apply import BUILT_IN
+from ..server.sweep import SWEEP_EVENT, Bench, digest_upstream, plain, read_axes, run_sweep, summary_of, sweep_payload
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.measure import MeasurePlan
 from ..workbench.recipe import require_preset_name
 from ..workbench.sweep.axes import describe_cell
-from ..workbench.sweep.results import Result, to_markdown
-from ..workbench.sweep.storage import chosen_storage
-from ..workbench.sweep.study import SweepPlan
+from ..workbench.sweep.study import Result, SweepPlan, to_markdown
 from . import NODES
 from .common import ADVANCED, PacelineNode
-from .measuring import most_runs_input, prompts_in, prompts_input, sampling_inputs
+from .measuring import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _GRID = """# setting = value, value, ...
 Apply ToMe.preset = custom, quality
@@ -41,25 +38,14 @@ class PacelineBenchmarkSweep(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineBenchmarkSweep",
-            display_name="Benchmark Sweep",
+            "Benchmark Sweep",
+            "Measures settings of the Paceline nodes against the plain model and saves the best as a preset of "
+            "Optimize (Preset). You can stop it at any time: the next run continues.",
+            "grid search, tune, optuna, pareto, benchmark, hyperparameter",
             category=ADVANCED,
-            description=(
-                "Measures settings of the Paceline nodes against the plain model and saves the best as a preset of "
-                "Optimize (Preset). You can stop it at any time: the next run continues."
-            ),
-            search_aliases=["grid search", "tune", "optuna", "pareto", "benchmark", "hyperparameter"],
             inputs=[
                 io.Model.Input("model", tooltip="The plain model, as it comes from its loader (and LoRAs)."),
-                io.Conditioning.Input("positive", tooltip="As in the KSampler."),
-                io.Conditioning.Input("negative", tooltip="As in the KSampler."),
-                io.Latent.Input("latent_image", tooltip="As in the KSampler."),
-                io.Vae.Input(
-                    "vae",
-                    optional=True,
-                    tooltip="Decodes the images that are compared. Without it, rough previews of the latents are "
-                    "compared.",
-                ),
+                *drawn_inputs(latent="As in the KSampler."),
                 io.String.Input(
                     "grid",
                     default=_GRID,
@@ -98,10 +84,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                 prompts_input(),
                 most_runs_input(),
             ],
-            outputs=[
-                io.String.Output(display_name="table"),
-                io.String.Output(display_name="summary"),
-            ],
+            outputs=[io.String.Output(display_name="table"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt],
             is_output_node=True,
         )
@@ -110,9 +93,6 @@ class PacelineBenchmarkSweep(PacelineNode):
     def execute(
         cls,
         model: ModelPatcher,
-        positive: Conditioning,
-        negative: Conditioning,
-        latent_image: Latent,
         grid: str,
         study: str,
         vae: VAE | None = None,
@@ -121,13 +101,13 @@ class PacelineBenchmarkSweep(PacelineNode):
         runs: int = 3,
         prompts: Mapping[str, Conditioning] | None = None,
         most_runs: int = 0,
-        **sampler: Any,
+        **drawn: Any,
     ) -> io.NodeOutput:
         require_decoder("vae", vae)
         axes = read_axes(require_text("grid", grid), NODES)
         name = require_preset_name("study", require_text("study", study).strip(), BUILT_IN)
-        plan = SweepPlan(name, chosen_storage(user_folder("sweeps", "sweeps.db")), trials, largest_difference)
-        job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
+        plan = SweepPlan(name, user_folder("sweeps", "sweeps.db"), trials, largest_difference)
+        job = SamplingJob(further=prompts_in(prompts), **drawn)
         model, vae, removed = plain(model, vae)
         bench = Bench(NODES, model, vae, job, MeasurePlan(job.steps, runs, most_runs, job.prompts))
         connected = (*_CONNECTED, *(f"prompts.{name}" for name in prompts or {}))

@@ -22,18 +22,22 @@ Made = tuple[Any, ...]
 """What an object of ComfyUI is wrapped in to carry techniques, the technique, and further outputs of the node."""
 
 
+_OUTPUTS = {kind.io_type: kind.Output for kind in (io.Model, io.Vae, io.ControlNet)}
+
+
 class PacelineNode(io.ComfyNode):
     """A node of this pack."""
 
     @classmethod
-    def schema(cls, **description: Any) -> io.Schema:
+    def schema(cls, title: str, description: str, search: str = "", **more: Any) -> io.Schema:
         """Return the schema of a node with what all nodes of this pack have in common.
 
-        Nodes are not idempotent: a cached result of another node would report to that one. ComfyUI asks for schemas at
-        every page load, so they look at no device.
+        ``search``: what else people look for it by, with commas between. Nodes are not idempotent: a cached result of
+        another node would report to that one. ComfyUI asks for schemas at every page load, so they look at no device.
         """
         common = {"category": "Paceline", "hidden": [io.Hidden.unique_id], "not_idempotent": True}
-        return io.Schema(**common | description)
+        common |= {"search_aliases": search.split(", ")} if search else {}
+        return io.Schema(cls.__name__, title, description=description, **common | more)
 
     @classmethod
     def node_id(cls) -> str | None:
@@ -48,8 +52,11 @@ class PacelineNode(io.ComfyNode):
 class OptimizingNode(PacelineNode):
     """A node that changes what it is given, its first input and first output, and hands it on where it cannot."""
 
+    stays_strict = False
+    """Whether ``apply`` is told of ``strict`` too, so that what fails later stops the run."""
+
     @classmethod
-    def schema(cls, **description: Any) -> io.Schema:
+    def schema(cls, title: str, description: str, search: str = "", **more: Any) -> io.Schema:
         strict = io.Boolean.Input(
             "strict",
             default=False,
@@ -58,17 +65,13 @@ class OptimizingNode(PacelineNode):
             tooltip="Off: where the node can do nothing, it hands on its inputs unchanged and says why. On: it stops "
             "with an error.",
         )
-        return super().schema(**description | {"inputs": [*description["inputs"], strict]})
+        return super().schema(title, description, search, **more | {"inputs": [*more["inputs"], strict]})
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
-        return cls.attempt(strict, inputs)
-
-    @classmethod
-    def attempt(cls, strict: bool, inputs: Mapping[str, Any]) -> io.NodeOutput:
         """Apply the node; on `CannotHelp`, hand on what it was given, unless ``strict`` or the error must be mended."""
         try:
-            return cls.apply(**inputs)
+            return cls.apply(**inputs, **({"strict": strict} if cls.stays_strict else {}))
         except CannotHelp as error:
             if strict or error.must_be_mended:
                 raise
@@ -97,6 +100,11 @@ class OptimizingNode(PacelineNode):
 
 class TechniqueNode(OptimizingNode):
     """A node that attaches one technique. A recipe attaches it without running the node: see ``recipes/apply.py``."""
+
+    @classmethod
+    def schema(cls, title: str, description: str, search: str = "", **more: Any) -> io.Schema:
+        first = _OUTPUTS[more["inputs"][0].get_io_type()]()
+        return super().schema(title, description, search, **more | {"outputs": [first, *more.get("outputs", ())]})
 
     @classmethod
     @abstractmethod

@@ -10,7 +10,7 @@ from ..core.errors import InvalidSetting
 from ..faster.jobs import JOBS
 from ..optimizers.hosts.comfyui.structure.model import require_model
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..workbench.comfyui.long_running import progress_bar
+from ..workbench.comfyui.machine import progress_bar
 from .common import PacelineNode
 
 
@@ -20,9 +20,8 @@ class _PacelineObserved(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="_PacelineObserved",
-            display_name="Observed",
-            description="Watches a model while it samples, and changes nothing. Make this workflow faster runs it.",
+            "Observed",
+            "Watches a model while it samples, and changes nothing. Make this workflow faster runs it.",
             inputs=[io.Model.Input("model"), io.String.Input("job"), io.String.Input("link")],
             outputs=[io.Model.Output()],
             is_dev_only=True,
@@ -44,9 +43,8 @@ class _PacelineObservedVAE(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="_PacelineObservedVAE",
-            display_name="Observed VAE",
-            description="Watches a VAE while it decodes, and changes nothing. Make this workflow faster runs it.",
+            "Observed VAE",
+            "Watches a VAE while it decodes, and changes nothing. Make this workflow faster runs it.",
             inputs=[io.Vae.Input("vae"), io.String.Input("job"), io.String.Input("link")],
             outputs=[io.Vae.Output()],
             is_dev_only=True,
@@ -64,11 +62,9 @@ class _PacelineProbe(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="_PacelineProbe",
-            display_name="Probe",
-            description="Tries what could make a model faster. Make this workflow faster runs it.",
+            "Probe",
+            "Tries what could make a model faster. Make this workflow faster runs it.",
             inputs=[io.String.Input("job")],
-            outputs=[],
             is_output_node=True,
             is_dev_only=True,
         )
@@ -85,11 +81,9 @@ class _PacelineProof(PacelineNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="_PacelineProof",
-            display_name="Proof",
-            description="Compares pictures of the same seeds, plain and faster. Make this workflow faster runs it.",
+            "Proof",
+            "Compares pictures of the same seeds, plain and faster. Make this workflow faster runs it.",
             inputs=[io.String.Input("job"), io.Vae.Input("vae", optional=True)],
-            outputs=[],
             is_output_node=True,
             is_dev_only=True,
         )

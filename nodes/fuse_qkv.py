@@ -17,14 +17,11 @@ class PacelineFuseQKV(TechniqueNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineFuseQKV",
-            display_name="Fuse QKV",
+            "Fuse QKV",
+            "Computes query, key and value of each attention layer in one matrix product instead of three, "
+            "without a second copy of the weights. The gain is small, and the image changes by rounding only.",
+            "fused projections, fuse_qkv_projections, to_qkv, attention, speed",
             category=ADVANCED,
-            description=(
-                "Computes query, key and value of each attention layer in one matrix product instead of three, "
-                "without a second copy of the weights. The gain is small, and the image changes by rounding only."
-            ),
-            search_aliases=["fused projections", "fuse_qkv_projections", "to_qkv", "attention", "speed"],
             inputs=[
                 io.Model.Input(
                     "model",
@@ -33,7 +30,6 @@ class PacelineFuseQKV(TechniqueNode):
                     "fused by design.",
                 )
             ],
-            outputs=[io.Model.Output()],
         )
 
     @classmethod

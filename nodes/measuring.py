@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-import torch
 from comfy_api.latest import io
-from PIL import Image
 
 from ..core.settings import LARGEST_SEED
 from ..optimizers.hosts.comfyui.structure.protocols import Conditioning
 from ..workbench.comfyui.links import require_conditioning, wrong_link
 from ..workbench.comfyui.sampling import samplers_and_schedulers
 from ..workbench.measurement.speedup import MOST_ROUNDS
+
+
+def drawn_inputs(
+    latent: str = "As in the KSampler. Its size and batch are measured.",
+    vae: str = "Decodes the images that are compared. Without it, rough previews of the latents are compared.",
+) -> list[io.Input]:
+    """Return the inputs for what is drawn; the arguments are tooltips."""
+    return [
+        io.Conditioning.Input("positive", tooltip="As in the KSampler."),
+        io.Conditioning.Input("negative", tooltip="As in the KSampler."),
+        io.Latent.Input("latent_image", tooltip=latent),
+        io.Vae.Input("vae", optional=True, tooltip=vae),
+    ]
 
 
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
@@ -76,26 +85,3 @@ def most_runs_input() -> io.Input:
         advanced=True,
         tooltip="Where speed or image are not clear after runs, up to so many are made. 0: never more than runs.",
     )
-
-
-def save_files_input() -> io.Input:
-    """Return the switch that keeps files. Prompts from before it was there do not set it, and keep them."""
-    return io.Boolean.Input(
-        "save_files",
-        default=False,
-        optional=True,
-        advanced=True,
-        tooltip="Keep pictures and numbers in ComfyUI's output folder. Off: they go to its temporary folder, which "
-        "ComfyUI empties when it starts.",
-    )
-
-
-def workflow_of(node: type[io.ComfyNode]) -> dict[str, Any]:
-    """Return the workflow that a node runs in, to be put into a picture; empty outside of one."""
-    hidden = node.hidden
-    return {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
-
-
-def image_output(picture: Image.Image) -> torch.Tensor:
-    """Return a picture as an IMAGE ``[1, height, width, 3]``."""
-    return torch.from_numpy(np.array(picture)).float()[None] / 255.0

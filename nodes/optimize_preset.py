@@ -13,9 +13,8 @@ from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.structure.model import require_model
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..recipes.apply import apply_recipe, describe_step, shown_steps
-from ..recipes.presets import BUILT_IN, built_in_recipe, machine_for
-from ..workbench.recipe import Recipe, load_recipe
+from ..recipes.apply import BUILT_IN, apply_recipe, built_in_recipe, machine_for, shown_steps
+from ..workbench.recipe import PREFIX, Recipe, load_recipe
 from . import NODES
 from .common import OptimizingNode
 
@@ -26,13 +25,10 @@ class PacelineOptimizePreset(OptimizingNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineOptimizePreset",
-            display_name="Optimize (Preset)",
-            description=(
-                "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
-                "turns it into the single nodes."
-            ),
-            search_aliases=["faster", "speed", "slow", "speed up", "accelerate", "optimize", "auto", "preset"],
+            "Optimize (Preset)",
+            "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
+            "turns it into the single nodes.",
+            "faster, speed, slow, speed up, accelerate, optimize, auto, preset",
             inputs=[
                 io.Model.Input("model"),
                 io.Combo.Input(
@@ -69,7 +65,9 @@ class PacelineOptimizePreset(OptimizingNode):
             )
         done, total = len(applied.steps), len(recipe.steps)
         headline = phrase("{name}: {count} of {total} steps applied", name=recipe.name, count=done, total=total)
-        lines = [f"applied {describe_step(step)}" for step in applied.steps]
+        values = [", ".join(f"{name}={value}" for name, value in step.inputs.items()) for step in applied.steps]
+        names = [step.node.removeprefix(PREFIX) for step in applied.steps]
+        lines = [f"applied {name}({given})" for name, given in zip(names, values, strict=True)]
         lines += [f"left out {reason}" for reason in applied.left_out]
         details = tuple(filter(None, [recipe.description, *lines]))
         cls.announce(Summary("waiting", headline, {"applied": done, "steps": total}, details))

@@ -17,27 +17,14 @@ class PacelineReuseSteps(TechniqueNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineReuseSteps",
-            display_name="Reuse Steps",
-            description=(
-                "Skips the network in steps whose result can be forecast from earlier steps, as long as the image "
-                "stays within a budget. Each computed step tests the forecasts."
-            ),
-            search_aliases=[
-                "cache",
-                "teacache",
-                "easycache",
-                "deepcache",
-                "taylorseer",
-                "spectrum",
-                "skip steps",
-                "speed",
-            ],
+            "Reuse Steps",
+            "Skips the network in steps whose result can be forecast from earlier steps, as long as the image "
+            "stays within a budget. Each computed step tests the forecasts.",
+            "cache, teacache, easycache, deepcache, taylorseer, spectrum, skip steps, speed",
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, before or after other Paceline nodes."),
                 setting_input(StepReuseSettings, "budget", TOOLTIPS["budget"]),
             ],
-            outputs=[io.Model.Output()],
         )
 
     @classmethod

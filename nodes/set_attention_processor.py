@@ -19,34 +19,15 @@ class PacelineSetAttentionProcessor(TechniqueNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            node_id="PacelineSetAttentionProcessor",
-            display_name="Set Attention Processor",
-            description=(
-                "Computes this model's attention with the backend you choose. Calls that the backend cannot take use "
-                "ComfyUI's own attention and are counted; VAE, text encoders and ControlNets are not changed."
-            ),
-            search_aliases=[
-                "attention",
-                "sdpa",
-                "xformers",
-                "flash attention",
-                "sage attention",
-                "sageattn",
-                "comfy kitchen attention",
-                "int8 attention",
-                "speed",
-                "faster",
-            ],
+            "Set Attention Processor",
+            "Computes this model's attention with the backend you choose. Calls that the backend cannot take use "
+            "ComfyUI's own attention and are counted; VAE, text encoders and ControlNets are not changed.",
+            "attention, sdpa, xformers, flash attention, sage attention, sageattn, comfy kitchen attention, "
+            "int8 attention, speed, faster",
             inputs=[
                 io.Model.Input("model"),
-                io.Combo.Input(
-                    "backend",
-                    options=["auto", *backend_names()],
-                    default="auto",
-                    tooltip=TOOLTIP,
-                ),
+                io.Combo.Input("backend", options=["auto", *backend_names()], default="auto", tooltip=TOOLTIP),
             ],
-            outputs=[io.Model.Output()],
         )
 
     @classmethod

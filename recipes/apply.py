@@ -1,19 +1,26 @@
-"""Attach the technique of a node, or those of a recipe as if its nodes were wired one after the other."""
+"""Recipes: those that come with the pack, and how one is attached, as if its nodes were wired one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
+import torch
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..core.errors import CannotHelp, InvalidSetting, is_text
+from ..core.choices import CHOICES
+from ..core.errors import CannotHelp, InvalidSetting, is_text, require_choice
 from ..core.phrases import phrase
 from ..core.technique import KINDS
+from ..optimizers.hosts.comfyui.quantization.linear import int8_layers
+from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..optimizers.hosts.comfyui.runtime.reporting import announce
 from ..optimizers.hosts.comfyui.runtime.technique import AnyTechnique, attach_for
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
+from ..workbench.comfyui.machine import host_device
 from ..workbench.recipe import PREFIX, Recipe, Step
 
 Nodes = Mapping[str, Any]
@@ -25,24 +32,12 @@ class RecipeResult:
     """The result of a recipe.
 
     ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
-    line for each step that cannot help here, ``errors`` what those have raised.
+    line for each step that cannot help here.
     """
 
     objects: dict[str, Any]
     steps: list[Step] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    errors: list[CannotHelp] = field(default_factory=list)
-
-
-def full_id(node: str) -> str:
-    """Return a node's id, given with its prefix or without."""
-    return PREFIX + node.removeprefix(PREFIX)
-
-
-def describe_step(step: Step) -> str:
-    """Return e.g. ``ApplyToMe(preset=balanced)``."""
-    values = ", ".join(f"{name}={value}" for name, value in step.inputs.items())
-    return f"{step.node.removeprefix(PREFIX)}({values})"
 
 
 def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -104,23 +99,17 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
     applied = RecipeResult({name: value for name, value in objects.items() if value is not None})
     attached: dict[tuple[str, str], AnyTechnique] = {}
     for step in recipe.steps:
-        node = nodes[step.node]
-        schema = node.define_schema()
-        target = changed_by(node)
+        target, title = changed_by(nodes[step.node]), nodes[step.node].define_schema().display_name
         if target not in applied.objects:
-            applied.left_out.append(f"{schema.display_name}: no {target} is connected")
+            applied.left_out.append(f"{title}: no {target} is connected")
             continue
-        inputs = {entry.id: entry for entry in schema.inputs if entry.id != "strict"}
-        values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
-        values |= {name: value for name, value in {**applied.objects, **step.inputs}.items() if name in inputs}
         try:
-            on, technique, *_ = node.technique(**values)
+            on, technique = _made(step, applied.objects, nodes)
             applied.objects[target] = attach_for(report_to, on, technique)
         except CannotHelp as error:
             if error.must_be_mended:
                 raise
-            applied.left_out.append(f"{schema.display_name}: {error}")
-            applied.errors.append(error)
+            applied.left_out.append(f"{title}: {error}")
             continue
         applied.steps.append(step)
         attached[target, technique.kind] = technique
@@ -132,21 +121,22 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
 
 def behind(step: Step, thing: Any, nodes: Nodes) -> Any:
     """Return what a step's node changes, a MODEL or a VAE, behind that node; `CannotHelp` says why it cannot be."""
-    kind = changed_by(nodes[step.node])
-    applied = apply_recipe(Recipe("Make this workflow faster", (step,)), {kind: thing}, nodes)
-    if not applied.steps:
-        raise applied.errors[0]
-    return applied.objects[kind]
+    return attach_for(None, *_made(step, {changed_by(nodes[step.node]): thing}, nodes))
+
+
+def _made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, AnyTechnique]:
+    """Return a step's technique, behind what it goes on, with the node's defaults for what the step does not set."""
+    node = nodes[step.node]
+    inputs = {entry.id: entry for entry in node.define_schema().inputs if entry.id != "strict"}
+    values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
+    values |= {name: value for name, value in {**objects, **step.inputs}.items() if name in inputs}
+    on, technique, *_ = node.technique(**values)
+    return on, technique
 
 
 def changed_by(node: Any) -> str:
     """Return what a node changes: it is its first input and its first output."""
     return str(node.define_schema().inputs[0].id)
-
-
-def ids_by_title(nodes: Nodes) -> dict[str, str]:
-    """Return the ids of our nodes, without their prefix, by their titles in small letters."""
-    return {node.define_schema().display_name.casefold(): id.removeprefix(PREFIX) for id, node in nodes.items()}
 
 
 def report_together(techniques: Sequence[AnyTechnique]) -> None:
@@ -177,3 +167,62 @@ def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
     states = states - {"waiting"} or states
     counts = {"active": len(active), "techniques": len(techniques)}
     return Summary(states.pop() if len(states) == 1 else "partly", headline, counts, tuple(details))
+
+
+BUILT_IN = tuple(CHOICES)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts that a preset's choice depends on.
+
+    ``device`` is torch's type (``cuda``, ``cpu``, ``mps``, ...); ``can_compile`` says whether torch.compile's default
+    backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one, and
+    ``in_int8`` whether the model has int8 weights already.
+    """
+
+    device: str
+    can_compile: bool = False
+    fast_int8: bool = False
+    in_int8: bool = False
+
+
+def machine_for(model: ModelPatcher, name: str) -> Machine:
+    """Return the facts by which techniques of the preset ``name`` are chosen for a MODEL on its device."""
+    device = torch.device(model.load_device)
+    in_int8 = name == "fast" and bool(int8_layers(model.model.diffusion_model))
+    gains = name == "fast" and not in_int8 and int8_gains(model)  # timed, and no other preset asks for it
+    return Machine(device.type, _can_compile(device.type), gains, in_int8)
+
+
+def machine_here() -> Machine:
+    """Return the machine before a model is loaded; whether int8 is faster is not known then."""
+    device = host_device().type
+    return Machine(device, _can_compile(device))
+
+
+def _can_compile(device: str) -> bool:
+    return device == "cuda" and find_spec("triton") is not None
+
+
+def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
+    """Return the recipe ``name`` for ``machine``; `InvalidSetting` for another name.
+
+    With ``reuse_steps`` those that change pictures also leave out steps; off by default, because saved workflows must
+    go on to draw what they drew.
+    """
+    require_choice("preset", name, BUILT_IN)
+    choice = CHOICES[name]
+    steps = [Step("PacelineSetAttentionProcessor", {"backend": "auto"})]
+    # Compiling pays on GPUs. On CPUs the time goes into matrix products that it cannot improve (1.00x to 1.09x
+    # measured), after minutes of waiting.
+    if machine.can_compile and machine.device == "cuda":
+        steps += [Step("PacelineCompileUNet"), Step("PacelineCompileVAE")]
+    if choice.merging:
+        steps.insert(0, Step("PacelineApplyToMe", {"preset": choice.merging}))
+    if name == "fast" and machine.fast_int8:
+        steps.insert(0, Step("PacelineQuantizeInt8", {"preset": "balanced"}))
+    if reuse_steps and choice.merging:
+        steps.append(Step("PacelineReuseSteps", {"budget": choice.limit}))
+    already = " The model has int8 weights already, so Quantize int8 is not among the steps." if machine.in_int8 else ""
+    return Recipe(name, tuple(steps), f"{choice.label}. {choice.sentence}{already}")

@@ -22,6 +22,7 @@ if PACKAGE not in sys.modules:
     sys.modules[PACKAGE] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules[PACKAGE])
 
-PacelineScript = import_module(f"{PACKAGE}.scripts.page.accordion").PacelineScript
+ACCORDION = import_module(f"{PACKAGE}.scripts.page.accordion")
+PacelineScript = ACCORDION.PacelineScript
 
-script_callbacks.on_app_started(import_module(f"{PACKAGE}.scripts.page.report").add_route)
+script_callbacks.on_app_started(ACCORDION.add_route)

@@ -12,8 +12,9 @@ from typing import Any
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
-from ..faster.kept import KeptRuns, device_here
+from ..faster.kept import KeptRuns
 from ..faster.node_types import class_of
+from ..faster.same_work import device_here
 from ..faster.workflow import ModelLink, Workflow, find_model_links
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
 from ..optimizers.hosts.comfyui.quantization.technique import said_before
@@ -22,7 +23,7 @@ from ..optimizers.quantization.settings import QuantizationSettings
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..recipes.apply import Nodes
 from ..workbench.comfyui.machine import host_device
-from ..workbench.comfyui.unloaded import formats_in, model_file, network_in
+from ..workbench.comfyui.unloaded import model_file, network_in
 from ..workbench.recipe import PREFIX
 
 BEFORE = "/paceline/before"
@@ -50,12 +51,13 @@ def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes
     behind = [link for link in links if id in link.upstream]
     way = behind[0].upstream if behind else ()
     file = _file(workflow, way[way.index(id) + 1 :] if behind else ())
-    model = None if file is None else network_in(file)
+    network = None if file is None else network_in(file)
     inputs = {name: workflow.known(value) for name, value in workflow.inputs(id).items() if name != "strict"}
-    if model is None or None in [value for name, value in inputs.items() if name != "model"]:
+    if network is None or None in [value for name, value in inputs.items() if name != "model"]:
         return None
+    model, formats = network
     try:
-        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, behind, file)
+        return _ASKED[workflow.type(id)](nodes[workflow.type(id)], {**inputs, "model": model}, behind, formats)
     except CannotHelp as error:
         refused: Summary = nodes[workflow.type(id)].refused(error)
         return refused
@@ -66,8 +68,9 @@ def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes
 def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
     """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
     for id in way:
-        kind = workflow.type(id)
-        if not kind.startswith(PREFIX) and not _is_own(class_of(kind)):
+        kind = class_of(workflow.type(id))
+        own = kind is not None and getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)
+        if not own and not workflow.type(id).startswith(PREFIX):
             return None
     inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
     for name, folder in _FILES.items():
@@ -76,10 +79,6 @@ def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
         if path is not None:
             return path
     return None
-
-
-def _is_own(kind: Any) -> bool:
-    return kind is not None and getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)
 
 
 def _by_structure(node: Any, inputs: Mapping[str, Any], *_: Any) -> None:
@@ -102,9 +101,9 @@ def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
     return Summary("waiting", took) if longest > _SHORTEST else None
 
 
-def _int8(_node: Any, inputs: Mapping[str, Any], _behind: Any, file: Path) -> Summary:
+def _int8(_node: Any, inputs: Mapping[str, Any], _behind: Any, formats: frozenset[str]) -> Summary:
     settings = {name: value for name, value in inputs.items() if name != "model"}
-    return said_before(inputs["model"], QuantizationSettings(**settings), formats_in(file))
+    return said_before(inputs["model"], QuantizationSettings(**settings), formats)
 
 
 def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink], *_: Any) -> Summary | None:

@@ -1,4 +1,4 @@
-"""The routes of the page: runs, what makes a workflow faster, presets, the cache of compiled code."""
+"""The routes of the page: runs, what makes a workflow faster, the cache of compiled code."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InvalidSetting, PacelineError, require_text
+from ..core.errors import PacelineError
 from ..faster.jobs import FASTER, JOBS, faster_payload
 from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
-from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, running_server
-from ..recipes.apply import Nodes, check_steps
-from ..recipes.presets import BUILT_IN
-from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
+from ..recipes.apply import Nodes
 from .before import BEFORE, before_payload
-from .outcomes import OUTCOMES, Outcomes
-from .run_routes import RUN, run_payload
+from .runs import OUTCOMES, RUN, SAMPLINGS, Outcomes, run_payload
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 PATH = "/paceline/cache"
-PRESETS_PATH = "/paceline/presets"
 
 
 class Busy(PacelineError):
@@ -55,9 +50,9 @@ def register_routes(nodes: Nodes) -> None:
 
     outcomes = Outcomes()
     answers("POST", OUTCOMES, partial(outcomes.ended, server=server))
+    answers("POST", SAMPLINGS, partial(outcomes.samplings, server=server))
     answers("GET", OUTCOMES, lambda _: outcomes.payload())
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
-    answers("POST", PRESETS_PATH, partial(save_preset, nodes=nodes))
     answers("POST", BEFORE, partial(before_payload, nodes=nodes))
     answers("POST", FASTER, partial(faster_payload, nodes=nodes))
     answers("GET", RUN, lambda query: run_payload(server, query.get("prompt_id", "")))
@@ -80,24 +75,6 @@ def clear_cache(server: Any) -> Payload:
     if folder is not None:
         folder.clear()
     return cache_payload()
-
-
-def save_preset(sent: Any, nodes: Nodes) -> Payload:
-    """Save a preset of Optimize (Preset); `InvalidSetting` for a name or steps that cannot be.
-
-    ``sent`` is ``{"name": ..., "steps": [{"node", "inputs"}], "description": ...}``.
-    """
-    if not isinstance(sent, dict) or not isinstance(sent.get("steps"), list):
-        raise InvalidSetting("This is no preset.", "Send name, steps and description.")
-    name = require_preset_name("name", str(sent.get("name", "")), BUILT_IN)
-    try:
-        steps = tuple(Step(str(step["node"]), dict(step["inputs"])) for step in sent["steps"])
-    except (KeyError, TypeError, ValueError):
-        raise InvalidSetting("A step of the preset cannot be read.", "Send node and inputs of each.") from None
-    check_steps(steps, f"The preset {name!r}", nodes)
-    description = require_text("description", str(sent.get("description", ""))[:500])
-    save_recipe(Recipe(name, steps, description), user_folder("presets", f"{name}.json"))
-    return {}
 
 
 def refusal_payload(why: str) -> Payload:

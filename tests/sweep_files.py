@@ -9,9 +9,10 @@ from typing import Any
 def kept(user: Path, study: str = "a study") -> list[dict[str, Any]]:
     """Return the results of a study by ComfyUI's user folder, oldest first; empty where there is no study."""
     import optuna
-    from paceline.workbench.sweep.storage import chosen_storage
 
-    storage = chosen_storage(user / "__paceline" / "sweeps" / "sweeps.db").name
+    file = user / "__paceline" / "sweeps" / "sweeps.db"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    storage = f"sqlite:///{file}"
     if study not in optuna.get_all_study_names(storage):
         return []
     trials = optuna.load_study(study_name=study, storage=storage).trials

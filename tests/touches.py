@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import reduce
 from importlib import import_module
 
-from paceline.workbench.comfyui.supported import missing
+from paceline.workbench.comfyui.machine import missing
 
 _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "hooks into a model call": {
@@ -51,11 +51,8 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.samplers": "KSAMPLER",
     },
     "Compare Models and Benchmark Sweep": {
-        "comfy.cli_args": (
-            "args.disable_metadata args.extra_model_paths_config args.output_directory args.user_directory"
-        ),
+        "comfy.cli_args": "args.disable_metadata",
         "comfy.model_management": "soft_empty_cache unload_all_models",
-        "comfy.options": "enable_args_parsing",
         "comfy.sample": "fix_empty_latent_channels prepare_noise sample",
         "comfy.samplers": "KSampler.SAMPLERS KSampler.SCHEDULERS",
     },
@@ -71,13 +68,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.utils": "calculate_parameters convert_old_quants weight_dtype",
         "folder_paths": "get_full_path",
     },
-    "folders": {
-        "folder_paths": (
-            "get_output_directory get_save_image_path "
-            "get_system_user_directory get_temp_directory set_output_directory "
-            "set_user_directory"
-        )
-    },
+    "folders": {"folder_paths": ("get_directory_by_type get_save_image_path get_system_user_directory")},
     "nodes": {"comfy_api.latest": "ComfyExtension io", "comfy_execution.graph_utils": "ExecutionBlocker"},
     "Make this workflow faster": {
         "comfy.model_management": "get_free_memory",

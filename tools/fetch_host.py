@@ -22,13 +22,7 @@ class SetupFailed(Exception):
 
 
 def fetch(version: str, host: Path, pip: Callable[..., None]) -> None:
-    """Make the folder ``host`` with ComfyUI ``version``; it appears at once, whole.
-
-    Args:
-        version: of ComfyUI.
-        host: the folder to make.
-        pip: called with arguments for pip.
-    """
+    """Make the folder ``host`` with ComfyUI ``version``; it appears at once, whole."""
     if version not in SOURCE_PACKAGES:
         known = " or ".join(SOURCE_PACKAGES)
         raise SetupFailed(

@@ -4,14 +4,13 @@
 // imported; the modules in js/ only define things.
 
 import { app, hidePictures } from "./js/comfy.js";
-import { foldAdvanced } from "./js/advanced.js";
+import { foldAdvanced, switchIgnored } from "./js/inputs.js";
 import { createBadges } from "./js/badges.js";
 import { foretell } from "./js/before.js";
 import { startChips } from "./js/chips.js";
 import { compareSettings, listen } from "./js/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
-import { switchIgnored } from "./js/ignored.js";
 import { keepOutcomes } from "./js/outcomes.js";
 import { drawOverlay } from "./js/overlay.js";
 import { testPromises } from "./js/promises.js";

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,7 +22,7 @@ FORMAT = 1
 Value = str | int | float | bool
 """What a widget of a node can be set to."""
 
-PRESET_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
+_PRESET_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
 """Names that a preset can have: they are names of files too."""
 
 _LARGEST_FILE = 1 << 20
@@ -49,55 +48,37 @@ class Recipe:
     description: str = ""
     made_on: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """Return the text of a file, always the same for the same recipe."""
-        document = {
-            "paceline_recipe": FORMAT,
-            "name": self.name,
-            "description": self.description,
-            "made_on": dict(self.made_on),
-            "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in self.steps],
-        }
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def of(cls, document: Any, source: str) -> Recipe:
-        """Return the recipe in a file's content, which errors call ``source``; `InvalidSetting` if it has none."""
-        remedy = "Save it again with Benchmark Sweep, or choose another preset."
-        version = document.get("paceline_recipe") if isinstance(document, dict) else None
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise InvalidSetting(f"{source} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
-        if version > FORMAT:
-            problem = f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}."
-            raise InvalidSetting(problem, "Update Paceline.")
-        try:
-            return TypeAdapter(cls).validate_python(document)
-        except ValidationError as error:
-            wrong = error.errors(include_input=False, include_url=False)[0]
-            where = ".".join(map(str, wrong["loc"]))
-            raise InvalidSetting(f"{source} cannot be read: {where}: {wrong['msg']}.", remedy) from None
-
 
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe; `InvalidSetting` if the file is missing, far too large, or not a recipe."""
+    remedy = "Save it again with Benchmark Sweep, or choose another preset."
     try:
         document = read_json(path, _LARGEST_FILE)
     except ValueError as error:
         raise InvalidSetting(f"The preset {path.name} cannot be read ({error}).", "Choose another preset.") from None
-    return Recipe.of(document, path.name)
+    version = document.get("paceline_recipe") if isinstance(document, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InvalidSetting(f"{path.name} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
+    if version > FORMAT:
+        problem = f"{path.name} has format {version}, and this version of Paceline reads up to {FORMAT}."
+        raise InvalidSetting(problem, "Update Paceline.")
+    try:
+        return TypeAdapter(Recipe).validate_python(document)
+    except ValidationError as error:
+        wrong = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise InvalidSetting(f"{path.name} cannot be read: {where}: {wrong['msg']}.", remedy) from None
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
-    """Write a recipe; the file appears whole or not at all. `InvalidSetting` for one that could not be read again."""
-    content = recipe.to_json().encode()
-    if len(content) > _LARGEST_FILE:
-        raise InvalidSetting(f"{path.name} would be larger than a recipe can be.", "Leave out some of its steps.")
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    """Write a recipe, always the same text for the same one; the file appears whole or not at all."""
+    text = json.dumps({"paceline_recipe": FORMAT, **asdict(recipe)}, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode()))
 
 
 def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
     """Return ``name`` if a preset can have it; `InvalidSetting` names bad characters, or the names that are taken."""
-    if not PRESET_NAME.fullmatch(name) or name.strip() != name or name in taken:
+    if not _PRESET_NAME.fullmatch(name) or name.strip() != name or name in taken:
         raise InvalidSetting(
             f"{what} is {name!r}, which cannot be the name of a preset.",
             f"Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {', '.join(taken)}.",

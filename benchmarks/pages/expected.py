@@ -9,6 +9,7 @@ and from published shares of these that programs reach. The same files give the 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,28 +115,24 @@ def row(name: str, variant: str, work: str = "") -> dict[str, Any]:
 COUNTED = {one["work"]: one["quality"] for one in rows("expected_work")}
 
 
-def parts(card: Card, work: str, compiled: bool, fast: bool) -> dict[str, float]:
-    """Return what takes the card (``busy``), the processor and the bus how many seconds in a step."""
+def step(card: Card, work: str, compiled: bool = False) -> Span | None:
+    """Return the seconds of one step, or None where ours does not compile because the weights do not fit."""
     found = COUNTED[work]
     fused = found["product_bytes"] - found["weight_bytes"]  # what all else hands to products and takes from them
     other, kernels = (fused, 2 * found["large_kernels"]) if compiled else (found["other_bytes"], found["kernels"])
-    moved = other + (0 if fast else found["product_bytes"])
-    took = {
-        "products": found["products"] / card.operations / card.products[fast],
-        "attention": found["attention"] / card.operations / card.attention[fast],
-        "moved": moved / card.bandwidth / MEMORY[fast],
-    }
-    host = kernels * (COMPILED if compiled else EAGER)[not fast]
-    lacking = max(0.0, found["weight_bytes"] - (card.memory - FREE)) / BUS[fast]
-    return took | {"busy": sum(took.values()), "host": host, "lacking": lacking, "bytes": moved, "kernels": kernels}
-
-
-def step(card: Card, work: str, compiled: bool = False) -> Span | None:
-    """Return the seconds of one step, or None where ours does not compile because the weights do not fit."""
-    best, worst = (parts(card, work, compiled, fast) for fast in (True, False))
-    if compiled and best["lacking"]:
+    lacking = max(0.0, found["weight_bytes"] - (card.memory - FREE))
+    if compiled and lacking:
         return None
-    return max(best["busy"], best["host"], best["lacking"]), max(worst["busy"] + worst["lacking"], worst["host"])
+
+    def took(fast: bool) -> tuple[float, float, float]:
+        """Return for how many seconds the card, the processor and the bus are busy."""
+        products = found["products"] / card.operations / card.products[fast]
+        attention = found["attention"] / card.operations / card.attention[fast]
+        moved = (other + (0 if fast else found["product_bytes"])) / card.bandwidth / MEMORY[fast]
+        return products + attention + moved, kernels * (COMPILED if compiled else EAGER)[not fast], lacking / BUS[fast]
+
+    busy, host, bus = took(fast=False)
+    return max(took(fast=True)), max(busy + bus, host)
 
 
 def seconds(card: Card, what: str, compiled: bool = False, reused: bool = False) -> Span | None:
@@ -144,10 +141,8 @@ def seconds(card: Card, what: str, compiled: bool = False, reused: bool = False)
     one = step(card, work, compiled)
     if one is None or (reused and what not in REUSED):
         return None
-    wait, computed = 0.0, float(steps)
-    if reused:
-        wait, computed = waiting(), steps * evaluations(what)
-    return computed * one[0], computed * (one[1] + wait)
+    computed = steps * (evaluations(what) if reused else 1.0)
+    return computed * one[0], computed * (one[1] + (waiting() if reused else 0.0))
 
 
 def evaluations(what: str) -> float:
@@ -170,16 +165,14 @@ def shown(span: Span | None) -> str:
 
 def digits(value: float, count: int = 2) -> str:
     """Return a number with ``count`` digits, never as a power of ten."""
-    places = (
-        count - len(str(int(value))) if value >= 1 else count + f"{value:.9f}"[2:].find(f"{value:.9f}"[2:].lstrip("0"))
-    )
+    places = count - 1 - math.floor(math.log10(value))
     return f"{round(value, places):.{max(0, places)}f}"
 
 
 def marked(card: str, measured: float, foretold: list[str]) -> str:
     """Return the cells of what was foretold for these parts together, what was measured, and how far that is off."""
-    spans = [seconds(CARDS[card], part.rpartition(" ")[0], part.endswith("compiled")) for part in foretold]
-    low, high = (sum(span[end] for span in spans if span) for end in (0, 1))
+    spans = [seconds(CARDS[card], part.rpartition(" ")[0], part.endswith("compiled")) or (0, 0) for part in foretold]
+    low, high = map(sum, zip(*spans, strict=True))
     mark = "inside" if low <= measured <= high else f"**{measured / high:.2f}x slower**"
     mark = f"**{low / measured:.2f}x faster**" if measured < low else mark
     return f"{' + '.join(foretold)} | {shown((low, high))} | {digits(measured, 3)} s | {mark} |"
@@ -199,7 +192,6 @@ def page() -> str:
         fal=per_kernel(OTHERS[2][2], "SD 1.5"),
         hub=per_kernel(OTHERS[4][2], "SD 1.5"),
         decoding=f"{COUNTED[WORK['VAE'][0]]['kernels']:.0f}",
-        arithmetic="\n".join(map(arithmetic, (True, False))),
         cards="\n".join(map(constants, CARDS)),
         wait=f"{1e3 * waiting():.0f}",
     )
@@ -215,10 +207,8 @@ def table(what: str) -> str:
     for name, card in CARDS.items():
         lines.append(f"| {name} | " + " | ".join(shown(seconds(card, what, *kind)) for kind in kinds) + " |")
     if what in REUSED:
-        lines += [
-            "",
-            f"Reuse Steps: {100 * evaluations(what):.0f} % of the evaluations, as measured on a small trained model.",
-        ]
+        share = f"{100 * evaluations(what):.0f} %"
+        lines += ["", f"Reuse Steps: {share} of the evaluations, as measured on a small trained model."]
     return "\n".join([*lines, ""])
 
 
@@ -237,21 +227,6 @@ def per_kernel(measured: float, what: str) -> str:
     """Return the microseconds for each kernel that a measurement of a plain model comes to."""
     work, steps, _ = WORK[what]
     return f"{1e6 * measured / steps / COUNTED[work]['kernels']:.0f}"
-
-
-def arithmetic(fast: bool) -> str:
-    """Return how one end of a row comes about."""
-    card, (work, steps, _) = CARDS["RTX 4090"], WORK["SDXL"]
-    found, took = COUNTED[work], parts(card, work, compiled=False, fast=fast)
-    speed, ms = f"{card.operations / 1e12:.1f} TFLOP/s", {name: f"{1e3 * one:.1f} ms" for name, one in took.items()}
-    return (
-        f"- *At the {'least' if fast else 'most'}*: {found['products'] / 1e12:.2f} TFLOP / ({card.products[fast]:.2f} "
-        f"x {speed}) = {ms['products']}; {found['attention'] / 1e12:.2f} TFLOP / ({card.attention[fast]:.2f} x {speed})"
-        f" = {ms['attention']}; {took['bytes'] / 1e9:.1f} GB / ({MEMORY[fast]:.1f} x {card.bandwidth / 1e9:.0f} GB/s)"
-        f" = {ms['moved']}; together {ms['busy']}. The processor: {took['kernels']:.0f} kernels x "
-        f"{1e6 * EAGER[not fast]:.0f} µs = {ms['host']}. The longer of both, x {steps} steps = "
-        f"{digits(steps * max(took['busy'], took['host']))} s."
-    )
 
 
 def constants(name: str) -> str:

@@ -25,8 +25,8 @@ the shortest and the longest; *speed-up* is the median of the rounds' own ratios
 
 *Of the roof* is how near a time comes to what the device allows: the multiplications of the baseline, whatever the
 variant leaves out of them, at the speed of the largest matrix product on the same device, over the time. Above 100 % is
-only what does less work, or works in a narrower dtype. Each part says what was measured for it, or why it has none.
-A row in bold says what the rows below it did. Words that several parts have in common:
+only what does less work, or works in a narrower dtype. A row in bold says what the rows below it did. Words that
+several parts have in common:
 """
 
 _VERSIONS = ("python", "torch", "comfyui", "tomesd", "diffusers", "torchao", "triton")
@@ -61,8 +61,7 @@ def section(path: Path, known: Iterable[tuple[str, str]] = ()) -> str:
     content = json.loads(path.read_text(encoding="utf-8"))
     lines = [f"## {_title(path)}", "", _hardware(content["hardware"]), "", _versions(content), "",
              f"    {content['command']}", "", f"Baseline: {content['baseline']}.", ""]  # fmt: skip
-    all_notes = {**(content.get("notes") or {}), **_no_roof(content["rows"])}
-    notes = [_note(note) for note in all_notes.items() if note not in known]
+    notes = [_note(note) for note in (content.get("notes") or {}).items() if note not in known]
     lines += [*notes, ""] if notes else []
     picture = path.with_suffix(".png")
     if picture.exists():
@@ -98,29 +97,15 @@ def _measured(name: str, row: Row) -> bool:
     return value is not None and not (value == 0 and name in ("cpu_seconds_median", "peak_memory_bytes"))
 
 
-def _no_roof(rows: list[Row]) -> dict[str, str]:
-    """Return a note that says why no row has a share of the roof, where none has."""
-    if any(row.get("roof_share") is not None for row in rows):
-        return {}
-    timed = any(row.get("seconds_median") is not None for row in rows)
-    return {"of the roof": "the operations were not counted" if timed else "nothing is timed here"}
-
-
 def _cell(name: str, row: Row) -> str:
     value = row.get(name)
-    if value is None:
-        return ""
-    return _FORMATS[name](row) if name in _FORMATS else _plain(value)
+    return "" if value is None else _FORMATS[name](row) if name in _FORMATS else _plain(value)
 
 
 def _time(row: Row) -> str:
     shortest, longest = row.get("seconds_min"), row.get("seconds_max")
     text = _seconds(row["seconds_median"])
-    return (
-        text
-        if shortest is None or longest is None or shortest == longest
-        else f"{text} ({_seconds(shortest)} to {_seconds(longest)})"
-    )
+    return text if shortest in (None, longest) else f"{text} ({_seconds(shortest)} to {_seconds(longest)})"
 
 
 _FORMATS: dict[str, Callable[[Row], str]] = {

@@ -25,12 +25,6 @@ from comfy_host import vaes
 from comfy_host.in_process import bootstrap, use_dynamic_vram
 from comfy_host.weights import random_weight
 
-KL = {
-    "double_z": True, "resolution": 256, "in_channels": 3, "out_ch": 3, "ch": 128, "ch_mult": [1, 2, 4, 4],
-    "num_res_blocks": 2, "attn_resolutions": [], "dropout": 0.0,
-}  # fmt: skip
-WAN = {"dim_mult": [1, 2, 4, 4], "num_res_blocks": 2, "attn_scales": [], "temperal_downsample": [False, True, True]}
-
 
 @dataclass(frozen=True)
 class Decoder:
@@ -56,14 +50,14 @@ class Decoder:
 DECODERS = {
     "vae_sdxl": Decoder(
         "SDXL's VAE, 1024 x 1024", "models.autoencoder:AutoencoderKL",
-        {"ddconfig": KL | {"z_channels": 4}, "embed_dim": 4}, (1, 4, 128, 128), (1, 4, 8, 8),
+        {"ddconfig": vaes.KL | {"z_channels": 4}, "embed_dim": 4}, (1, 4, 128, 128), (1, 4, 8, 8),
     ),
     "vae_wan": Decoder(
-        "Wan 2.1's and 2.2 14B's VAE, 640 x 640, 81 frames", "wan.vae:WanVAE", WAN | {"dim": 96, "z_dim": 16},
+        "Wan 2.1's and 2.2 14B's VAE, 640 x 640, 81 frames", "wan.vae:WanVAE", vaes.WAN | {"dim": 96, "z_dim": 16},
         (1, 16, 21, 80, 80), (1, 16, 2, 4, 4),
     ),
     "vae_wan_5b": Decoder(
-        "Wan 2.2 5B's VAE, 1280 x 704, 41 frames", "wan.vae2_2:WanVAE", WAN | {"dim": 160, "z_dim": 48},
+        "Wan 2.2 5B's VAE, 1280 x 704, 41 frames", "wan.vae2_2:WanVAE", vaes.WAN | {"dim": 160, "z_dim": 48},
         (1, 48, 11, 44, 80), (1, 48, 2, 2, 2),
     ),
     "vae_ltx": Decoder(
@@ -72,7 +66,7 @@ DECODERS = {
     ),
     "vae_hunyuan": Decoder(
         "HunyuanVideo's VAE, 848 x 480, 37 frames", "models.autoencoder:AutoencoderKL",
-        {"ddconfig": KL | {"z_channels": 16, "conv3d": True, "time_compress": 4}, "embed_dim": 16},
+        {"ddconfig": vaes.KL | {"z_channels": 16, "conv3d": True, "time_compress": 4}, "embed_dim": 16},
         (1, 16, 10, 60, 106), (1, 16, 2, 4, 4),
     ),
     "vae_h3": Decoder(

@@ -21,8 +21,8 @@ from ...core.devices import synchronize
 from ...core.errors import not_allowed, one_of, require_integer
 from ...optimizers.hosts.webui.choices import CUSTOM, PRESETS
 from ...optimizers.hosts.webui.samplers import OWN_LOOPS
-from ...workbench.measurement.controls import CONTROLS, FEWER, LATE, kept_levels
 from ...workbench.measurement.drawn import Decoded, Drawn, TimedRun
+from ...workbench.measurement.evidence import CONTROLS, FEWER, LATE, kept_levels
 from ...workbench.measurement.measure import SIDES, Comparison, MeasurePlan, measure
 from ...workbench.measurement.speedup import MOST_ROUNDS
 from ...workbench.measurement.verdict_text import difference_lines, in_seconds

@@ -10,11 +10,9 @@ from .paths import cache_dir
 
 
 def generated(name: str, maker: ModuleType | None = None) -> Path:
-    """Return the file that ``checkpoints.<name>(path)`` writes. Needs ``in_process.bootstrap()`` first.
+    """Return the file that ``checkpoints.<name>(path)``, or that of ``maker``, writes.
 
-    Args:
-        name: ``sd15``, ``sd15_smallest``, ``controlnet`` or ``lora``.
-        maker: a module with such a function, instead of ``checkpoints``.
+    Needs ``in_process.bootstrap()`` first.
     """
     from . import checkpoints, weights
 

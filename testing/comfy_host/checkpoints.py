@@ -15,23 +15,12 @@ import torch
 from .weights import fill, random_state_dict, save, unet_gain
 
 SD15_CONFIG: dict[str, Any] = {
-    "image_size": 32,
-    "in_channels": 4,
-    "out_channels": 4,
-    "use_spatial_transformer": True,
-    "legacy": False,
-    "adm_in_channels": None,
-    "model_channels": 320,
-    "num_res_blocks": [1, 1],
-    "channel_mult": [1, 2],
-    "transformer_depth": [1, 1],
-    "transformer_depth_output": [1, 1, 1, 1],
-    "transformer_depth_middle": 1,
-    "use_linear_in_transformer": False,
-    "context_dim": 768,
-    "use_temporal_resblock": False,
+    "image_size": 32, "in_channels": 4, "out_channels": 4, "use_spatial_transformer": True, "legacy": False,
+    "adm_in_channels": None, "model_channels": 320, "num_res_blocks": [1, 1], "channel_mult": [1, 2],
+    "transformer_depth": [1, 1], "transformer_depth_output": [1, 1, 1, 1], "transformer_depth_middle": 1,
+    "use_linear_in_transformer": False, "context_dim": 768, "use_temporal_resblock": False,
     "use_temporal_attention": False,
-}
+}  # fmt: skip
 """What ComfyUI detects as SD1.5: two levels instead of four, one residual block each instead of two.
 
 The attention blocks are those of the real model: 320 channels at the latent's own size, 640 at half of it, 8 heads.
@@ -41,23 +30,12 @@ _IN_FILES = SD15_CONFIG | {"channel_mult": [1, 1]}
 """Of the checkpoint, the ControlNet and the LoRA: 320 channels at both levels, which is half of the work."""
 
 SDXL_CONFIG: dict[str, Any] = {
-    "image_size": 32,
-    "in_channels": 4,
-    "out_channels": 4,
-    "use_spatial_transformer": True,
-    "legacy": False,
-    "num_classes": "sequential",
-    "adm_in_channels": 2816,
-    "num_res_blocks": [2, 2, 2],
-    "channel_mult": [1, 2, 4],
-    "transformer_depth": [0, 0, 2, 2, 10, 10],
-    "transformer_depth_output": [0, 0, 0, 2, 2, 2, 10, 10, 10],
-    "transformer_depth_middle": 10,
-    "use_linear_in_transformer": True,
-    "context_dim": 2048,
-    "use_temporal_resblock": False,
-    "use_temporal_attention": False,
-}
+    "image_size": 32, "in_channels": 4, "out_channels": 4, "use_spatial_transformer": True, "legacy": False,
+    "num_classes": "sequential", "adm_in_channels": 2816, "num_res_blocks": [2, 2, 2], "channel_mult": [1, 2, 4],
+    "transformer_depth": [0, 0, 2, 2, 10, 10], "transformer_depth_output": [0, 0, 0, 2, 2, 2, 10, 10, 10],
+    "transformer_depth_middle": 10, "use_linear_in_transformer": True, "context_dim": 2048,
+    "use_temporal_resblock": False, "use_temporal_attention": False,
+}  # fmt: skip
 """SDXL's block structure, with 70 self-attention blocks; the width is an argument."""
 
 # The sampler hands over latents of a standard deviation near 80 (the noise is never removed: the weights are
@@ -100,11 +78,7 @@ def _narrow() -> Any:
 def tiny_sd15(seed: int = 0, width: int = 64, context: int = 64, dtype: torch.dtype = torch.float32) -> Any:
     """Return a MODEL with SD1.5's blocks, narrow, without a file. Needs ``in_process.bootstrap()``.
 
-    Args:
-        seed: of the weights.
-        width: channels of the first level (SD1.5: 320); a multiple of 32.
-        context: channels of the text tokens (SD1.5: 768).
-        dtype: of the weights.
+    ``width``: channels of the first level, a multiple of 32 (SD1.5: 320); ``context``: of the text (SD1.5: 768).
     """
     config = SD15_CONFIG | {"model_channels": width, "context_dim": context}
     return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
@@ -122,12 +96,7 @@ def smallest_unet(
 ) -> Any:
     """Return a MODEL with one level of SD1.5 and two transformer blocks: what compiles in the shortest time.
 
-    Args:
-        seed: of the weights.
-        width: channels of the first level; a multiple of 32.
-        context: channels of the text tokens.
-        levels: 2 adds a level without transformers, and a middle block with one.
-        dtype: of the weights.
+    ``levels``: 2 adds a level without transformers, and a middle block with one; the rest as of `tiny_sd15`.
     """
     config = _few_blocks(levels) | {"model_channels": width, "context_dim": context}
     return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
@@ -163,12 +132,7 @@ def sdxl_layout(
 ) -> Any:
     """Return a MODEL with SDXL's 70 self-attention blocks, narrow, without a file.
 
-    Args:
-        width: channels of the first level (SDXL: 320); a multiple of 32.
-        seed: of the weights.
-        head_channels: channels of an attention head (SDXL: 64).
-        context: channels of the text tokens (SDXL: 2048).
-        dtype: of the weights.
+    ``width`` as of `tiny_sd15`; ``head_channels``: of an attention head (SDXL: 64).
     """
     import comfy.supported_models
 
@@ -219,15 +183,8 @@ def sd15(
 ) -> Path:
     """Write a checkpoint that CheckpointLoaderSimple detects as SD1.5 and return its path.
 
-    It holds a UNet of 44 million parameters, a full CLIP-L text encoder in fp16, because its size is fixed, and a
-    TAESD as VAE. An existing file is written anew.
-
-    Args:
-        path: the file, ending in ".safetensors".
-        seed: of the weights.
-        dtype: of the UNet; ComfyUI computes in fp32 on a CPU whatever it is.
-        config: of the UNet.
-        vae: makes the weights of the VAE from the seed.
+    It holds a UNet of 44 million parameters in ``dtype``, a full CLIP-L text encoder in fp16, because its size is
+    fixed, and the ``vae`` that is made from the seed. An existing file is written anew.
     """
     import comfy.supported_models
 
@@ -263,11 +220,7 @@ def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float
 def lora(path: str | Path, rank: int = 4, seed: int = 0, strength: float = 0.1) -> Path:
     """Write a LoRA in kohya's format for every attention and feed-forward layer of ``sd15`` and return its path.
 
-    Args:
-        path: the file, ending in ".safetensors".
-        rank: of the low-rank update.
-        seed: of the weights.
-        strength: size of the update relative to the weight it is added to.
+    ``strength`` is the size of the update relative to the weight that it is added to.
     """
     import comfy.lora
     import comfy.supported_models

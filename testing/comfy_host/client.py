@@ -21,31 +21,25 @@ from .listener import Event, Listener
 Prompt = dict[str, dict[str, Any]]
 
 
+@dataclass(eq=False)
 class PromptFailed(RuntimeError):
-    """A prompt was refused or a node failed. ``str(error)`` is the message that ComfyUI's dialog shows.
+    """A prompt was refused or a node failed.
 
     Attributes:
-        message: the message.
-        node_id: id of the node, or None.
-        node_type: class of the node, or None.
+        message: what ComfyUI's dialog shows.
+        node_id: id of the node, or None; likewise its class, ``node_type``.
         exception_type: Python class of the exception, or the kind of validation error.
         traceback: the node's traceback, or "".
     """
 
-    def __init__(
-        self,
-        message: str,
-        node_id: str | None = None,
-        node_type: str | None = None,
-        exception_type: str = "",
-        traceback: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.node_id = node_id
-        self.node_type = node_type
-        self.exception_type = exception_type
-        self.traceback = traceback
+    message: str
+    node_id: str | None = None
+    node_type: str | None = None
+    exception_type: str = ""
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True)
@@ -86,9 +80,7 @@ class Result:
 class ComfyClient:
     """Talks to one ComfyUI server.
 
-    Args:
-        base_url: for example ``http://127.0.0.1:8188``.
-        log_tail: returns the end of the server's log, which is added to the notes of a failure.
+    ``log_tail`` returns the end of the server's log, which is added to the notes of a failure.
     """
 
     def __init__(self, base_url: str, log_tail: Callable[[], str] | None = None) -> None:
@@ -132,10 +124,6 @@ class ComfyClient:
 
     def run(self, prompt: Prompt, timeout: float = 600.0) -> Result:
         """Run a prompt in API format and return what it gave.
-
-        Args:
-            prompt: what to run.
-            timeout: seconds.
 
         Raises:
             PromptFailed: if it is refused, or a node fails, or it is interrupted.
@@ -220,16 +208,13 @@ without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def _refusal(answer: dict[str, Any]) -> PromptFailed:
     """Return the error for a prompt that ComfyUI's validation refused."""
-    for node_id, node in (answer.get("node_errors") or {}).items():
-        for error in node["errors"]:
-            message = ": ".join(part for part in (error["message"], error.get("details")) if part)
-            return PromptFailed(message, node_id, node.get("class_type"), error["type"])
-    error = answer["error"]
+    failed = [(node["errors"][0], id, node) for id, node in (answer.get("node_errors") or {}).items() if node["errors"]]
+    error, node_id, node = failed[0] if failed else (answer["error"], None, {})
     if isinstance(error, str):
         return PromptFailed(error)
     message = ": ".join(part for part in (error["message"], error.get("details")) if part)
-    node_id = (error.get("extra_info") or {}).get("node_id")
-    return PromptFailed(message, node_id, None, error["type"])
+    node_id = node_id or (error.get("extra_info") or {}).get("node_id")
+    return PromptFailed(message, node_id, node.get("class_type"), error["type"])
 
 
 def _failure(event: Event) -> PromptFailed:

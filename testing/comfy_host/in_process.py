@@ -94,13 +94,7 @@ def encode(clip: Any, text: str) -> list[list[Any]]:
 
 
 def random_conditioning(model: Any, tokens: int = 77, seed: int = 0) -> list[list[Any]]:
-    """Return a random conditioning that fits ``model``, for models without a text encoder.
-
-    Args:
-        model: a ModelPatcher around a UNet model.
-        tokens: how many text tokens.
-        seed: another seed is another "prompt".
-    """
+    """Return a random conditioning that fits a MODEL with a UNet; another seed is another "prompt"."""
     import torch
 
     config = model.model.model_config.unet_config
@@ -126,19 +120,8 @@ def sample(
 ) -> Any:
     """Sample as the KSampler node does, without progress bar, and return the latent ``[batch, 4, h, w]``.
 
-    Args:
-        model: MODEL (a ModelPatcher).
-        positive: CONDITIONING.
-        negative: CONDITIONING.
-        latent: a latent tensor ``[batch, 4, height / 8, width / 8]``, or LATENT (a dict with "samples", and with
-            "noise_mask" where only a part is drawn).
-        seed: of the noise.
-        steps: number of sampling steps.
-        cfg: classifier-free guidance.
-        sampler: a ComfyUI sampler name.
-        scheduler: a ComfyUI scheduler name.
-        denoise: share of the schedule that is run.
-        sigmas: noise levels, the last one included, instead of the schedule's.
+    ``latent`` is such a tensor, or LATENT (with "noise_mask" where only a part is drawn); ``sigmas`` are noise levels,
+    the last one included, instead of the schedule's; all else as the node's.
     """
     import comfy.sample
     import torch
@@ -147,19 +130,6 @@ def sample(
     # The executor runs every node in inference mode; a model that only works outside of it is broken in ComfyUI.
     with torch.inference_mode():
         noise = comfy.sample.prepare_noise(samples, seed)
-        return comfy.sample.sample(
-            model,
-            noise,
-            steps,
-            cfg,
-            sampler,
-            scheduler,
-            positive,
-            negative,
-            samples,
-            denoise=denoise,
-            noise_mask=mask,
-            sigmas=sigmas,
-            disable_pbar=True,
-            seed=seed,
-        )
+        given = (noise, steps, cfg, sampler, scheduler, positive, negative, samples)
+        more = {"denoise": denoise, "noise_mask": mask, "sigmas": sigmas, "disable_pbar": True, "seed": seed}
+        return comfy.sample.sample(model, *given, **more)

@@ -6,24 +6,26 @@ import asyncio
 import importlib.util
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .paths import ROOT
 
 
-def load_pack(name: str = "paceline") -> ModuleType:
-    """Import the pack as package ``name`` and return it; later calls return the same module.
+def load_pack(folder: Path = ROOT) -> ModuleType:
+    """Import the pack in ``folder`` as package ``paceline`` and return it; later calls return the same module.
 
     The repository's root is not put on ``sys.path``: ComfyUI owns the top-level name ``nodes``. Afterwards
     ``import paceline.optimizers.token_merging`` works everywhere in this process.
     """
+    name, file = "paceline", folder / "__init__.py"
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    spec = importlib.util.spec_from_file_location(name, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)])
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
-        raise ImportError(f"{ROOT / '__init__.py'} cannot be loaded.")
+        raise ImportError(f"{file} cannot be loaded.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

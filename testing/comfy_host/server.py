@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -16,13 +15,13 @@ import urllib.error
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from .client import ComfyClient, without_proxy
+from .client import ComfyClient
 from .paths import ROOT, host_dir
 from .processes import die_with_parent, end_group, free_port, temporary_folder
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_START_SECONDS = 300.0
 
 
 class ServerFailed(RuntimeError):
@@ -51,9 +50,7 @@ class ComfyServer:
         cpu: True for the CPU, False for the GPU, None for the GPU if there is one.
         load_pack: whether to load this repository as a node pack.
         environment: further environment variables.
-        start_timeout: seconds to wait until the server answers.
         base_directory: use and keep this folder instead of a temporary one.
-        own_attention: with the attention that ComfyUI or ``arguments`` choose; on the CPU it is PyTorch's else.
     """
 
     def __init__(
@@ -64,24 +61,18 @@ class ComfyServer:
         cpu: bool | None = None,
         load_pack: bool = True,
         environment: Mapping[str, str] | None = None,
-        start_timeout: float = 300.0,
         base_directory: str | Path | None = None,
-        own_attention: bool = False,
     ) -> None:
         self._packs = ([ROOT] if load_pack else []) + [Path(folder).resolve() for folder in custom_nodes]
         self._models = {kind: [Path(path) for path in paths] for kind, paths in (models or {}).items()}
         self._arguments = list(arguments)
         self._cpu = cpu
-        self._own_attention = own_attention
         self._environment = dict(environment or {})
-        self._start_timeout = start_timeout
         self._keep_base = base_directory is not None
         self._base = Path(base_directory).resolve() if base_directory is not None else None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_text = ""
         self.port = 0
-
-    # ---- life cycle
 
     def start(self) -> ComfyServer:
         """Start the server and wait until it answers.
@@ -123,8 +114,6 @@ class ComfyServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    # ---- what users ask for
 
     @property
     def base_url(self) -> str:
@@ -186,14 +175,6 @@ class ComfyServer:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / (name or Path(path).name)).symlink_to(Path(path).resolve())
 
-    def system_stats(self) -> dict[str, Any]:
-        """Return what the server says about its devices, versions and memory."""
-        address = f"{self.base_url}/system_stats"  # of our own server, never another kind of address than http
-        with without_proxy.open(address, timeout=30) as answer:
-            return json.load(answer)
-
-    # ---- inside
-
     def _prepare_folders(self) -> None:
         if self._base is None:
             self._base = temporary_folder()
@@ -219,14 +200,9 @@ class ComfyServer:
         command += ["--database-url", f"sqlite:///{base / 'user' / 'comfyui.db'}"]
         command += ["--disable-api-nodes", "--disable-auto-launch"]
         if self._cpu if self._cpu is not None else not has_gpu():
-            command += ["--cpu"] if self._own_attention else ["--cpu", "--use-pytorch-cross-attention"]
-        environment = {
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "HF_HUB_OFFLINE": "1",
-            "DO_NOT_TRACK": "1",
-            **self._environment,
-        }
+            command += ["--cpu", "--use-pytorch-cross-attention"]
+        ours = {"PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        environment = {**os.environ, **ours, **self._environment}
         environment.pop("PYTHONPATH", None)  # only the pack's own loader may find the pack
         with (base / "server.log").open("wb") as log:
             in_main_thread = threading.current_thread() is threading.main_thread()
@@ -246,7 +222,7 @@ class ComfyServer:
         """Return True once the server answers, False if its port was taken and another attempt makes sense."""
         process = self._process
         assert process is not None
-        deadline = time.monotonic() + self._start_timeout
+        deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 self._process = None
@@ -255,7 +231,7 @@ class ComfyServer:
                     return False
                 raise ServerFailed(f"ComfyUI ended with status {process.returncode} while starting.\n{self.log_tail()}")
             with contextlib.suppress(urllib.error.URLError, OSError, ValueError):
-                self.system_stats()
+                self.client().get("/system_stats", timeout=30)
                 return True
             time.sleep(0.2)
-        raise ServerFailed(f"ComfyUI did not answer in {self._start_timeout:g} s.\n{self.log_tail()}")
+        raise ServerFailed(f"ComfyUI did not answer in {_START_SECONDS:g} s.\n{self.log_tail()}")

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import torch
 
 from . import transformer_settings as of
-from . import video_settings as video
 from .checkpoints import _base_model, _patcher
 from .paths import host_dir
 from .transformer_settings import POOLED_CHANNELS, TEXT_CHANNELS
@@ -67,6 +66,9 @@ class Transformer:
     newer: str = ""
 
 
+_SEEN = {"more": lambda: {"clip_vision_output": _vision(257, 1280)}}
+"""What Wan's networks are given that start from a picture."""
+
 TRANSFORMERS: dict[str, Transformer] = {
     "flux": Transformer("Flux", "FluxSchnell", of.FLUX),
     "flux2": Transformer("Flux", "Flux2", of.FLUX2, channels=128, patch=1, text=lambda tokens: max(tokens, 512)),
@@ -77,65 +79,44 @@ TRANSFORMERS: dict[str, Transformer] = {
     "qwen_image21": Transformer("Qwen-Image 2.1", "QwenImage21", of.QWEN21, channels=64, patch=1, newer="qwen_image21"),
     "lumina2": Transformer("Z-Image", "Lumina2", of.LUMINA),
     "z_image": Transformer(
-        "Z-Image",
-        "ZImage",
+        "Z-Image", "ZImage",
         of.LUMINA
         | {"dim": 256, "n_heads": 16, "n_kv_heads": 16, "z_image_modulation": True, "pad_tokens_multiple": 32},
-        text=lambda tokens: -(-tokens // 32) * 32,
-        padding=32,
+        text=lambda tokens: -(-tokens // 32) * 32, padding=32,
     ),
-    "wan": Transformer("Wan", "WAN21_T2V", video.WAN, frames=3),
-    "wan_i2v": Transformer(
-        "Wan",
-        "WAN21_I2V",
-        video.WAN | {"model_type": "i2v", "in_dim": 36},
-        frames=3,
-        more=lambda: {"clip_vision_output": _vision(257, 1280)},
-    ),
-    "wan_5b": Transformer("Wan", "WAN22_T2V", video.WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
+    "wan": Transformer("Wan", "WAN21_T2V", of.WAN, frames=3),
+    "wan_i2v": Transformer("Wan", "WAN21_I2V", of.WAN | {"model_type": "i2v", "in_dim": 36}, frames=3, **_SEEN),
+    "wan_5b": Transformer("Wan", "WAN22_T2V", of.WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
     "wan_vace": Transformer(
-        "Wan", "WAN21_Vace", video.WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
+        "Wan", "WAN21_Vace", of.WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
     ),
-    "wan_camera": Transformer("Wan", "WAN22_Camera", video.WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
-    "hunyuan_video": Transformer("HunyuanVideo", "HunyuanVideo", video.HUNYUAN_VIDEO, frames=3),
+    "wan_camera": Transformer("Wan", "WAN22_Camera", of.WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
+    "hunyuan_video": Transformer("HunyuanVideo", "HunyuanVideo", of.HUNYUAN_VIDEO, frames=3),
     "hunyuan_video_15": Transformer(
-        "HunyuanVideo",
-        "HunyuanVideo15",
-        video.HUNYUAN_VIDEO_15,
-        channels=32,
-        frames=3,
-        patch=1,
+        "HunyuanVideo", "HunyuanVideo15", of.HUNYUAN_VIDEO_15, channels=32, frames=3, patch=1,
         text=lambda tokens: tokens + 6 + 5,
         more=lambda: {"conditioning_byt5small": torch.zeros(1, 6, 1472), "clip_vision_output": _vision(5, 1152)},
     ),
-    "cogvideo": Transformer("CogVideoX", "CogVideoX_T2V", video.COGVIDEO, frames=3),
-    "cogvideo_15": Transformer("CogVideoX", "CogVideoX_T2V", video.COGVIDEO | {"patch_size_t": 2}, frames=4),
-    "hunyuan_image": Transformer("HunyuanVideo", "HunyuanImage21", video.HUNYUAN_IMAGE, channels=64, patch=1),
+    "cogvideo": Transformer("CogVideoX", "CogVideoX_T2V", of.COGVIDEO, frames=3),
+    "cogvideo_15": Transformer("CogVideoX", "CogVideoX_T2V", of.COGVIDEO | {"patch_size_t": 2}, frames=4),
+    "hunyuan_image": Transformer("HunyuanVideo", "HunyuanImage21", of.HUNYUAN_IMAGE, channels=64, patch=1),
     "krea2": Transformer("Krea 2", "Krea2", of.KREA2, frames=1),
     "anima": Transformer("Anima", "Anima", of.ANIMA, frames=1),
     "cosmos_predict2": Transformer(
         "Anima", "CosmosT2IPredict2", of.ANIMA | {"image_model": "cosmos_predict2"}, frames=3
     ),
-    "ltx": Transformer("LTX-Video", "LTXV", video.LTX, channels=128, frames=3, patch=1, masked=True),
+    "ltx": Transformer("LTX-Video", "LTXV", of.LTX, channels=128, frames=3, patch=1, masked=True),
     "mage_flow": Transformer("Mage-Flow", "MageFlow", of.MAGE_FLOW, channels=128, patch=1),
-    "wan_animate": Transformer("Wan Animate", "WAN22_Animate", video.WAN_ANIMATE, frames=3),
+    "wan_animate": Transformer("Wan Animate", "WAN22_Animate", of.WAN_ANIMATE, frames=3),
     "wan_animate2": Transformer(
-        "Wan",
-        "WAN_Animate2",
-        video.WAN | {"model_type": "animate2", "in_dim": 36},
-        frames=3,
-        more=lambda: {"clip_vision_output": _vision(257, 1280)},
-        newer="wan/model_animate2.py",
+        "Wan", "WAN_Animate2", of.WAN | {"model_type": "animate2", "in_dim": 36}, frames=3,
+        newer="wan/model_animate2.py", **_SEEN,
     ),
     "wan_dancer": Transformer(
-        "Wan",
-        "WAN22_WanDancer",
-        video.WAN | {"model_type": "wandancer", "in_dim": 36},
-        frames=3,
-        more=lambda: {"clip_vision_output": _vision(257, 1280)},
+        "Wan", "WAN22_WanDancer", of.WAN | {"model_type": "wandancer", "in_dim": 36}, frames=3, **_SEEN
     ),
-    "wan_humo": Transformer("Wan", "WAN21_HuMo", video.WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
-    "wan_scail": Transformer("Wan", "WAN21_SCAIL2", video.WAN_SCAIL, frames=3),
+    "wan_humo": Transformer("Wan", "WAN21_HuMo", of.WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
+    "wan_scail": Transformer("Wan", "WAN21_SCAIL2", of.WAN_SCAIL, frames=3),
     "ideogram4": Transformer("Ideogram 4", "Ideogram4", of.IDEOGRAM4, channels=128, patch=1),
     "hidream_o1": Transformer("HiDream O1", "HiDreamO1", of.HIDREAM_O1, channels=3, more=_token_ids, pixels=16),
     "kandinsky5": Transformer("Kandinsky 5", "Kandinsky5", of.KANDINSKY5, frames=3),
@@ -144,11 +125,11 @@ TRANSFORMERS: dict[str, Transformer] = {
     "boogu": Transformer("Boogu", "Boogu", of.BOOGU, masked=True),
     "joyimage": Transformer("JoyImage", "JoyImage", of.JOYIMAGE, frames=1),
     "lens": Transformer("Lens", "Lens", of.LENS, channels=128, patch=1),
-}
+}  # fmt: skip
 
 WITH_SOUND: dict[str, Transformer] = {
-    "minimax_h3": Transformer("MiniMax H3", "MiniMaxH3", video.MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
-    "ltx2": Transformer("LTX-Video", "LTXAV", video.LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
+    "minimax_h3": Transformer("MiniMax H3", "MiniMaxH3", of.MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
+    "ltx2": Transformer("LTX-Video", "LTXAV", of.LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
 }
 """Further ones, whose latents are two: of a video and of its sound."""
 

@@ -63,21 +63,17 @@ def upscale(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "image": image}
 
 
-def flux(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
-    """Return the arguments for FLUX.1."""
-    found = _transformer(pipe, prompts, size, tokens=512)
-    return {name: value for name, value in found.items() if not name.startswith("negative")}
-
-
-def sd3(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
+def sd3(pipe: Any, prompts: list[str], size: int, tokens: int = 333) -> dict[str, object]:
     """Return the arguments for SD3."""
-    return _transformer(pipe, prompts, size, tokens=333)
-
-
-def _transformer(pipe: Any, prompts: list[str], size: int, tokens: int) -> dict[str, object]:
     config = pipe.transformer.config
     text = _text(pipe, prompts, config.joint_attention_dim, tokens, config.pooled_projection_dim)
     return {**text, "height": size, "width": size}
+
+
+def flux(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for FLUX.1."""
+    found = sd3(pipe, prompts, size, tokens=512)
+    return {name: value for name, value in found.items() if not name.startswith("negative")}
 
 
 def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = 77, pooled: int = 0) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Networks of named architectures with random weights, built from their configurations without any download.
 
-Speed does not depend on the values of weights. ``width`` is the number of channels of a UNet's first level, 320 in SD
-1.5 and SDXL; with less, everything is narrower and has fewer layers, with every kind of block still there.
+``width`` is the number of channels of a UNet's first level, 320 in SD 1.5 and SDXL; everything is narrowed as it is.
+Every kind of block is there, with fewer layers, but for SDXL at its real width, which is whole.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from typing import Any
 
 REAL_WIDTH = 320
+_HEADS = {"attention_head_dim": 16, "num_attention_heads": 2}
+"""Of transformers: FLUX.1 has 24 of 128 channels, SD3 24 of 64."""
 
 
 def scaled(channels: int, width: int, multiple: int = 8) -> int:
@@ -36,13 +38,12 @@ def sd15_unet(width: int, in_channels: int = 4) -> Any:
 
 def sd15_controlnet(width: int) -> Any:
     """Return a ControlNet that fits ``sd15_unet``."""
-    embedding = (16, 32, 96, 256) if width == REAL_WIDTH else (8, 8, 16, 16)
-    return made("ControlNetModel", conditioning_embedding_out_channels=embedding, **_sd15(width))
+    return made("ControlNetModel", conditioning_embedding_out_channels=(8, 8, 16, 16), **_sd15(width))
 
 
 def _sd15(width: int) -> dict[str, Any]:
     return {
-        **_levels(width, (1, 2, 4, 4), 2 if width == REAL_WIDTH else 1),
+        **_levels(width, (1, 2, 4, 4), 1),
         "cross_attention_dim": scaled(768, width),
         "attention_head_dim": 8 if width % 64 == 0 else 2,  # diffusers means the number of heads by that
     }
@@ -53,13 +54,13 @@ def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
 
     With ``ssd1b`` SSD-1B's: no block in the middle, and a number of transformer blocks for each layer.
     """
-    full = width == REAL_WIDTH
-    options: dict[str, Any] = {"transformer_layers_per_block": [1, 2, 10] if full else [1, 1, 2]}
+    blocks = [1, 2, 10] if width == REAL_WIDTH else [1, 1, 2]
+    options: dict[str, Any] = {"transformer_layers_per_block": blocks}
     if ssd1b:
         options = {
             "mid_block_type": None,
-            "transformer_layers_per_block": [[1, 1], [2, 2], [4, 4]] if full else [[1, 1], [1, 1], [2, 1]],
-            "reverse_transformer_layers_per_block": [[4, 4, 10], [2, 1, 1], 1] if full else [[1, 1, 2], [1, 1, 1], 1],
+            "transformer_layers_per_block": [[1, 1], [1, 1], [2, 1]],
+            "reverse_transformer_layers_per_block": [[1, 1, 2], [1, 1, 1], 1],
         }
     times = scaled(256, width)
     return made(
@@ -88,7 +89,7 @@ def if_unet(width: int, stage: int) -> Any:
         sample_size=64 if stage == 1 else 256,
         in_channels=3 if stage == 1 else 6,
         out_channels=6,
-        **_levels(width, (1, 2, 3), 3 if width == REAL_WIDTH else 1),
+        **_levels(width, (1, 2, 3), 1),
         down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D", "SimpleCrossAttnDownBlock2D"),
         mid_block_type="UNetMidBlock2DSimpleCrossAttn",
         up_block_types=("SimpleCrossAttnUpBlock2D", "SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
@@ -109,7 +110,7 @@ def upscaler_unet(width: int) -> Any:
     return made(
         "UNet2DConditionModel",
         in_channels=7,
-        **_levels(width, (1, 2, 2, 4), 2 if width == REAL_WIDTH else 1),
+        **_levels(width, (1, 2, 2, 4), 1),
         down_block_types=("DownBlock2D",) + ("CrossAttnDownBlock2D",) * 3,
         up_block_types=("CrossAttnUpBlock2D",) * 3 + ("UpBlock2D",),
         only_cross_attention=(True, True, True, False),
@@ -135,14 +136,8 @@ def autoencoder(width: int, factors: tuple[int, ...] = (1, 2, 4, 4), **options: 
 
 def flow_autoencoder(width: int, scaling: float, shift: float) -> Any:
     """Return the VAE of SD3 and FLUX.1: 16 channels, no convolutions around the latent."""
-    return autoencoder(
-        width,
-        latent_channels=16,
-        scaling_factor=scaling,
-        shift_factor=shift,
-        use_quant_conv=False,
-        use_post_quant_conv=False,
-    )
+    plain = {"use_quant_conv": False, "use_post_quant_conv": False}
+    return autoencoder(width, latent_channels=16, scaling_factor=scaling, shift_factor=shift, **plain)
 
 
 def upscaler_autoencoder(width: int) -> Any:
@@ -151,35 +146,31 @@ def upscaler_autoencoder(width: int) -> Any:
 
 
 def flux_transformer(width: int) -> Any:
-    """Return FLUX.1-dev's transformer: 19 double and 38 single blocks, 24 heads of 128 channels."""
-    full = width == REAL_WIDTH
+    """Return FLUX.1-dev's transformer: double and single blocks, two of each (19 and 38)."""
     return made(
         "FluxTransformer2DModel",
         in_channels=64,
-        num_layers=19 if full else 2,
-        num_single_layers=38 if full else 2,
-        attention_head_dim=128 if full else 16,
-        num_attention_heads=24 if full else 2,
+        num_layers=2,
+        num_single_layers=2,
         joint_attention_dim=scaled(4096, width),
         pooled_projection_dim=scaled(768, width),
         guidance_embeds=True,
-        axes_dims_rope=(16, 56, 56) if full else (4, 6, 6),
+        axes_dims_rope=(4, 6, 6),
+        **_HEADS,
     )
 
 
 def sd3_transformer(width: int) -> Any:
-    """Return SD3 Medium's transformer: 24 blocks, 24 heads of 64 channels."""
-    full = width == REAL_WIDTH
+    """Return SD3 Medium's transformer, two blocks (24)."""
     return made(
         "SD3Transformer2DModel",
         sample_size=128,
         in_channels=16,
         out_channels=16,
-        num_layers=24 if full else 2,
-        attention_head_dim=64 if full else 16,
-        num_attention_heads=24 if full else 2,
-        caption_projection_dim=1536 if full else 32,
+        num_layers=2,
+        caption_projection_dim=32,
         joint_attention_dim=scaled(4096, width),
         pooled_projection_dim=scaled(2048, width),
         pos_embed_max_size=192,
+        **_HEADS,
     )

@@ -1,4 +1,4 @@
-"""Benchmark Sweep in its node: cells as they are measured, a stop, and a preset of a cell."""
+"""Benchmark Sweep in its node: cells as they are measured, and a stop."""
 
 from __future__ import annotations
 
@@ -60,16 +60,3 @@ def test_the_table_has_every_cell_and_the_command_for_plots(page: Page, sweep: d
     assert page.script(ROWS) == CELLS
     assert page.text(".paceline-sweep code").startswith('optuna-dashboard "sqlite:///')
     assert axe(".paceline-sweep") == []
-
-
-def test_a_cell_becomes_a_preset_that_the_menus_show(page: Page, sweep: dict[str, Any]):
-    page.use(VUE)
-    page.show_node(sweep["node"], zoom=0.8)
-    page.wait(lambda: page.element(".paceline-sweep button"), "cell")
-    page.script("document.querySelector('.paceline-sweep button').click()")
-    options = """
-      return (await (await app.api.fetchApi("/object_info/PacelineOptimizePreset")).json()).PacelineOptimizePreset
-        .input.required.preset[1].options;
-    """
-    # Of a cell: the sweep itself saves one too, which is named as the study.
-    page.wait(lambda: any(" - method" in name for name in page.script(options)), "preset in the menu")

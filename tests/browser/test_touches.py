@@ -64,7 +64,7 @@ def test_without_it_nodes_are_plain_and_whole(page: Page):
     shown = page.script(
         """
         const base = document.querySelector("[href$='results.css']").href;
-        const { foldAdvanced } = await import(new URL("js/advanced.js", base));
+        const { foldAdvanced } = await import(new URL("js/inputs.js", base));
         const { addElement } = await import(new URL("js/comfy.js", base));
         const tome = LiteGraph.createNode("PacelineApplyToMe");
         delete tome.getLayoutWidgets;

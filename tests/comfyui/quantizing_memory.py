@@ -20,7 +20,7 @@ def main() -> None:
     import comfy.model_management
     import psutil
     from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-    from paceline.workbench.measurement.memory import PeakMemory
+    from paceline.workbench.measurement.resources import PeakMemory
 
     node = nodes["PacelineQuantizeInt8"]
     settings = {"mode": "weight_only"}  # the same work, without timing each shape first

@@ -102,9 +102,9 @@ def test_what_is_not_known_is_not_said(said):
 
 
 def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_checkpoint, monkeypatch):
-    from paceline.faster.kept import KeptRuns, device_here
+    from paceline.faster.kept import KeptRun, KeptRuns
+    from paceline.faster.same_work import device_here
     from paceline.server import before
-    from paceline.workbench.measurement.slower import KeptRun
 
     kept = [
         KeptRun(

@@ -83,9 +83,9 @@ def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):
     ],
 )
 def test_of_a_vae_is_said_what_would_be_tried_on_it(kept, monkeypatch, dtype, said):
-    from paceline.faster import vae
+    from paceline.faster import plan
 
-    monkeypatch.setattr(vae, "processor_dtype", lambda: dtype)
+    monkeypatch.setattr(plan, "processor_dtype", lambda: dtype)
     ended(kept)
     assert rows()["decoding", ""] == (2.0, said)
 
@@ -169,7 +169,7 @@ def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, file
 
 def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     import comfy.model_management
-    from paceline.faster.levers import needless_tiles
+    from paceline.faster.look import needless_tiles
     from paceline.workbench.comfyui.decoding import Decoding
 
     monkeypatch.setattr(comfy.model_management, "get_free_memory", lambda device: 8e9)
@@ -184,12 +184,12 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
 
 
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
-    from paceline.faster import levers
+    from paceline.faster import look
 
     def said(patched: int) -> list[str]:
         one = SimpleNamespace(model=torch.nn.Linear(2, 2), lowvram_patch_counter=lambda: patched)
-        monkeypatch.setattr(levers, "loaded_patchers", lambda: [one])
-        return [str(line) for line in levers._of_loaded_models()]
+        monkeypatch.setattr(look, "loaded_patchers", lambda: [one])
+        return [str(line) for line in look._of_loaded_models()]
 
     assert said(0) == []
     (line,) = said(7)

@@ -96,7 +96,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     Where the seconds of two seeds are clear, no third is drawn.
     """
     from paceline.faster.jobs import JOBS
-    from paceline.faster.proof import Proof
+    from paceline.faster.offers import Proof
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
@@ -172,9 +172,9 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
     """
     from paceline.faster import kept, plan
     from paceline.faster.jobs import JOBS
+    from paceline.faster.kept import KeptRun
     from paceline.faster.workflow import Workflow
-    from paceline.recipes.presets import Machine
-    from paceline.workbench.measurement.slower import KeptRun
+    from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
 

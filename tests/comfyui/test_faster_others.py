@@ -81,7 +81,7 @@ def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, 
     from paceline.faster import plan as planning
     from paceline.faster.node_types import title_of
     from paceline.faster.others import OTHERS, with_other
-    from paceline.recipes.presets import Machine
+    from paceline.recipes.apply import Machine
     from paceline.workbench.recipe import Step
 
     given: dict[str, Any] = {}

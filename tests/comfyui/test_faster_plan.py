@@ -85,7 +85,7 @@ def test_what_is_there_already_is_not_tried_twice():
 
 def test_a_model_is_compiled_where_that_pays(monkeypatch):
     from paceline.faster import plan as server
-    from paceline.recipes.presets import Machine
+    from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor", "PacelineCompileUNet"}
@@ -160,7 +160,7 @@ def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
 )
 def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
     from paceline.faster import plan as server
-    from paceline.recipes.presets import Machine
+    from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     prompt = plain_prompt()
@@ -196,7 +196,7 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
     from paceline.faster import plan as server
     from paceline.optimizers.token_merging.methods import Automatic
-    from paceline.recipes.presets import Machine
+    from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
     (said,) = plan(plain_prompt()).notes
@@ -227,7 +227,8 @@ def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
 
 
 def test_faster_steps_and_a_faster_vae_are_one_offer():
-    from paceline.faster.vae import FasterVAE, VAELink
+    from paceline.faster.offers import FasterVAE
+    from paceline.faster.plan import VAELink
     from paceline.workbench.expectation.expect import Range
 
     vae = FasterVAE(VAELink(("1", 2), ()), {"Short": node("x")}, 10.0, Range(0.5, 0.5, 0.5), 0.03, 3.0)

@@ -58,7 +58,7 @@ def clock(studio, vae, monkeypatch):
 
 @pytest.fixture
 def workflow(studio, comfyui, vae, clock, monkeypatch):
-    from paceline.faster import vae as plans
+    from paceline.faster import plan as plans
     from paceline.optimizers.precision import policy
 
     for module in (policy, plans):
@@ -132,7 +132,7 @@ def test_a_vae_that_takes_next_to_nothing_of_the_run_is_not_tried_and_that_is_sa
 
 
 def test_short_numbers_that_a_processor_does_not_have_are_not_tried(comfyui, workflow, monkeypatch):
-    from paceline.faster import vae as plans
+    from paceline.faster import plan as plans
 
     def looked():
         return [line["text"] for line in ask(do="look", prompt=workflow, choice="lossless")["lines"]]

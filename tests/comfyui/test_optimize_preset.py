@@ -83,7 +83,7 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
 
 
 def test_built_in_recipes_suit_the_machine(comfy):
-    from paceline.recipes.presets import BUILT_IN, Machine, built_in_recipe
+    from paceline.recipes.apply import BUILT_IN, Machine, built_in_recipe
 
     def nodes(name, **machine):
         return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]

@@ -30,19 +30,27 @@ class Runs:
         self.outcomes = keeping.Outcomes()
         self.kept = self.outcomes.kept
 
-    def ended(self, steps: float, nodes=("3", "5"), loaded=False, prompt=PROMPT):
+    @property
+    def server(self) -> Any:
+        return SimpleNamespace(prompt_queue=self.queue)
+
+    def ended(self, sampling: float, nodes=("3", "5"), loaded=False, prompt=PROMPT, **more: Any):
         id = f"prompt {len(self.queue.history)}"
         self.queue.history[id] = {"prompt": (0, id, prompt, {}, [])}
-        seconds = {"samplingRun": steps, "textEncoding": 0.5, "saving": 0.25, "otherNodes": 0.25}
-        sent = {"prompt_id": id, "seconds": seconds, "nodes": [*nodes], "loaded": loaded}
-        return self.outcomes.ended(sent, SimpleNamespace(prompt_queue=self.queue))["slower"]
+        seconds = {"samplingRun": sampling, "textEncoding": 0.5, "saving": 0.25, "otherNodes": 0.25}
+        sent = {"prompt_id": id, "seconds": seconds, "nodes": [*nodes], "loaded": loaded, **more}
+        return self.outcomes.ended(sent, self.server)["slower"]
+
+    def sampling(self, prompt: Any, sampler: str = "5") -> Any:
+        """Return what the chip of a sampler is told."""
+        return self.outcomes.samplings({"prompt": prompt}, self.server)[sampler]
 
 
 @pytest.fixture
 def keeping(comfyui):
-    from paceline.server import outcomes
+    from paceline.server import runs
 
-    return outcomes
+    return runs
 
 
 @pytest.fixture
@@ -54,7 +62,7 @@ def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, ke
     assert [runs.ended(10.0, prompt=of_seed(seed)) for seed in range(3)] == [None] * 3
     assert runs.ended(99.0, prompt=of_seed(9, steps=200)) is None  # another workflow
     assert runs.ended(99.0, nodes=("1", "3", "5"), loaded=True) is None  # the first after a start
-    monkeypatch.setattr("paceline.faster.kept.host_version", lambda: "9.9")
+    monkeypatch.setattr("paceline.faster.same_work.host_version", lambda: "9.9")
     assert runs.ended(20.0, prompt=of_seed(5)) is None
     text = runs.ended(21.0, prompt=of_seed(6))["text"]
     assert "steps 20.5 of 21.5 s, before 10 of 11 s. Changed since: ComfyUI" in text and "9.9" in text
@@ -82,11 +90,11 @@ def test_what_cannot_be_forgotten_is_said(runs, monkeypatch):
 def test_measurements_and_unknown_prompts_are_no_runs(runs):
     assert runs.ended(10.0, prompt=PROMPT | {"9": node("_PacelineProbe")}) is None
     sent = {"prompt_id": "unknown", "seconds": {}, "nodes": [], "loaded": False}
-    assert runs.outcomes.ended(sent, SimpleNamespace(prompt_queue=runs.queue)) == {"slower": None}
+    assert runs.outcomes.ended(sent, runs.server) == {"slower": None}
     assert runs.kept.read() == []
     for wrong in (None, {}, sent | {"seconds": {"samplingRun": -1.0}}, sent | {"more": 1}):
         with pytest.raises(InvalidSetting, match="This request cannot be read"):
-            runs.outcomes.ended(wrong, SimpleNamespace(prompt_queue=runs.queue))
+            runs.outcomes.ended(wrong, runs.server)
 
 
 def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
@@ -118,3 +126,37 @@ def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, mo
         file.write('nonsense\n{"work": 7}\n')
     runs.ended(5.0)
     assert runs.kept.read()[-1].seconds["steps"] == 5.0 and "nonsense" not in runs.kept.path.read_text()
+
+
+def with_ours(prompt: dict[str, Any], **others: Any) -> dict[str, Any]:
+    """Return a prompt whose sampler has our node before it."""
+    model = prompt["5"]["inputs"]["model"]
+    sampler = prompt["5"] | {"inputs": prompt["5"]["inputs"] | {"model": ["ours", 0]}}
+    return prompt | {"ours": node("PacelineReuseSteps", model=model, budget=0.1), "5": sampler} | others
+
+
+def test_a_chip_is_told_of_runs_without_our_nodes_and_of_no_other_size(runs):
+    for seed, prompt in enumerate((PROMPT, with_ours(PROMPT), of_seed(3, steps=7))):
+        runs.ended(10.0, prompt=prompt, steps={"5": [0.5 + seed, 0.25]})
+    plain_one, ours = runs.sampling(of_seed(8)), runs.sampling(with_ours(of_seed(9)))
+    assert (plain_one["techniques"], ours["techniques"]) == (0, 1)
+    assert ours["off"] == plain_one["off"] == [0.5, 0.25, 2.5, 0.25]
+    wide = PROMPT | {"4": PROMPT["4"] | {"inputs": PROMPT["4"]["inputs"] | {"width": 128}}}
+    assert runs.sampling(wide)["off"] == []
+    assert runs.outcomes.samplings({"prompt_id": "prompt 1"}, runs.server)["5"] == ours
+    with pytest.raises(InvalidSetting):
+        runs.ended(10.0, steps={"5": [0.0]})
+
+
+def test_a_watched_sampler_is_a_plain_one_and_so_is_one_behind_remove_optimizations(runs):
+    watched = with_ours(PROMPT, ours=node("_PacelineObserved", model=PROMPT["5"]["inputs"]["model"], job="j", link="0"))
+    assert runs.sampling(watched) == runs.sampling(PROMPT)
+    removed = {"off": node("PacelineRemoveOptimizations", model=["ours", 0])}
+    second = node("KSampler", model=["off", 0], latent_image=["5", 0])
+    assert runs.sampling(with_ours(PROMPT, second=second, **removed), "second")["techniques"] == 0
+
+
+def test_a_workflow_of_many_paths_and_one_that_goes_in_a_circle_are_described(runs):
+    """Each of 60 LoRAs has two links to the one before: 2^60 paths. The fifth hangs on the sampler."""
+    loras = {str(at): node("LoraLoader", model=[str(at - 1), 0], clip=[str(at - 1), 1]) for at in range(1, 61)}
+    assert runs.sampling(loras | {"5": node("KSampler", model=["60", 0], positive=["60", 1])})["work"]

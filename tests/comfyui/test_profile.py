@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from comparing import Emoji
-from paceline.workbench.comfyui.profiling import profile_job
+from paceline.workbench.comfyui.profiling import SLICES, profile_job
 from paceline.workbench.comfyui.sampling import SamplingJob
-from paceline.workbench.measurement.profile import SLICES
 
 
 @pytest.fixture(scope="module")

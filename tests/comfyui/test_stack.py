@@ -79,13 +79,13 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
 
     import comfy.ops
     from paceline.nodes import INTERNAL, NODES, PacelineExtension
-    from paceline.workbench.comfyui import supported
+    from paceline.workbench.comfyui import machine
 
     assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
-    monkeypatch.setattr(supported, "host_version", lambda: version)
+    monkeypatch.setattr(machine, "host_version", lambda: version)
     monkeypatch.delattr(comfy.ops, "scaled_dot_product_attention")
     if fault:
-        monkeypatch.setattr(supported, "import_module", Mock(side_effect=AttributeError(fault)))
+        monkeypatch.setattr(machine, "import_module", Mock(side_effect=AttributeError(fault)))
     with caplog.at_level("ERROR"):
         assert asyncio.run(PacelineExtension().get_node_list()) == []
     (message,) = caplog.messages

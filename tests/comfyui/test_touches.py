@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.workbench.comfyui.supported import NEWEST_TESTED
+from paceline.workbench.comfyui.machine import NEWEST_TESTED
 from touches import PARAMETERS, TOUCHES, problem
 
 # What our patches of a UNet's attention read of what they are told, as ``extra_options``.

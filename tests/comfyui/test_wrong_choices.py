@@ -42,7 +42,7 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
 
 def test_a_vae_of_another_family_is_named(studio):
     from comfy_host import vaes
-    from paceline.workbench.comfyui.latents import decode
+    from paceline.workbench.comfyui.sampling import decode
 
     with pytest.raises(PacelineError, match="latents of 4 channels, and those of this model have 16"):
         decode(vaes.taesd(), torch.zeros(1, 16, 8, 8))

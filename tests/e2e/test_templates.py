@@ -12,8 +12,7 @@ import pytest
 from cases import often
 from comfy_host import template_runs, templates
 from made_examples import MADE, saved
-from paceline.faster.tuning.command import tune
-from paceline.faster.tuning.server import Server
+from paceline.faster.tune import Server, tune
 
 pytestmark = pytest.mark.slow
 if not templates.installed():

@@ -10,29 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comfy_host.paths import ROOT, host_dir
+from comfy_host.paths import ROOT
 from executing import node
 from faster_prompts import plain
 
-
-def run(base: Path, checkpoint: Path, name: str, *ours: str) -> subprocess.CompletedProcess[str]:
-    """Run the command ``name``; make the folders and put the checkpoint there if that is still to do."""
-    folder = base / "custom_nodes" / "ComfyUI-Paceline"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True)
-        folder.symlink_to(ROOT)
-        (base / "models" / "checkpoints").mkdir(parents=True)
-        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
-    about = ["--comfyui", str(host_dir())]
-    if name != "tune":  # a workflow names its own
-        about += ["--checkpoint", checkpoint.name]
-    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
-    command = [sys.executable, str(folder), name, *about, *ours, *theirs]
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the tests' import path
-    return subprocess.run(command, capture_output=True, text=True, env=own)
-
-
 pytestmark = pytest.mark.slow
+
+
+def run(*ours: str) -> subprocess.CompletedProcess[str]:
+    """Run ``tune`` as a user types it."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the tests' import path
+    return subprocess.run([sys.executable, str(ROOT), "tune", *ours], capture_output=True, text=True, env=own)
 
 
 def saved(folder: Path, checkpoint: Path, steps: int = 2) -> Path:
@@ -49,7 +37,7 @@ def read(path: Path) -> dict[str, Any]:
 def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server, client):
     path = saved(tmp_path, sd15_checkpoint, steps=12)
     ours = ("--choice", "fast", "--prove", "--server", server.base_url)
-    done = run(tmp_path, sd15_checkpoint, "tune", str(path), *ours)
+    done = run(str(path), *ours)
     assert done.returncode == 0, done.stderr[-3000:]
     said = done.stdout
     for line in (
@@ -65,27 +53,26 @@ def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server
     faster = read(written)
     assert "PacelineReuseSteps" in {node["class_type"] for node in faster.values()}
     assert client.run(faster).outputs["7"]["images"]
-    again = run(tmp_path, sd15_checkpoint, "tune", str(path), "--choice", "fast", "--server", server.base_url).stdout
+    again = run(str(path), "--choice", "fast", "--server", server.base_url).stdout
     assert again.startswith("The last picture took ") and "nothing is measured here yet." not in again
     assert "\n  KSampler: " in again and "Can be tried: " in again
 
 
-def test_it_reads_a_picture_and_writes_nothing_where_nothing_is_left_to_try(tmp_path, sd15_checkpoint, server, client):
-    """In a ComfyUI of its own."""
+def test_it_writes_nothing_where_nothing_is_left_to_try(tmp_path, sd15_checkpoint, server):
     prompt = plain(sd15_checkpoint, steps=2)
     prompt["2"] = node("PacelineOptimizePreset", model=["1", 0], vae=["1", 2], preset="fast")
     prompt["5"]["inputs"]["model"], prompt["6"]["inputs"]["vae"] = ["2", 0], ["2", 1]
-    (drawn,) = client.run(prompt).outputs["7"]["images"]
-    picture = server.output_dir / drawn["subfolder"] / drawn["filename"]
-    done = run(tmp_path, sd15_checkpoint, "tune", str(picture))
+    path = tmp_path / "preset.json"
+    path.write_text(json.dumps(prompt))
+    done = run(str(path), "--server", server.base_url)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Nothing is left to try" in done.stdout and "nothing was written" in done.stdout
-    assert not list(picture.parent.glob("*_faster.json"))
+    assert not list(tmp_path.glob("*_faster.json"))
 
 
 def test_a_mistake_is_one_sentence(tmp_path, sd15_checkpoint):
     """Other sentences: ``tests/unit/test_tune_reading.py``."""
     path = str(saved(tmp_path, sd15_checkpoint))
-    done = run(tmp_path, sd15_checkpoint, "tune", path, "--server", "http://127.0.0.1:9")
+    done = run(path, "--server", "http://127.0.0.1:9")
     assert done.returncode == 2
     assert "No ComfyUI answers at" in done.stderr and "Traceback" not in done.stderr

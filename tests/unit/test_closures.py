@@ -11,15 +11,12 @@ from comfy_host.paths import ROOT
 
 AT_MOST = {
     "apply_tome": (43, 5400),
-    "compile_controlnet": (42, 5200),
-    "compile_unet": (40, 5050),
-    "compile_vae": (40, 4900),
+    "compile": (48, 6200),
     "fuse_qkv": (27, 3250),
-    "model_precision": (30, 3500),
-    "quantize_int8": (39, 5050),
+    "int8": (42, 5500),
+    "precision": (34, 3950),
     "reuse_steps": (31, 4200),
     "set_attention_processor": (36, 4250),
-    "vae_precision": (35, 3950),
 }
 """Files and lines by the node's file. A new file of the technique's own is reason enough to raise its number."""
 

@@ -44,7 +44,7 @@ COMPARISON: dict[str, Any] = {
 def test_each_timed_run_of_a_comparison_becomes_a_file_without_any_text(tmp_path: Path, capsys):
     saved = tmp_path / "compare_00001_comparison.json"
     saved.write_text(json.dumps(COMPARISON))
-    assert main([str(saved), "--output", str(tmp_path / "records")], ROOT) == 0
+    assert main([str(saved), "--output", str(tmp_path / "records")]) == 0
     files = sorted((tmp_path / "records").iterdir())
     expected = [f"compare_00001_{side}_{number}.json" for side in ("baseline", "optimized") for number in (1, 2)]
     assert [file.name for file in files] == expected
@@ -65,7 +65,7 @@ def test_each_timed_run_of_a_comparison_becomes_a_file_without_any_text(tmp_path
 def test_what_is_no_comparison_is_named(tmp_path: Path, capsys):
     path = tmp_path / "other.json"
     path.write_text("{}")
-    assert main([str(path)], ROOT) == 1
+    assert main([str(path)]) == 1
     assert "other.json is no comparison that Compare Models has saved" in capsys.readouterr().err
 
 

@@ -10,8 +10,7 @@ import torch
 from paceline.faster.sentences import Tried, expected_speed, left_open
 from paceline.optimizers.step_reuse.parts import undivided
 from paceline.workbench.expectation.expect import Probed, Range, expect, propose, speedup, won_by
-from paceline.workbench.expectation.replay import replay
-from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample
+from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample, replay
 
 
 def sampling(steps=20, noise=0.0, solver="euler", sound=False):

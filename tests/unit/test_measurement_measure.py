@@ -12,8 +12,8 @@ import pytest
 import torch
 from cases import often
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.controls import kept_levels
 from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
+from paceline.workbench.measurement.evidence import kept_levels
 from paceline.workbench.measurement.measure import MeasurePlan, measure
 from paceline.workbench.measurement.verdict import bound, settled
 from planted import FALSE, MACHINES, verdicts

@@ -11,9 +11,8 @@ from types import CodeType, FunctionType, SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers.token_merging import merging
-from paceline.workbench.measurement import steps
-from paceline.workbench.measurement.memory import PeakMemory
-from paceline.workbench.measurement.profile import SLICES, Operation, operations_of, slices_of
+from paceline.workbench.comfyui.profiling import SLICES, Operation, operations_of, slices_of
+from paceline.workbench.measurement.resources import PeakMemory, StepTimes
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from waiting import until
@@ -149,8 +148,8 @@ class Place:
 
 def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
     waited, places = [], iter([Place(900.0), Place(1000.0), Place(1300.0)])
-    monkeypatch.setattr(steps, "synchronize", waited.append)
-    marked = steps.StepTimes(torch.device("cuda"), lambda: 0.0, lambda: next(places))
+    monkeypatch.setattr("paceline.workbench.measurement.resources.synchronize", waited.append)
+    marked = StepTimes(torch.device("cuda"), lambda: 0.0, lambda: next(places))
     for _ in range(3):
         marked.step()
     assert marked.mean() == pytest.approx(0.2)

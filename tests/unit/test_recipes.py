@@ -42,11 +42,14 @@ def test_no_text_is_more_than_refused(text, tmp_path):
         (lambda d: d.update(steps="PacelineApplyToMe"), "cannot be read"),
     ],
 )
-def test_what_is_not_a_recipe_is_refused(change, words):
-    document = json.loads(RECIPE.to_json())
+def test_what_is_not_a_recipe_is_refused(change, words, tmp_path):
+    path = tmp_path / "mine.json"
+    save_recipe(RECIPE, path)
+    document = json.loads(path.read_text(encoding="utf-8"))
     change(document)
+    path.write_text(json.dumps(document))
     with pytest.raises(InvalidSetting, match=words):
-        Recipe.of(document, "mine.json")
+        load_recipe(path)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

@@ -1,4 +1,4 @@
-"""The file that ``tune`` is given: a workflow in the API format, or a picture with one in it."""
+"""The file that ``tune`` is given, and the server that it asks."""
 
 from __future__ import annotations
 
@@ -11,41 +11,20 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import InvalidSetting
-from paceline.faster.tuning.reading import read_workflow
-from paceline.faster.tuning.server import Server
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
+from paceline.faster.tune import Server, read_workflow
 
 PROMPT = {"4": {"class_type": "KSampler", "inputs": {"steps": 20}, "_meta": {"title": "KSampler"}}}
-
-
-def picture(path, **texts):
-    chunks = PngInfo()
-    for name, text in texts.items():
-        chunks.add_text(name, text)
-    Image.new("RGB", (8, 8)).save(path, pnginfo=chunks)
-    return path
-
-
-def test_a_picture_is_as_good_as_its_workflow(tmp_path):
-    """What ComfyUI has noted of its run stays behind: it would take it for the state of the next one."""
-    noted = {"4": {**PROMPT["4"], "is_changed": [float("nan")]}}
-    file = tmp_path / "fox.json"
-    file.write_text(json.dumps(PROMPT))
-    saved = picture(tmp_path / "fox.png", prompt=json.dumps(noted), workflow="{}")
-    assert read_workflow(saved) == read_workflow(file) == PROMPT
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"nodes": [], "links": []}', r"ComfyUI's Save writes.*choose File > Export \(API\), or name a PNG"),
+        (b'{"nodes": [], "links": []}', r"ComfyUI's Save writes.*choose File > Export \(API\)"),
         (b'{"4": {"inputs": {}}}', r"no workflow in the API format\. Save it in ComfyUI with File > Export \(API\)"),
         (b"[" * 100_000, r"is not JSON.*Export \(API\)"),
         (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"is not JSON: Exceeds the limit"),
         (rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}', r"surrogates not allowed.*Export \(API\)"),
-        (b"\xff\xfe", r"neither UTF-8 text nor a whole PNG"),
-        (b"\x89PNG\r\n\x1a\nnothing", r"neither UTF-8 text nor a whole PNG"),
+        (b"\xff\xfe", r"codec can't decode byte.*Export \(API\)"),
     ],
 )
 def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content, words):
@@ -55,21 +34,6 @@ def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content, words
         read_workflow(file)
     with pytest.raises(InvalidSetting, match=r"nothing cannot be read \(No such file or directory\)"):
         read_workflow(tmp_path / "nothing")
-
-
-def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
-    with pytest.raises(InvalidSetting, match="has no workflow in it"):
-        read_workflow(picture(tmp_path / "plain.png"))
-    for text in ("{", '{"nodes": []}', "[]", '{"4": {"class_type": 4}}'):
-        with pytest.raises(InvalidSetting):
-            read_workflow(picture(tmp_path / "broken.png", prompt=text))
-    whole = picture(tmp_path / "whole.png", prompt=json.dumps(PROMPT)).read_bytes()
-    for length in range(8, len(whole) - 1):
-        (tmp_path / "cut.png").write_bytes(whole[:length])
-        try:
-            assert read_workflow(tmp_path / "cut.png") == PROMPT  # what is missing are pixels
-        except InvalidSetting:
-            assert b"IDAT" not in whole[:length]
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():
@@ -106,7 +70,7 @@ def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
     def stop(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.faster.tuning.server.time.sleep", stop)
+    monkeypatch.setattr("paceline.faster.tune.time.sleep", stop)
     with HTTPServer(("127.0.0.1", 0), Running) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         with pytest.raises(KeyboardInterrupt):

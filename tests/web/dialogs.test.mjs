@@ -3,16 +3,14 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { api, app, Node, open, until } from "./comfyui.mjs";
-import { Badge } from "../../web/js/badge.js";
+import { Badge, hideTooltip, showTooltip } from "../../web/js/badge.js";
 import { renderCache } from "../../web/js/cache.js";
 import { attempt, tell } from "../../web/js/comfy.js";
-import { showDialog } from "../../web/js/dialog.js";
-import { Kept } from "../../web/js/kept.js";
+import { showDialog } from "../../web/js/elements.js";
 import { openLightbox } from "../../web/js/lightbox.js";
 import { createReportCommand } from "../../web/js/report.js";
 import { ask, failureOf } from "../../web/js/server.js";
 import { ActivityStore } from "../../web/js/store.js";
-import { hideTooltip, showTooltip } from "../../web/js/tooltip.js";
 import { Viewer } from "../../web/js/viewer.js";
 
 const dialog = () => document.querySelector("dialog");
@@ -168,17 +166,4 @@ test("what fails is said, and what does not is done", async (context) => {
   assert.equal(await attempt(() => tell("info", "done")), true);
   assert.equal(await attempt(() => Promise.reject(new Error("it broke"))), false);
   assert.deepEqual(said(), ["info: done", "error: it broke"]);
-});
-
-test("of what is kept the oldest goes, and what another tab has stored stays", async () => {
-  const kept = new Kept("Paceline.Test", 2);
-  const add = (key) => kept.store(key, (before = 0) => before + 1);
-  await Promise.all([add("a"), add("b"), add("a")]);
-  assert.deepEqual(Object.entries(api.settings["Paceline.Test"]), [["b", 1], ["a", 2]]);
-  api.settings["Paceline.Test"] = { "of another tab": 5, a: 2 };
-  await add("c");
-  assert.deepEqual(await kept.load(), { a: 2, c: 1 });
-  api.getSetting = () => Promise.reject(new Error("nobody answers"));
-  assert.deepEqual(await new Kept("Paceline.Other", 2).load(), {});
-  delete api.getSetting;
 });

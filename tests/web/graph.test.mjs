@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, Node, open, until, wired } from "./comfyui.mjs";
-import { foldAdvanced } from "../../web/js/advanced.js";
+import { foldAdvanced } from "../../web/js/inputs.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "../../web/js/expand.js";
 import { fasterMenuItems } from "../../web/js/faster_command.js";
 import { executionIdOf, findNode, isOpen, ourNodes } from "../../web/js/graph.js";

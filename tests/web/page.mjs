@@ -6,7 +6,11 @@ import { parseHTML } from "../browser/node_modules/linkedom/esm/index.js";
 register("./hooks.mjs", import.meta.url);
 
 const { window, document } = parseHTML("<!doctype html><html><head></head><body></body></html>");
-const kept = new Map();
+/** What a browser keeps for a page. */
+function storage() {
+  const kept = new Map();
+  return { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value) };
+}
 
 Object.assign(globalThis, {
   window,
@@ -23,7 +27,8 @@ Object.assign(globalThis, {
     disconnect() {}
   },
   requestAnimationFrame: (draw) => setTimeout(draw),
-  sessionStorage: { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value) },
+  sessionStorage: storage(),
+  localStorage: storage(),
 });
 Object.assign(window.HTMLElement.prototype, {
   showModal() {},

@@ -16,15 +16,15 @@ def test_events_and_routes_have_the_same_names():
     from paceline.faster import jobs
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
     from paceline.optimizers.hosts.comfyui.runtime import reporting
-    from paceline.server import before, routes, run_routes
-    from paceline.server.sweep_run import SWEEP_EVENT
+    from paceline.server import before, routes, runs
+    from paceline.server.sweep import SWEEP_EVENT
 
     assert ours("faster.js") == {jobs.FASTER}
     assert ours("before.js") == {before.BEFORE}
-    assert ours("server.js") == {run_routes.RUN}
+    assert ours("server.js") == {runs.RUN, runs.SAMPLINGS}
+    assert ours("outcomes.js") == {runs.OUTCOMES}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
-    assert ours("sweeps.js") == {routes.PRESETS_PATH}
 
 
 def ours(script: str) -> set[str]:
@@ -38,7 +38,7 @@ def test_a_preset_switches_off_all_inputs_that_it_sets():
     from paceline.nodes.apply_tome import PacelineApplyToMe
     from paceline.optimizers.token_merging import PRESETS
 
-    listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", (SCRIPTS / "ignored.js").read_text(encoding="utf-8"))
+    listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", (SCRIPTS / "inputs.js").read_text(encoding="utf-8"))
     inputs = {entry.id for entry in PacelineApplyToMe.define_schema().inputs}
     assert listed and set(re.findall(r"\w+", listed[1])) == inputs & set().union(*PRESETS.values())
 

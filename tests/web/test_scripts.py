@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from comfy_host.paths import ROOT
 from needs import missing
 
@@ -39,22 +37,3 @@ def test_the_modules_pass_their_own_tests():
 def test_the_types_are_right():
     answer = node("node_modules/typescript/bin/tsc", "--project", "tsconfig.json")
     assert answer.returncode == 0, answer.stdout
-
-
-@pytest.mark.usefixtures("comfy")
-def test_the_name_of_a_cells_preset_is_one_that_the_server_takes():
-    from paceline.workbench.recipe import require_preset_name
-
-    studies = ["my settings", "测试", "سرعة", "サイズ", "𠮷" * 90, "a/b: c"]
-    named = f"""
-    const {{ presetName }} = await import({json.dumps((ROOT / "web/js/sweeps.js").as_uri())});
-    const labels = ["ratio 0.5", "ratio 0.75"];
-    const names = (study) => labels.map((label) => presetName(study, label));
-    console.log(JSON.stringify({json.dumps(studies)}.flatMap(names)));
-    """
-    answer = node(*PAGE, "--input-type=module", "--eval", named, package="linkedom")
-    assert answer.returncode == 0, answer.stderr
-    names = json.loads(answer.stdout)
-    assert names[0] == "my settings - ratio 0.5" and names[2] == "测试 - ratio 0.5"
-    assert len({*names}) == len(names)  # no cell's preset takes the place of another's
-    assert [require_preset_name("name", name, ()) for name in names] == names

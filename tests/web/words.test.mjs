@@ -5,9 +5,9 @@ import { readFileSync } from "node:fs";
 import { afterEach, before, test } from "node:test";
 import { api, speak } from "./comfyui.mjs";
 import { badgeText, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/activity.js";
-import { againstText, wonBackText } from "../../web/js/against.js";
+import { againstText, wonBackText } from "../../web/js/chips.js";
 import { finding } from "../../web/js/comparisons.js";
-import { reportParts } from "../../web/js/report_text.js";
+import { reportParts } from "../../web/js/results.js";
 import { number, said } from "../../web/js/said.js";
 import { direction, languageChanges, loadWords, words, wordsOf } from "../../web/js/words.js";
 

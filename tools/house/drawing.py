@@ -7,7 +7,6 @@ the commit that this file stands in.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import sys
@@ -18,25 +17,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from comfy_host import pack, standins
+
 from .digests import Draw
 
 HOSTS = ("comfyui", "diffusers")
 
 
-def load_pack(folder: Path) -> None:
+def load(folder: Path) -> None:
     """Import the pack in ``folder`` under the name ``paceline``, as ComfyUI loads a folder of ``custom_nodes``.
 
     Where it would time functions, the later one counts as twice as quick: int8 stands behind floating point, so the
     error of each layer decides, and not how busy the machine is.
     """
-    spec = importlib.util.spec_from_file_location(
-        "paceline", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{folder / '__init__.py'} cannot be loaded.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["paceline"] = module
-    spec.loader.exec_module(module)
+    pack.load_pack(folder)
     for name in ("layer_times", "kernel_times"):  # the second in older commits
         with contextlib.suppress(ModuleNotFoundError):
             import_module(f"paceline.optimizers.quantization.{name}").interleaved_seconds = _in_order
@@ -61,11 +55,10 @@ def _cases(host: str) -> Iterator[tuple[str, Draw]]:
 def draw_all(folder: Path, host: str, result: Path, only: str = "") -> None:
     """Draw every case whose name contains ``only`` and write the digests to ``result``."""
     import torch
-    from comfy_host import standins
 
     torch.set_num_threads(1)
     standins.install()
-    load_pack(folder.resolve())
+    load(folder.resolve())
     drawn: dict[str, dict[str, Any]] = {}
     for name, draw in _cases(host):
         if only not in name:

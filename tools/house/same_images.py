@@ -16,7 +16,7 @@ hardly changes: node ids, their inputs, the names that ``paceline`` exports, and
 same class.
 
 Nothing may depend on how busy the machine is: one thread computes, no timings are known from before, and what would be
-timed is given fixed times (``drawing.load_pack``).
+timed is given fixed times (``drawing.load``).
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-// Measures how fast a sampler is without our nodes, where this machine has too little history of that.
+// Measures how fast a sampler is without our nodes, where too few runs of that are kept.
 
 import { api } from "./comfy.js";
-import { isOurType, openPrompt } from "./graph.js";
+import { isLink, isOurType, openPrompt } from "./graph.js";
 import { ask } from "./server.js";
-import { isLink } from "./speed_history.js";
 
 /** As many are enough for a median; the first one, in which things are built, does not count. */
 export const STEPS = 6;
 
 /**
- * Sample a few steps without our nodes. What is heard of it goes into the history as of every run.
+ * Sample a few steps without our nodes. It is kept as every run is.
  * @param {string} sampler execution id
  * @returns {Promise<string>} of the prompt
  */

@@ -1,21 +1,21 @@
-// The chip on each sampler: how fast it runs, against this machine's history without our nodes, and how long it takes.
+// The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
 
-import { againstText, OF_ONE_RUN, wonBackText } from "./against.js";
 import { showsBadges } from "./badges.js";
-import { measureBaseline, STEPS } from "./baseline.js";
+import { STEPS, measureBaseline } from "./baseline.js";
 import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "./comfy.js";
-import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { createButton, createElement } from "./elements.js";
+import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
+import { keepsOutcomes } from "./outcomes.js";
 import { draw, isFar } from "./overlay.js";
 import { number } from "./said.js";
-import { jobOf, SpeedHistory } from "./speed_history.js";
-import { secondsPerStep, secondsPerStepOfHalves } from "./timeline.js";
+import { samplingsOf } from "./server.js";
+import { secondsPerStep } from "./timeline.js";
 import { words } from "./words.js";
 
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
-/** @typedef {{seconds: number, job: Job, once: boolean}} Uncompared with nothing, or with one run only */
+/** @typedef {{seconds: number, times: number}} Uncompared a step's seconds, and how many times there are to compare it with: too few */
 
 /** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
 const measurements = new Set();
@@ -50,11 +50,14 @@ export function startChips(timeline, store) {
   /** @type {Map<string, {workflow: string, text: string}>} */
   const texts = new Map();
   drawChips(texts);
-  const history = new SpeedHistory();
-  /** @type {Map<string, Promise<Job | null>>} by prompt and node */
-  const jobs = new Map();
+  /** @type {Map<string, Promise<import("./payloads").Samplings>>} by prompt */
+  const asked = new Map();
   /** @type {WeakMap<LGraphNode, HTMLElement>} */
   const chips = new WeakMap();
+  /** @type {Map<Part, Uncompared>} */
+  const uncompared = new Map();
+  /** @type {Set<string>} prompts that measured a baseline: the chip says what it was measured for, not how fast they were */
+  const answered = new Set();
 
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
@@ -62,51 +65,43 @@ export function startChips(timeline, store) {
     const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
     for (const part of run ? parts : []) {
       if (secondsPerStep(part) === null || !run) continue;
-      const name = `${run.promptId} ${part.node}`;
-      const known = jobs.get(name) ?? jobOf(run.promptId, part.node);
-      jobs.set(name, known);
-      const job = await known;
+      const known = asked.get(run.promptId) ?? samplingsOf({ prompt_id: run.promptId });
+      asked.set(run.promptId, known);
+      const sampling = (await known)[part.node];
       const seconds = secondsPerStep(part) ?? 0; // with the steps that were done while the server was asked
-      const text = await chipText(part, seconds, job, history, run.over, store.idle(run.workflow));
-      if (run.over && job && !job.techniques) {
-        await history.keep(job.key, name, secondsPerStepOfHalves(part));
-        await renewCompared(job.key, run.promptId);
-      }
-      part.chip = run.ours ? text : "";
-      if (run.over && job?.techniques && !store.idle(run.workflow)) {
-        const off = await history.times(job.key);
-        noteWonBack(run, part, seconds, off);
-        if (off.length <= OF_ONE_RUN) uncompared.set(part, { seconds, job, once: off.length > 0 });
+      const idle = store.idle(run.workflow);
+      part.chip = run.ours ? chipText(part, seconds, sampling, run.over, idle) : "";
+      uncompared.delete(part);
+      if (run.over && sampling?.techniques && !idle) {
+        const times = sampling.off.length;
+        noteWonBack(run, part, seconds, sampling.off);
+        if (times <= OF_ONE_RUN) uncompared.set(part, { seconds, times });
       }
       if (run.over) timeline.keep();
       if (!answered.has(run.promptId)) show(run.workflow, part);
     }
   });
 
-  /** @type {Map<Part, Uncompared>} */
-  const uncompared = new Map();
-
-  /** @type {Set<string>} prompts that measured a baseline: the chip says what it was measured for, not how fast they were */
-  const answered = new Set();
-
-  /**
-   * Say again how fast a sampler was, now that there is a baseline.
-   * @param {string} key of the job
-   * @param {string} promptId of the run that gave it: where a chip asked for it, that chip is shown in its place
-   */
-  const renewCompared = async (key, promptId) => {
-    const asked = (await Promise.all(measurements)).includes(promptId);
-    for (const [part, { seconds, job }] of uncompared) {
-      if (job.key !== key) continue;
-      uncompared.delete(part);
-      part.chip = await chipText(part, seconds, job, history, true);
+  // Say again how fast samplers were where there is a baseline now: one that a chip asked for is shown on that chip.
+  timeline.addEventListener("kept", async (event) => {
+    const promptId = /** @type {CustomEvent} */ (event).detail;
+    const measured = (await Promise.all(measurements)).includes(promptId);
+    for (const [part, { seconds, times }] of uncompared) {
       const run = timeline.runs.find(({ parts }) => parts.includes(part));
-      if (run) noteWonBack(run, part, seconds, await history.times(key));
-      if (!run || !asked) continue;
+      if (!run) continue;
+      const known = samplingsOf({ prompt_id: run.promptId });
+      const sampling = (await known)[part.node];
+      if (!sampling || sampling.off.length <= times) continue;
+      asked.set(run.promptId, known);
+      uncompared.delete(part);
+      part.chip = chipText(part, seconds, sampling, true);
+      noteWonBack(run, part, seconds, sampling.off);
+      timeline.keep();
+      if (!measured) continue;
       answered.add(promptId);
       show(run.workflow, part);
     }
-  };
+  });
 
   /**
    * @param {string} workflow that the run is of
@@ -121,7 +116,7 @@ export function startChips(timeline, store) {
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || !showsBadges()) return;
-    const missing = expected ? undefined : uncompared.get(part);
+    const missing = expected || !keepsOutcomes() ? undefined : uncompared.get(part);
     const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
     const said = createElement("span", { textContent: text, title });
     chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(id, missing)] : []));
@@ -140,7 +135,7 @@ export function startChips(timeline, store) {
  * @param {Uncompared} uncompared
  * @returns {HTMLButtonElement} measures the same without our nodes
  */
-function measureButton(sampler, { seconds, once }) {
+function measureButton(sampler, { seconds, times }) {
   const time = ` (${timeText(STEPS * seconds)})`;
   const button = createButton(words("measure"), async () => {
     button.disabled = true;
@@ -149,24 +144,23 @@ function measureButton(sampler, { seconds, once }) {
     button.disabled = await attempt(() => measurement);
   });
   button.title = words("measure") + time;
-  if (!once) button.append(createElement("span", { textContent: time }));
+  if (!times) button.append(createElement("span", { textContent: time }));
   return button;
 }
 
 /**
  * @param {Part} part
  * @param {number} seconds of a step
- * @param {Job | null} job
- * @param {SpeedHistory} history
+ * @param {Sampling | undefined} sampling
  * @param {boolean} over
  * @param {boolean} [idle] whether none of our nodes did anything
- * @returns {Promise<string>} e.g. "3.1 it/s · 1.6x against off · 14 s left"
+ * @returns {string} e.g. "3.1 it/s · 1.6x against off · 14 s left"
  */
-async function chipText({ steps, total }, seconds, job, history, over, idle = false) {
+function chipText({ steps, total }, seconds, sampling, over, idle = false) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
-  const off = job ? await history.times(job.key) : [];
+  const off = sampling?.off ?? [];
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
-  if (job && !job.techniques) return [rate, words("off"), ...left].join(" · ");
+  if (sampling && !sampling.techniques) return [rate, words("off"), ...left].join(" · ");
   if (idle) return [rate, words("noneActive"), ...left].join(" · ");
   const against = off.length ? againstText(off, seconds) : words("noBaseline");
   return [rate, against, ...left].join(" · ");
@@ -205,4 +199,55 @@ function chipOf(node, chips) {
 export function timeText(seconds) {
   const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"];
   return `${words("about")} ${number(Math.max(1, Math.round(seconds / size)))} ${unit}`;
+}
+
+/** As many are of one run, which cannot tell how much one run differs from the next. */
+export const OF_ONE_RUN = 2;
+
+/** Student's t for 95 %, by degrees of freedom. */
+const STUDENT = [NaN, 12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
+
+/**
+ * @param {number[]} off seconds of a step without our nodes, in each half of the runs that are remembered; 1 to 10
+ * @param {number} seconds of a step now
+ * @returns {string} e.g. "1.62x against off"; "about 1.6x against off" with one run to compare with; between which two
+ *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast
+ */
+export function againstText(off, seconds) {
+  const { mean, spread } = compare(off, seconds);
+  const ratio = (/** @type {number} */ log, form = ".2f") => number(Math.exp(log), form);
+  const against = words("againstOff");
+  if (spread === null) return `${words("about")} ${ratio(mean, "#.2g")}x ${against}`;
+  if (Math.abs(mean) > spread) return `${ratio(mean)}x ${against}`;
+  return `${ratio(mean - spread)}–${ratio(mean + spread)}x ${against}`;
+}
+
+/**
+ * @param {number[]} off as above
+ * @param {number} seconds of a step now
+ * @param {number} once seconds that compiling took
+ * @param {number} steps of a run
+ * @returns {string} from how many runs on compiling was worth it; "" where one more run without could be as fast
+ */
+export function wonBackText(off, seconds, once, steps) {
+  if (!off.length) return "";
+  const { mean, spread } = compare(off, seconds);
+  if (mean <= (spread ?? 0)) return "";
+  const runs = Math.ceil(once / (steps * seconds * (Math.exp(mean) - 1)));
+  return words("wonBack").replace("%s", number(once, ".0f")).replace("%n", `${spread === null ? "~" : ""}${runs}`);
+}
+
+/**
+ * @param {number[]} off as above
+ * @param {number} seconds of a step now
+ * @returns {{mean: number, spread: number | null}} logarithms: how many times as fast, and within what of it one more
+ *   run without our nodes would be; null where one run cannot tell
+ */
+function compare(off, seconds) {
+  const logs = off.map((time) => Math.log(time / seconds)); // a busy machine slows a step by a share of its time
+  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
+  if (logs.length <= OF_ONE_RUN) return { mean, spread: null };
+  const squares = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0);
+  const free = logs.length - 1;
+  return { mean, spread: STUDENT[free] * Math.sqrt((squares / free) * (1 + 1 / logs.length)) }; // of one more value
 }

@@ -1,11 +1,10 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, attempt, createNode } from "./comfy.js";
-import { asOneStep, executionIdOf, isOpen, openPrompt, openWorkflow } from "./graph.js";
+import { asOneStep, executionIdOf, isLink, isOpen, openPrompt, openWorkflow } from "./graph.js";
 import { lead, makeNode, outputOf } from "./insert.js";
 import { layInRow } from "./place.js";
 import { NO_RUN, runPrompt } from "./run_prompt.js";
-import { isLink } from "./speed_history.js";
 import { connectSource, receiversOf, sourceOf } from "./wires.js";
 import { words } from "./words.js";
 

@@ -1,12 +1,10 @@
 // "Make this workflow faster": the server says what to run and what is known (faster/job.py); this shows it.
 
 import { app, attempt, messageOf } from "./comfy.js";
-import { showDialog } from "./dialog.js";
-import { createBox, createButton, createElement } from "./elements.js";
+import { createBox, createButton, createElement, showDialog } from "./elements.js";
 import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
-import { createPictureTime } from "./faster_time.js";
-import { createOffer } from "./offers.js";
+import { createOffer, createPictureTime } from "./findings.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
 import { runPrompt } from "./run_prompt.js";

@@ -47,6 +47,14 @@ export async function openPrompt() {
 }
 
 /**
+ * @param {unknown} value of an input in a prompt
+ * @returns {value is [string, number]} whether another node gives it
+ */
+export function isLink(value) {
+  return Array.isArray(value) && value.length === 2 && typeof value[0] === "string" && typeof value[1] === "number";
+}
+
+/**
  * @param {LGraphNode} node
  * @returns {LGraph | undefined} the graph inside of a subgraph node
  */

@@ -1,7 +1,6 @@
 // The comparison in the whole window. Wheel and pointer zoom and move both pictures together.
 
-import { showModal } from "./dialog.js";
-import { createBox, createButton, createChoice, createElement } from "./elements.js";
+import { createBox, createButton, createChoice, createElement, showModal } from "./elements.js";
 import { Viewer } from "./viewer.js";
 import { words, wordsOf } from "./words.js";
 

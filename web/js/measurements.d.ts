@@ -76,7 +76,7 @@ export interface Distance {
   ssim: number | null;
 }
 
-/** From `shown_profile` in nodes/profile.py. All times in seconds. */
+/** From `shown_profile` in nodes/measure.py. All times in seconds. */
 export interface Profile {
   /** Before the first step: loading, compiling, first allocations. */
   loading: number;
@@ -100,9 +100,8 @@ export interface SweepPayload {
   sweep: Sweep;
 }
 
-/** What is known of a sweep, from `sweep_payload` in server/sweep_run.py. */
+/** What is known of a sweep, from `sweep_payload` in server/sweep.py. */
 export interface Sweep {
-  study: string;
   /** The command that shows plots of its study. */
   dashboard: string;
   /** Cells in all. */
@@ -125,7 +124,6 @@ export interface SweepCell {
   /** As a share of a seed change. */
   difference: number | null;
   text: string;
-  steps: Step[];
 }
 
 /** As ComfyUI's route `/view` takes it. */

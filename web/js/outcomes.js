@@ -3,29 +3,39 @@
 import { app, attempt, onMessage } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { ask } from "./server.js";
-import { secondsByKind, secondsByNode } from "./timeline.js";
+import { secondsByKind, secondsByNode, secondsPerStepOfHalves } from "./timeline.js";
 import { words } from "./words.js";
 
-/** Served by server/outcomes.py. */
+/** Served by server/runs.py. */
 const ROUTE = "/paceline/outcomes";
 
 export const KEEP_SETTING = "Paceline.KeepOutcomes";
 
+/** @returns {boolean} whether the user lets runs be kept */
+export function keepsOutcomes() {
+  return app.extensionManager.setting.get(KEEP_SETTING) !== false;
+}
+
 /**
- * Tell the server of each run that comes to its end, and the tab "Speed" what it answers.
+ * Tell the server of each run that comes to its end, and the tab "Speed" what it answers; a "kept" event of the timeline
+ * says that runs are known there by now.
  * @param {Timeline} timeline which listens already: a run is over there when it is told of here
  */
 export function keepOutcomes(timeline) {
   onMessage("execution_success", async ({ prompt_id }) => {
     const run = timeline.current;
-    if (!run?.parts.length || run.promptId !== prompt_id || app.extensionManager.setting.get(KEEP_SETTING) === false) return;
+    if (!run?.parts.length || run.promptId !== prompt_id || !keepsOutcomes()) return;
     const seconds = secondsByKind(run);
     const nodes = [...new Set(run.parts.map(({ node }) => node))];
     // What a sampler loads is moved to the device; a loader reads a file.
     const loaded = run.parts.some(({ kind, again }) => kind === "loading" && again === undefined);
     const again = (run.parts.find((part) => part.again)?.again ?? "").slice(0, 500);
+    const sampled = run.parts.filter(({ kind, steps }) => kind === "samplingRun" && steps.length > 1);
+    const steps = Object.fromEntries(sampled.map((part) => [part.node, secondsPerStepOfHalves(part)]));
+    const ended = { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run), steps };
     /** @type {import("./payloads").EndedRun | null} */
-    const answer = await ask(ROUTE, { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run) }).catch(() => null); // it can wait for the next
+    const answer = await ask(ROUTE, ended).catch(() => null); // it can wait for the next
+    timeline.dispatchEvent(new CustomEvent("kept", { detail: prompt_id }));
     if (!answer?.slower) return;
     run.slower = answer.slower;
     timeline.keep();

@@ -57,7 +57,7 @@ export interface CompilePayload {
   graph: number;
 }
 
-/** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: of which workflow a prompt is. */
+/** Answer of the route `/paceline/run`, from `run_payload` in server/runs.py: of which workflow a prompt is. */
 export interface RunPayload {
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
@@ -83,7 +83,7 @@ export interface FasterState {
   time: PictureTime | null;
 }
 
-/** The last run of a workflow, from `PictureTime` in faster/picture_time.py. */
+/** The last run of a workflow, from `PictureTime` in faster/look.py. */
 export interface PictureTime {
   sentence: Told;
   /** The largest first: of a kind (see `KINDS` in timeline.js), and of a node with this title; empty for no single one. */
@@ -148,9 +148,21 @@ export interface Cache {
   path: string | null;
 }
 
-/** What ordinary runs took, the oldest first: server/outcomes.py. */
+/** What ordinary runs took, the oldest first: server/runs.py. */
 export interface KeptRuns {
   runs: object[];
+}
+
+/** Answer of the route `/paceline/samplings`, from server/runs.py: the samplers of a prompt by execution id. */
+export type Samplings = Record<string, Sampling>;
+
+export interface Sampling {
+  /** Stands for what is sampled: a step of the same takes as long. */
+  work: string;
+  /** How many of our nodes its steps run through. */
+  techniques: number;
+  /** Seconds of a step without any, in each half of the runs that are kept. */
+  off: number[];
 }
 
 /** The answer to a run that has ended: whether it is slower than it was. */

@@ -1,9 +1,8 @@
 // What was expected of a workflow when nodes were kept, beside what its next run was: that run is the test.
 
 import { nodeAt, openPrompt, openWorkflow } from "./graph.js";
-import { Kept } from "./kept.js";
 import { number } from "./said.js";
-import { describe, jobOf } from "./speed_history.js";
+import { samplingsOf } from "./server.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "./words.js";
 
@@ -18,8 +17,14 @@ const SHORTEST = 0.1;
 /** A computed step that takes so many times as long as before tells of another load. */
 const BUSY = 1.2;
 
-/** @type {Kept<Promised>} by workflow */
-const kept = new Kept("Paceline.Expected", 50);
+/** Where the browser keeps what is expected of the newest workflows. */
+const KEPT = "paceline.expected";
+const MOST = 50;
+
+/** @returns {Record<string, Promised>} by workflow */
+function promises() {
+  return JSON.parse(localStorage.getItem(KEPT) ?? "{}");
+}
 
 /**
  * @param {TimedRun} run
@@ -36,11 +41,12 @@ function samplersOf({ parts }) {
 }
 
 /**
- * @param {Job | null} job
- * @returns {string} another one for other samplings, and where other nodes of ours take part
+ * @param {Promised["samplers"]} samplers that are told what they sample: something else also where other nodes of ours take part
+ * @param {Parameters<typeof samplingsOf>[0]} asked
  */
-function nameOf(job) {
-  return job ? `${job.key} ${job.techniques}` : "";
+async function nameJobs(samplers, asked) {
+  const known = await samplingsOf(asked);
+  for (const [id, one] of Object.entries(samplers)) if (known[id]) one.job = `${known[id].work} ${known[id].techniques}`;
 }
 
 /**
@@ -52,9 +58,11 @@ function nameOf(job) {
  */
 export async function expectOf(workflow, steps, before, nodes) {
   const when = Date.now();
-  const [prompt, samplers] = [await openPrompt(), samplersOf(before)];
-  for (const [id, one] of Object.entries(samplers)) one.job = nameOf(describe(prompt, id));
-  await kept.store(workflow, () => ({ when, steps, samplers, nodes }));
+  const samplers = samplersOf(before);
+  await nameJobs(samplers, { prompt: await openPrompt() });
+  const { [workflow]: _, ...others } = promises();
+  const newest = Object.entries({ ...others, [workflow]: { when, steps, samplers, nodes } }).slice(-MOST);
+  localStorage.setItem(KEPT, JSON.stringify(Object.fromEntries(newest)));
 }
 
 /**
@@ -66,10 +74,10 @@ export function testPromises(timeline, store) {
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
     if (!run?.over || !run.workflow || run.expected !== undefined) return;
-    const promised = (await kept.load())[run.workflow];
+    const promised = promises()[run.workflow];
     if (!promised || run.when < promised.when) return;
     const now = samplersOf(run);
-    for (const [id, one] of Object.entries(now)) one.job = nameOf(await jobOf(run.promptId, id));
+    await nameJobs(now, { prompt_id: run.promptId });
     if (run.expected !== undefined) return; // another change has tested it meanwhile
     const [long, short] = store.idle(run.workflow) ? ["", ""] : tested(run, now, promised, computedShare(store, run.workflow, promised.nodes));
     run.expected = long;

@@ -2,8 +2,7 @@
 
 import { activityLines, shownActivity, stateText } from "./activity.js";
 import { signOf } from "./badge.js";
-import { showDialog } from "./dialog.js";
-import { createButton, createElement } from "./elements.js";
+import { createButton, createElement, showDialog } from "./elements.js";
 import { nodeAt, openWorkflow, ourNodes } from "./graph.js";
 import { words } from "./words.js";
 

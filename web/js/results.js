@@ -1,13 +1,13 @@
 // What a run leaves behind for a node to show in itself: a comparison, a report.
 
-import { comparisonParts } from "./comparisons.js";
 import { makeRoom } from "./comfy.js";
-import { createBox } from "./elements.js";
-import { profileParts } from "./profiles.js";
-import { reportParts } from "./report_text.js";
+import { comparisonParts } from "./comparisons.js";
+import { createBox, createElement } from "./elements.js";
 import { comfyClassOf } from "./graph.js";
+import { profileParts } from "./speed_bars.js";
 import { Shown } from "./shown.js";
 import { sweepParts } from "./sweeps.js";
+import { words } from "./words.js";
 
 const MIN_WIDTH = 420;
 
@@ -75,4 +75,21 @@ export function createResults(store) {
     shownAs(store, "paceline-sweep", 160, (entry) => entry.sweep, sweepParts),
     shownAs(store, "paceline-profile", 260, (entry) => entry.profile, profileParts),
   ];
+}
+
+/**
+ * @param {string} report several lines
+ * @returns {HTMLElement[]} what the node shows
+ */
+export function reportParts(report) {
+  const text = createBox("paceline-report-text", ...report.split("\n").filter((line) => line.trim()).map(lineElement));
+  // It scrolls, so the keyboard must get there, and a screen reader say what it is.
+  return [Object.assign(text, { tabIndex: 0, role: "region", ariaLabel: words("reportTitle") })];
+}
+
+/** @param {string} line with two blanks for each level: of what is reported, what is said of it, details */
+function lineElement(line) {
+  const element = createElement("div", {}, line.trimStart());
+  element.dataset.level = String((line.length - line.trimStart().length) / 2);
+  return element;
 }

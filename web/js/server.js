@@ -4,6 +4,7 @@ import { api } from "./comfy.js";
 
 /** Served by server/routes.py. */
 const RUN = "/paceline/run";
+const SAMPLINGS = "/paceline/samplings";
 
 /**
  * @param {string} route
@@ -49,6 +50,15 @@ export async function askForRun(promptId) {
   const route = `${RUN}?${new URLSearchParams({ prompt_id: promptId })}`;
   const found = await ask(route).catch(() => undefined); // offline: messages stop as well
   return found && !found.outcome ? null : found;
+}
+
+/**
+ * Ask what samplers sample, and how fast that was without our nodes.
+ * @param {{prompt: Prompt} | {prompt_id: string}} asked
+ * @returns {Promise<import("./payloads").Samplings>} none if the server does not say
+ */
+export function samplingsOf(asked) {
+  return ask(SAMPLINGS, asked).catch(() => ({}));
 }
 
 /**

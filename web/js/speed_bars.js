@@ -2,7 +2,7 @@
 
 import { createApart, createBox, createElement } from "./elements.js";
 import { number } from "./said.js";
-import { direction, wordsOf } from "./words.js";
+import { direction, words, wordsOf } from "./words.js";
 
 /** @typedef {{kind: string, seconds: number, marks?: number[]}} Piece seconds, and where in it something ended (0 to 1) */
 
@@ -47,4 +47,22 @@ export function createBar(title, pieces, notes = []) {
 function secondsText(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   return seconds < 100 ? `${number(seconds, "#.3g")} s` : `${Math.round(seconds)} s`;
+}
+
+/** @param {Profile} profile */
+export function profileParts({ loading, steps, decoding, slices, weights, about }) {
+  const sampling = steps.reduce((sum, seconds) => sum + seconds, 0);
+  let at = 0;
+  const marks = steps.slice(0, -1).map((seconds) => (at += seconds) / sampling);
+  const pieces = [
+    { kind: "loading", seconds: loading },
+    { kind: "samplingRun", seconds: sampling, marks },
+    ...(decoding === null ? [] : [{ kind: "decoding", seconds: decoding }]),
+  ];
+  const parts = Object.entries(slices).map(([kind, seconds]) => ({ kind, seconds }));
+  parts.sort((a, b) => b.seconds - a.seconds);
+  const list = createElement("ul", { className: "paceline-weights" }, ...weights.map((line) => createElement("li", {}, line)));
+  const { model, device, torch, comfyui } = about;
+  const small = createElement("small", {}, `${model} · ${device} · torch ${torch} · ComfyUI ${comfyui}`);
+  return [createBar(words("wholeRun"), pieces), createBar(words("step"), parts), list, small];
 }

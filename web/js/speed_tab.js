@@ -3,9 +3,8 @@
 import { app } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { openWorkflow, findNode } from "./graph.js";
-import { profileParts } from "./profiles.js";
+import { createBar, profileParts } from "./speed_bars.js";
 import { said } from "./said.js";
-import { createBar } from "./speed_bars.js";
 import { direction, language, words } from "./words.js";
 
 /**

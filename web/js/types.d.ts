@@ -16,6 +16,7 @@ declare global {
   type LoadingPayload = payloads.LoadingPayload;
   type NodeOutput = payloads.NodeOutput;
   type Profile = payloads.Profile;
+  type Sampling = payloads.Sampling;
   type RunPayload = payloads.RunPayload;
   type Step = payloads.Step;
   type Sweep = payloads.Sweep;
@@ -144,12 +145,6 @@ declare global {
     expected?: string;
     /** Since when it takes longer, and where. */
     slower?: import("./payloads").Told;
-  }
-
-  /** What is sampled, and how many of our nodes its steps run through. */
-  interface Job {
-    key: string;
-    techniques: number;
   }
 
   /** An input of a node that takes what an output gives; of the subgraph's own outputs, where `node` is null. */

@@ -88,8 +88,6 @@ const ENGLISH = {
   cells: "cells",
   plots: "Plots of this study and others:",
   about: "about",
-  savePreset: "Save as preset",
-  presetSaved: "Saved as a preset of Optimize (Preset):",
   steps: "steps",
   levels: "levels",
   expand: "Turn into single nodes",

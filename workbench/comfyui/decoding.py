@@ -1,7 +1,8 @@
 """Watches a VAE decode in an ordinary run, and decodes a piece of what it decoded again with other VAEs.
 
 It is beside the run, never in it: the VAE itself decodes, as it would without. A piece is the whole where there is time
-for that, else the first frames, else the middle of the picture.
+for that, else the first frames, else the middle of the picture. The last functions serve all candidates, whatever they
+change.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_high
@@ -19,14 +21,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.errors import PacelineError
+from ...core.errors import CannotHelp, PacelineError
+from ...core.phrases import phrase
+from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.hosts.comfyui.structure.protocols import VAE
 from ..expectation.expect import Probed
-from ..measurement.speedup import interleaved, measure_speedup
-from .trying import brief_of, ends_of, trying
+from ..measurement.speedup import Speedup, interleaved, measure_speedup
 
 ROUNDS = 3
 """Timed decodings of each VAE, after one that is not timed."""
+
+_MOST = 1000.0
+"""Times as fast that are told at most."""
 
 _METHODS = ("decode", "decode_tiled")
 
@@ -168,3 +174,34 @@ def _judged(name: str, seconds: list[float], plain: list[float], made: float, er
     speedup = measure_speedup(plain[: len(timed)], timed)
     once = made + max(0.0, first - median_high(timed))
     return Probed(name, ends_of(speedup), speedup.clear, error, points=1, once=once, noise=noise)
+
+
+@contextmanager
+def trying(name: str, refused: dict[str, Probed], deadline: float, seconds: float) -> Iterator[None]:
+    """Note in ``refused`` why a candidate cannot be computed; what the plain one (``""``) raises is raised.
+
+    What still compiles at ``deadline``, of ``time.monotonic``, is given up; ``seconds`` is how long that was.
+    """
+    try:
+        with compiled_until(deadline):
+            yield
+    except TooLong:
+        why = phrase(
+            "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
+            seconds=seconds,
+        )
+        refused[name] = Probed(name, why_not=why, once=seconds)
+    except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
+        if not name:
+            raise
+        refused[name] = Probed(name, why_not=str(error))
+
+
+def brief_of(error: PacelineError) -> str:
+    """Return why a candidate cannot be made, in a few words where there are such."""
+    return error.brief if isinstance(error, CannotHelp) else str(error)
+
+
+def ends_of(speedup: Speedup) -> tuple[float, float, float]:
+    """Return how many times as fast: from, likely, to."""
+    return speedup.low, speedup.ratio, min(speedup.high, _MOST)

@@ -70,7 +70,8 @@ def _metadata(patcher: ModelPatcher) -> dict[str, str]:
         if policy.settings.mode == "weight_only":
             content["note"] = WEIGHT_ONLY
         content["layers"] = {"int8": len(policy.choices.quantized), "all": len(policy.choices.all)}
-    return {"paceline": json.dumps(content), **_prediction_metadata(patcher)}
+    predicts = {"EPS": "epsilon", "V_PREDICTION": "v"}.get(patcher.model.model_type.name)
+    return {"paceline": json.dumps(content)} | ({"modelspec.predict_key": predicts} if predicts else {})
 
 
 def _source(patcher: ModelPatcher) -> Path | None:
@@ -78,12 +79,6 @@ def _source(patcher: ModelPatcher) -> Path | None:
     factory = patcher.cached_patcher_init if origin is None else origin[0].factory
     arguments = factory[1] if factory else ()
     return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
-
-
-def _prediction_metadata(patcher: ModelPatcher) -> dict[str, str]:
-    names = {"EPS": "epsilon", "V_PREDICTION": "v"}
-    name = names.get(patcher.model.model_type.name)
-    return {} if name is None else {"modelspec.predict_key": name}
 
 
 def _prediction_keys(patcher: ModelPatcher) -> dict[str, torch.Tensor]:

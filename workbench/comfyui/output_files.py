@@ -45,7 +45,7 @@ class OutputFiles:
         import folder_paths
 
         try:
-            root = _root(self._type)
+            root = folder_paths.get_directory_by_type(self._type)
             folder, name, number, subfolder, _ = folder_paths.get_save_image_path(self._prefix, root)
         except Exception:  # ComfyUI raises the base class itself
             problem = f"filename_prefix is {self._prefix!r}, which leads out of ComfyUI's output folder."
@@ -99,10 +99,3 @@ class OutputFiles:
     def entry(self, ending: str) -> Entry:
         """Return the description of the file with this ending, whether it is written yet or not."""
         return {"filename": self.path(ending).name, "subfolder": self._place[1], "type": self._type}
-
-
-def _root(type: str) -> str:
-    import folder_paths
-
-    folders = {"output": folder_paths.get_output_directory, "temp": folder_paths.get_temp_directory}
-    return str(folders[type]())

@@ -36,8 +36,8 @@ from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
+from .decoding import brief_of, ends_of, trying
 from .observer import ReplayInputs
-from .trying import brief_of, ends_of, trying
 
 TIMED = 4
 """Evaluations of a candidate in each round, after one that is not timed."""
@@ -49,7 +49,6 @@ SPARE = 30.0
 """Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
 
 Change = Callable[[ModelPatcher], ModelPatcher]
-SayProgress = Callable[[int, int, str], None]
 Point = tuple[int, float, Tensor]
 """The number of an evaluation, its noise level and its input."""
 
@@ -96,7 +95,7 @@ class _Side:
 def probe(
     sampling: Sampling,
     candidates: Mapping[str, Change],
-    say: SayProgress = lambda done, total, name: None,
+    say: Callable[[float], None] = lambda share: None,
     spare: float = SPARE,
     found: list[Probed] | None = None,
     keeping: Collection[str] = (),
@@ -105,8 +104,8 @@ def probe(
 
     The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
     them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes, behind what it has.
-    What ``say`` raises, and ComfyUI's cancel, end it. ``keeping``: candidates that fill a cache in a run's first
-    evaluation; that one is evaluated first in each round, and not timed.
+    ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it. ``keeping``: candidates that
+    fill a cache in a run's first evaluation; that one is evaluated first in each round, and not timed.
 
     `InvalidSetting` if nothing was kept of the run.
     """
@@ -156,7 +155,7 @@ def probe(
         if not alive or done + work(alive, len(points)) > allowed or (number and late()):
             break
         for name in interleaved(["", *alive], number):
-            say(done, allowed, name)
+            say(done / allowed)
             if (number or name not in ("", alive[0])) and late():
                 break
             done += len(points) + sides[name].untimed
@@ -170,7 +169,7 @@ def probe(
             _evaluate(again, again_plain, points[:AGAIN], -1)
         noise = _noise([*plain.seconds.items(), *again_plain.seconds.items()])
         number += 1
-    say(allowed, allowed, "")
+    say(1.0)
     return results
 
 

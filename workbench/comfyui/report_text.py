@@ -24,14 +24,10 @@ def report_text(
     if vae is not None:
         parts.append((describe_vae(vae), vae.device, "VAE", stack_on(vae)))
     if control_net is not None:
-        device = getattr(control_net, "load_device", None)
-        parts.append((_controlnet_name(control_net), device, "ControlNet", stack_on(control_net)))
+        device, network = (getattr(control_net, name, None) for name in ("load_device", "control_model"))
+        name = type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
+        parts.append((name, device, "ControlNet", stack_on(control_net)))
     return "\n\n".join("\n".join(_object_lines(*part)) for part in parts)
-
-
-def _controlnet_name(control_net: object) -> str:
-    network = getattr(control_net, "control_model", None)
-    return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
 
 
 def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stack) -> list[str]:

@@ -34,28 +34,22 @@ def model_file(folder: str, name: str) -> Path | None:
     return None if path is None else Path(path)
 
 
-def network_in(path: Path) -> ModelPatcher | None:
-    """Return a MODEL with its weights on torch's device ``meta``; None where ComfyUI cannot tell what a file holds."""
+def network_in(path: Path) -> tuple[ModelPatcher, frozenset[str]] | None:
+    """Return a MODEL with its weights on torch's device ``meta``, and ComfyUI's names of the formats that layers have.
+
+    None where ComfyUI cannot tell what a file holds.
+    """
     from comfy.model_patcher import ModelPatcher as Patcher
 
     try:
-        model = _model_in(path, path.stat().st_mtime_ns)
-        patcher: ModelPatcher = Patcher(model, load_device=host_device(), offload_device=torch.device("cpu"))
-        return patcher
+        model, formats = _model_in(path, path.stat().st_mtime_ns)
+        return Patcher(model, load_device=host_device(), offload_device=torch.device("cpu")), formats
     except Exception:  # of ComfyUI's own code, which expects the weights themselves; a damaged file
         return None
 
 
-def formats_in(path: Path) -> frozenset[str]:
-    """Return the formats that layers of a file are quantised in, by ComfyUI's names; none where it cannot tell."""
-    try:
-        return _formats_in(path, path.stat().st_mtime_ns)
-    except Exception:  # of ComfyUI's own code; a damaged file
-        return frozenset()
-
-
 @lru_cache(maxsize=4)  # ComfyUI writes two lines into its log for each
-def _model_in(path: Path, _changed: int) -> BaseModel:
+def _model_in(path: Path, _changed: int) -> tuple[BaseModel, frozenset[str]]:
     import comfy.model_detection
     import comfy.model_management
     import comfy.utils
@@ -72,15 +66,9 @@ def _model_in(path: Path, _changed: int) -> BaseModel:
     )
     computed = comfy.model_management.unet_manual_cast(stored if plain else None, host_device(), allowed)
     config.set_inference_dtype(stored, computed)
-    model: BaseModel = config.get_model(weights, prefix, device="meta")
-    return model
-
-
-@lru_cache(maxsize=4)
-def _formats_in(path: Path, _changed: int) -> frozenset[str]:
-    weights, prefix = _zeros(path)
     about = (weight for name, weight in weights.items() if name.startswith(prefix) and name.endswith(_QUANTIZED))
-    return frozenset(json.loads(bytes(one.tolist()))["format"] for one in about)
+    formats = frozenset(json.loads(bytes(one.tolist()))["format"] for one in about)
+    return config.get_model(weights, prefix, device="meta"), formats
 
 
 def _zeros(path: Path) -> tuple[dict[str, torch.Tensor], str]:

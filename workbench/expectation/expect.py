@@ -8,17 +8,17 @@ the bounds widened by what it found.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import mul
+from typing import NamedTuple
 
 from ...optimizers.step_reuse.settings import SHORT
-from .replay import replay
-from .sampling import Sampling
+from .sampling import Sampling, replay
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """From ``low`` to ``high`` in 9 of 10 cases."""
 
     low: float
@@ -26,11 +26,11 @@ class Range:
     high: float
 
     def times(self, other: Range) -> Range:
-        return Range(self.low * other.low, self.likely * other.likely, self.high * other.high)
+        return Range(*map(mul, self, other))
 
     def of(self, unit: float, most: float) -> Range:
         """Return this many times a ``unit``, at ``most``."""
-        return Range(*(min(unit * end, most) for end in (self.low, self.likely, self.high)))
+        return Range(*(min(unit * end, most) for end in self))
 
 
 SMALLER = (0.35, 0.6, 1.0)
@@ -167,7 +167,7 @@ def propose(
     faster = [one for one in probed if one.faster]
     reuses = reuse and not replay(sampling, FINEST).why_not
     best: Expected | None = None
-    for chosen in _subsets(faster):
+    for chosen in (each for count in range(len(faster) + 1) for each in combinations(faster, count)):
         names = {one.name for one in chosen}
         if any(pair <= names for pair in apart):
             continue
@@ -185,12 +185,8 @@ def propose(
 def speedup(total: float, parts: Sequence[tuple[float, Range]]) -> Range:
     """Return how many times faster a workflow of ``total`` seconds would be: seconds of parts, and what is left."""
     rest = total - sum(seconds for seconds, _ in parts)
-
-    def ratio(end: str) -> float:
-        left = sum(seconds * float(getattr(time_left, end)) for seconds, time_left in parts)
-        return total / max(rest + left, 1e-9)
-
-    return Range(ratio("high"), ratio("likely"), ratio("low"))
+    left = (rest + sum(seconds * time_left[end] for seconds, time_left in parts) for end in (2, 1, 0))
+    return Range(*(total / max(one, 1e-9) for one in left))
 
 
 def pays_from(once: float, won: float) -> int:
@@ -223,11 +219,5 @@ def _reused(sampling: Sampling) -> Range:
     return Range(REUSED.low / wider, REUSED.likely, REUSED.high * wider)
 
 
-def _subsets(candidates: Sequence[Probed]) -> Iterator[tuple[Probed, ...]]:
-    for count in range(len(candidates) + 1):
-        yield from combinations(candidates, count)
-
-
 def _sum(distances: Sequence[Range]) -> Range:
-    ends = ("low", "likely", "high")
-    return Range(*(math.sqrt(sum(getattr(one, end) ** 2 for one in distances)) for end in ends))
+    return Range(*(math.hypot(*(one[end] for one in distances)) for end in range(3)))

@@ -134,7 +134,7 @@ def write_records(records: Iterator[Record], folder: Path) -> list[Path]:
     return written
 
 
-def main(arguments: Sequence[str], pack: Path) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write the records of some files and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,12 +14,10 @@ from torch import Tensor
 
 from ...core.errors import require_integer
 from ...core.phrases import phrase
-from .controls import CONTROLS, LATE, TOO_LONG, kept_levels, steps_that_fit
-from .drawn import Drawn, TimedRun
-from .evidence import Control, Evidence, share_of
+from .drawn import Drawn, Sounds, TimedRun, compare_sounds
+from .evidence import CONTROLS, LATE, TOO_LONG, Control, Evidence, kept_levels, share_of, steps_that_fit
 from .picture import Font, comparison_sheet, spread
 from .quality import Distance, average, farthest, no_picture, seed_change
-from .sound import Sounds, compare_sounds
 from .speedup import MOST_ROUNDS, Speedup, interleaved, measure_speedup
 from .verdict import Verdict, judge, settled
 
@@ -83,7 +80,6 @@ class Comparison:
         pictures: uint8 ``[pictures, height, width, 3]``, those of the first seed first, by side and control; of
             ``other_seed`` one that is of no round. Empty where latents were compared.
         distances: of each picture.
-        latent_change: norm of the latents' difference relative to the baseline's, over all seeds.
         notes: what could not be measured, and why.
         about: what the host adds to the record.
     """
@@ -93,7 +89,6 @@ class Comparison:
     pictures: Mapping[str, Tensor]
     distances: list[Distance]
     sounds: Sounds | None
-    latent_change: float
     evidence: Evidence
     verdict: Verdict
     notes: Sequence[str] = ()
@@ -246,8 +241,7 @@ def measure(draw: Draw, plan: MeasurePlan, say: Callable[[str], None] = lambda t
         work=_work(after),
     )
     times = {side: [one.times for one in drawn] for side, drawn in runs.items()}
-    change, verdict = _latent_change(before, after), judge(evidence)
-    return Comparison(unit, times, pictures, pairs.distances, sounds, change, evidence, verdict, notes)
+    return Comparison(unit, times, pictures, pairs.distances, sounds, evidence, judge(evidence), notes)
 
 
 def _controls(
@@ -289,11 +283,3 @@ def _distances(drawn: Sequence[Drawn], references: Sequence[Drawn]) -> list[Dist
 
 def _together(drawn: Sequence[Drawn]) -> Tensor:
     return torch.cat([one.decoded.pictures for one in drawn])
-
-
-def _latent_change(baseline: Sequence[Drawn], optimized: Sequence[Drawn]) -> float:
-    if not baseline[0].latents:
-        return math.nan
-    before, after = (torch.cat([one.latents[0] for one in side]).double() for side in (baseline, optimized))
-    change = (after - before).norm()
-    return float(change / before.norm()) if before.any() else float(change)

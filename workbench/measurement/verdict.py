@@ -122,16 +122,16 @@ def _ruined(evidence: Evidence, share: float) -> bool:
     return share > 1 and not any((evidence.ratio(one) or 0) > 1 for one in evidence.controls)
 
 
-def settled(shares: Sequence[float], limits: Sequence[float] = (HARDLY_VISIBLE, VISIBLE)) -> bool:
-    """Say whether it is clear between which of the limits the worst picture lies.
+def settled(shares: Sequence[float]) -> bool:
+    """Say whether it is clear between which limits of the plain scale the worst picture lies.
 
     ``shares`` are the differences of all pictures so far, as shares of a seed change. They are clear where one lies
     above the last limit, or where no limit lies between the worst and :func:`bound`.
     """
     worst = max(shares)
-    if worst > limits[-1]:
+    if worst > VISIBLE:
         return True
-    return len(shares) >= LEAST_PICTURES and not any(worst <= limit < bound(shares) for limit in limits)
+    return len(shares) >= LEAST_PICTURES and not any(worst <= one < bound(shares) for one in (HARDLY_VISIBLE, VISIBLE))
 
 
 def bound(shares: Sequence[float]) -> float:

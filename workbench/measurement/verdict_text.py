@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from ...core.phrases import Phrase, phrase
-from .controls import LATE
-from .evidence import Control, Evidence, share_of
+from .evidence import LATE, Control, Evidence, share_of
 from .quality import Distance
 from .speedup import AS_FAST, Speedup
 

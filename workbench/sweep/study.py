@@ -6,15 +6,90 @@ as done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ...core.errors import InvalidSetting, require_integer, require_number
+from ...core.errors import BackendUnavailable, InvalidSetting, error_line, require_integer, require_number
+from ..measurement.evidence import AS_GOOD
+from ..measurement.speedup import SMALLEST_EFFECT
 from ..recipe import Value
 from .axes import Axes, Cell, cell_key, cells_of, without_absent
-from .results import Result
-from .storage import Storage, import_optuna, using
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell and what came of it.
+
+    Attributes:
+        state: ``measured``; ``out of memory``, ``not possible`` and ``broken`` (no picture) are results too.
+        speedup: median over rounds of baseline time / this one's.
+        low: lower end of its 95 % interval, 0 for one that says nothing, None without one; likewise ``high``.
+        seconds: median of one sampling step.
+        difference: of the pictures, as a share of what another seed changes (0: the same picture).
+        memory_bytes: peak while sampling; None where it cannot be counted.
+        control: difference of the plain model in the same time, with fewer steps or without some late noise levels,
+            whichever is nearer; None if not drawn.
+        control_title: what that is, e.g. ``14 steps``.
+        text: the verdict in words, or why it was not possible.
+    """
+
+    cell: Cell
+    state: str
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seconds: float | None = None
+    difference: float | None = None
+    memory_bytes: int | None = None
+    control: float | None = None
+    control_title: str = ""
+    text: str = ""
+
+
+def best(results: Sequence[Result], largest_difference: float) -> Result | None:
+    """Return the fastest result whose difference is at most ``largest_difference`` of a seed change.
+
+    None if nothing within it is certainly faster than the baseline: where there is an interval, all of it must be.
+    """
+    allowed = [
+        one
+        for one in results
+        if (one.speedup or 0) > 1 + SMALLEST_EFFECT
+        and (one.low is None or one.low > 1)
+        and one.difference is not None
+        and one.difference <= largest_difference
+    ]
+    return max(allowed, key=lambda one: one.speedup or 0, default=None)
+
+
+def to_markdown(results: Sequence[Result], chosen: Result | None) -> str:
+    """Return a table in Markdown, fastest first; ``chosen`` is the row that became the preset.
+
+    Under *plain, same time* stands the difference of the plain model in the same time, and what that is.
+    """
+    names = list(dict.fromkeys(name for one in results for name in one.cell))
+    header = [*names, "speed-up", "s/step", "difference", "plain, same time", "peak memory", ""]
+    lines = [" | ".join(header), " | ".join("---" for _ in header)]
+    for one in sorted(results, key=lambda result: -(result.speedup or 0)):
+        settings = [str(one.cell.get(name, "-")).replace("|", "\\|") for name in names]
+        measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
+        fewer = "-" if one.control is None else f"{one.control:.3f} ({one.control_title})"
+        memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
+        marks = ["the preset"] if one is chosen else [] if one.state == "measured" else [one.state]
+        if one.control is not None and one.control <= AS_GOOD * (one.difference or 0):
+            marks.append("the plain model does as well")
+        lines.append(" | ".join([*settings, *measured, fewer, memory, ", but ".join(marks)]))
+    return "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def _format(value: float | None, how: str) -> str:
+    return "-" if value is None else how.format(value)
+
 
 _RESULT, _JOB = "paceline_result", "paceline_job"
 
@@ -23,19 +98,30 @@ _RESULT, _JOB = "paceline_result", "paceline_job"
 class SweepPlan:
     """How to go through all cells, and what is wanted of them.
 
-    A ``study`` of the same name continues where it stopped; the preset that is saved has its name too. ``trials`` is
-    how many cells Optuna chooses in all; with 0 every one is measured once. ``largest_difference`` is that of the
-    preset, as a share of a seed change.
+    A ``study`` of the same name continues where it stopped; the preset that is saved has its name too. It is kept with
+    others in an SQLite ``file``: a workflow can come from a stranger, so no input says where. ``trials`` is how many
+    cells Optuna chooses in all; with 0 every one is measured once. ``largest_difference`` is that of the preset, as a
+    share of a seed change.
     """
 
     study: str
-    storage: Storage
+    file: Path
     trials: int = 0
     largest_difference: float = 0.25
 
     def __post_init__(self) -> None:
         require_integer("trials", self.trials, 0, 10_000)
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
+
+    @property
+    def storage(self) -> str:
+        """The file as Optuna names it, which takes a name for a format string."""
+        return f"sqlite:///{self.file}".replace("{", "{{").replace("}", "}}")
+
+    @property
+    def dashboard(self) -> str:
+        """The command that shows its studies."""
+        return f'optuna-dashboard "{self.storage}"'
 
 
 class Sweep:
@@ -49,7 +135,9 @@ class Sweep:
     """
 
     def __init__(self, axes: Axes, plan: SweepPlan, job: dict[str, str]) -> None:
-        self._optuna = import_optuna()
+        self._optuna = _import_optuna()
+        with suppress(OSError):  # Optuna says that it cannot open the file
+            plan.file.parent.mkdir(parents=True, exist_ok=True)
         self._plan = plan
         self._cells = {} if plan.trials else {cell_key(cell): cell for cell in cells_of(axes)}
         self._distributions = {name: self._distribution(values) for name, values in axes.items()}
@@ -59,7 +147,7 @@ class Sweep:
         with self._using():
             self._study = self._optuna.create_study(
                 study_name=plan.study,
-                storage=plan.storage.name,
+                storage=plan.storage,
                 directions=["maximize", "minimize"],
                 sampler=self._optuna.samplers.TPESampler(multivariate=True),
                 load_if_exists=True,
@@ -114,8 +202,23 @@ class Sweep:
             return kinds.FloatDistribution(min(numbers), max(numbers))
         return kinds.CategoricalDistribution(sorted(values, key=str))
 
-    def _using(self) -> Any:
-        return using(self._optuna, self._plan.storage)
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Turn what Optuna raises into `BackendUnavailable` with its own words, and let it log errors only."""
+        before = self._optuna.logging.get_verbosity()
+        self._optuna.logging.set_verbosity(logging.ERROR)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+                yield
+        except Exception as error:
+            told = error_line(error.__cause__ or error, named=True)
+            raise BackendUnavailable(
+                f"Optuna cannot use the storage of the study: {told.rstrip('.')}.",
+                "Finished cells are kept: run the workflow again when it works. A damaged file can be moved away.",
+            ) from None
+        finally:
+            self._optuna.logging.set_verbosity(before)
 
     def _measured(self) -> list[Result]:
         with self._using():
@@ -127,6 +230,17 @@ class Sweep:
         for result in self._measured():
             found.setdefault(cell_key(result.cell), result)
         return found
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"Benchmark Sweep needs Optuna, which cannot be imported ({error}).",
+            "Run `pip install optuna` with ComfyUI's Python.",
+        ) from error
+    return optuna
 
 
 def _require_same_job(study: str, known: dict[str, str], job: dict[str, str]) -> None:

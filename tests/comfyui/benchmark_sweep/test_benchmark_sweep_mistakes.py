@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from sweep_files import kept
 
 
 @pytest.mark.parametrize(
@@ -47,19 +46,6 @@ def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders):
         with pytest.raises(BlockingIOError):  # nobody has connected
             server.accept()
     assert not list(folders.rglob("*.db"))
-
-
-def test_the_server_is_started_with_a_storage_that_is_shown_nowhere(sweeping, folders, monkeypatch):
-    monkeypatch.setenv("PACELINE_SWEEP_STORAGE", f"sqlite:///{folders}/of the owner.db")
-    result = sweeping.run("ApplyToMe.preset = quality")
-    assert (folders / "of the owner.db").is_file()
-    assert "of the owner" not in repr(result.ui) + repr(result.result)
-    monkeypatch.setenv("PACELINE_SWEEP_STORAGE", "nosuchdatabase://ada:hunter2@host/lab")
-    with pytest.raises(BackendUnavailable, match="Optuna cannot use the storage.*nosuchdatabase") as caught:
-        sweeping.run("ApplyToMe.preset = quality")
-    assert "hunter2" not in str(caught.value)
-    monkeypatch.delenv("PACELINE_SWEEP_STORAGE")
-    assert kept(folders / "user") == []
 
 
 def test_without_optuna_it_says_what_to_install_and_the_rest_works(sweeping, monkeypatch):

@@ -17,17 +17,13 @@ from ....optimizers.hosts.comfyui.runtime.stack import stack_of
 from ....optimizers.hosts.comfyui.structure.model import require_model
 from ....optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ....optimizers.hosts.comfyui.targets.method_proxy import stack_on
-from ...measurement.controls import LATE, kept_levels
-from ...measurement.drawn import Decoded, Drawn, TimedRun
+from ...measurement.drawn import Decoded, Drawn, TimedRun, spectrogram_picture
+from ...measurement.evidence import LATE, kept_levels
 from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure
-from ...measurement.memory import PeakMemory
-from ...measurement.sound import spectrogram_picture
-from ...measurement.steps import Clock
-from ..latents import decode, decode_sound, preview, sample_rate
-from ..long_running import empty_cache, progress_bar, stop_if_cancelled
-from ..machine import beside_the_allocator
+from ...measurement.resources import Clock, PeakMemory
+from ..machine import beside_the_allocator, empty_cache, progress_bar, stop_if_cancelled
 from ..report_text import report_text
-from ..sampling import Sampled, SamplingJob
+from ..sampling import Sampled, SamplingJob, decode, decode_sound, preview, sample_rate
 from .report import environment
 
 

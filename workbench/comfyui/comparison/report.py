@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from dataclasses import asdict
@@ -14,8 +13,7 @@ from PIL import Image
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.structure.model import describe_model
 from ....optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ...measurement.controls import CONTROLS
-from ...measurement.evidence import AS_GOOD, Control, Evidence, share_of
+from ...measurement.evidence import AS_GOOD, CONTROLS, Control, Evidence, share_of
 from ...measurement.measure import MOST_SHOWN, SIDES, Comparison
 from ...measurement.picture import side_by_side, spread
 from ...measurement.verdict_text import difference_lines, in_seconds, noise_floor
@@ -71,9 +69,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "seconds": found.seconds,
         "peak_device_bytes": {side: found.peak(side, "device_bytes") for side in SIDES},
         "peak_process_bytes": {side: found.peak(side, "process_bytes") for side in SIDES},
-        "more_runs": evidence.speedup.more_rounds,
         "difference": asdict(evidence.difference),
-        "difference_run": found.worst_run,
         "farthest": _farthest(found),
         "distances": [asdict(one) for one in found.distances],
         "seed_shares": [share_of(one, evidence.seed) for one in found.distances],
@@ -87,7 +83,6 @@ def record(found: Comparison) -> dict[str, Any]:
         "seed_share": found.verdict.seed_share,
         "seed_share_mean": found.verdict.mean_share,
         "same_bits": evidence.same_bits,
-        "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
         "lines": comparison_lines(found),
         "notes": list(found.notes),
         "runs": {side: [asdict(run) for run in runs] for side, runs in found.runs.items()},
@@ -127,10 +122,7 @@ def save(
             )
             for index in (spread(len(images), MOST_SHOWN) if name == "other_seed" else found.shown)
         ]
-    files: dict[str, Any] = {
-        "pictures": pictures,
-        "comparison": output.save_picture("comparison.png", sheet, workflow),
-    }
+    files: dict[str, Any] = {"pictures": pictures, "comparison": output.save_picture("comparison.png", sheet, workflow)}
     if (frames := found.evidence.frames) > 1:
         first = found.evidence.worst // frames * frames
         motion = side_by_side(*(found.pictures[side][first : first + frames] for side in SIDES))
@@ -146,12 +138,10 @@ def measured_on(numbers: dict[str, Any]) -> str:
     """Return in one line what a comparison, as it is saved, was measured on and with."""
     around, settings = numbers["surroundings"], numbers["settings"]
     batch, *_, height, width = settings["latent_shape"]
-    sampling = "as in the workflow"
-    if "sampler_name" in settings:
-        sampling = f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}"
     return (
         f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps "
-        f"{sampling}; torch {around['torch']}, ComfyUI {around['comfyui']}"
+        f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}; torch {around['torch']}, "
+        f"ComfyUI {around['comfyui']}"
     )
 
 

@@ -1,8 +1,9 @@
-// Where the time of a picture goes, and what can be done about each part: one bar, and a row for each part below it.
+// What the dialog shows: where the time of a picture goes and what can be done about each part, and what could be inserted.
 
 import { createApart, createBox, createElement } from "./elements.js";
 import { number, said } from "./said.js";
-import { wordsOf } from "./words.js";
+import { address } from "./server.js";
+import { words, wordsOf } from "./words.js";
 
 /** @typedef {import("./payloads").PictureTime} PictureTime */
 
@@ -26,4 +27,26 @@ export function createPictureTime({ sentence, parts }) {
   });
   const table = createElement("table", {}, createElement("tbody", {}, ...rows));
   return createBox("paceline-picture-time", createElement("p", {}, said(sentence.text, sentence.phrase)), bar, table);
+}
+
+/** @typedef {import("./payloads").Offer} Offer */
+
+/**
+ * @param {Offer} offer
+ * @returns {HTMLElement}
+ */
+export function createOffer(offer) {
+  return createBox("paceline-offer", createElement("strong", {}, offer.label), ...findings(offer));
+}
+
+/**
+ * @param {Offer} offer
+ * @returns {HTMLElement[]}
+ */
+function findings({ expected, about, measured, picture }) {
+  const guess = createElement("small", { className: "paceline-expected" }, `${said(expected.text, expected.phrase)}; ${said(about.text, about.phrase)}`);
+  if (!measured) return [guess];
+  const fact = createElement("small", { className: "paceline-measured" }, said(measured.text, measured.phrase));
+  const shown = picture ? [createElement("img", { src: address(picture), alt: words("worstPicture"), title: words("worstPicture") })] : [];
+  return [fact, guess, ...shown];
 }

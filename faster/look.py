@@ -1,16 +1,126 @@
-"""What a workflow and ComfyUI have in themselves that would make it faster, as far as that is known for certain."""
+"""What is known of a workflow before any run.
+
+Where the time of its pictures goes and what can be done about each part; and what it and ComfyUI have in themselves
+that would make it faster, as far as that is known for certain.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..core.phrases import Phrase, phrase
+from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.comfyui.decoding import Decoding
 from ..workbench.comfyui.machine import loaded_patchers, quantizations
+from .kept import KeptRun
 from .node_types import choices_of, class_of, input_types, inputs_of, output_types
+from .plan import Plan, VAEPlan
 from .request import Bypassed
+from .same_work import workflow_key
+from .sentences import told
 from .workflow import Workflow, find_model_links, is_switch
+
+SEEN = 0.02
+"""Parts with less than this share of the time are shown together."""
+
+_NOTHING = phrase("Nothing: no node of this pack acts on it.")
+
+
+def picture_time(
+    workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Plan], vae_plans: Sequence[VAEPlan]
+) -> Payload | None:
+    """Return ``PictureTime`` in web/js/payloads.d.ts, of a workflow's last kept run; None without one."""
+    key = workflow_key(workflow)
+    own = [number for number, run in enumerate(kept) if run.workflow == key and run.parts]
+    if not own:
+        return None
+    run, before = kept[own[-1]], kept[own[-1] - 1] if own[-1] else None
+    idle = {name for number in own for name, seconds in kept[number].given_up.items() if not seconds}
+    parts = sorted(_parts(workflow, run, before, plans, vae_plans, idle), key=lambda part: -float(part["seconds"]))
+    last, runs = sum(part["seconds"] for part in parts), [sum(kept[number].seconds.values()) for number in own]
+    sentence = phrase("The last picture took {seconds:.3g} s", seconds=last)
+    if len(runs) > 1:
+        sentence = phrase(
+            "The last picture took {seconds:.3g} s ({count} pictures: {least:.3g} to {most:.3g} s)",
+            seconds=last,
+            count=len(runs),
+            least=min(runs),
+            most=max(runs),
+        )
+    return {"sentence": told(sentence), "parts": parts}
+
+
+def _parts(
+    workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan], vae_plans: Sequence[VAEPlan],
+    idle: Collection[str],
+) -> Iterator[Payload]:  # fmt: skip
+    """Yield some of the time each, and what can be done about it; ``idle`` nodes do nothing there."""
+    least, small = SEEN * sum(sum(nodes.values()) for nodes in run.parts.values()), 0.0
+
+    def part(kind: str, name: str, seconds: float, remedy: Phrase) -> Payload:
+        return {"kind": kind, "name": name, "seconds": seconds, "remedy": told(remedy)}
+
+    for kind, nodes in run.parts.items():
+        of_nodes = kind in ("samplingRun", "otherNodes", "controlnet")
+        for id, seconds in nodes.items() if of_nodes else [("", sum(nodes.values()))]:
+            name = workflow.title(id) if id in workflow else ""
+            if seconds < least:
+                small += seconds
+            elif not of_nodes:
+                yield part(kind, "", seconds, _remedy(kind, run, before, vae_plans))
+            elif kind == "samplingRun":
+                yield part(kind, name, seconds, _of_steps(id, plans, idle))
+            elif not id:
+                unknown = phrase("Not told apart: encoding of texts, loading, saving and others.")
+                yield part(kind, name, seconds, unknown)
+            else:
+                yield part(kind, name, seconds, _NOTHING)
+    if small:
+        yield part("otherNodes", "", small, phrase("Nothing: each takes less than a fiftieth."))
+
+
+def _remedy(kind: str, run: KeptRun, before: KeptRun | None, vae_plans: Sequence[VAEPlan]) -> Phrase:
+    if kind == "loading":
+        if run.again:
+            return phrase("{why}", why=run.again)
+        if run.loaded:
+            return phrase("Nothing: files are read once, and the next picture needs none of it.")
+        return phrase("Nothing known: ComfyUI moves to the device what it had put away.")
+    if kind == "compiling":
+        return phrase("Nothing: once for each model and size.")
+    if kind == "textEncoding":
+        return _of_text(run, before)
+    if kind == "decoding":
+        return _can_be_tried(list(dict.fromkeys(title for plan in vae_plans for title in plan.tries)))
+    if kind == "saving":
+        return phrase("Nothing: the file is written when the picture is done.")
+    return _NOTHING
+
+
+def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
+    """Return whether a text was encoded again that the run before had encoded, and why ComfyUI did not keep it."""
+    if before is not None and not run.loaded and run.texts and run.texts.items() <= before.texts.items():
+        return phrase(
+            "The same texts were encoded in the picture before, and ComfyUI has not kept them. See its start options "
+            "--cache-lru and --cache-none."
+        )
+    return phrase("Nothing while the texts are new: each is encoded once.")
+
+
+def _of_steps(sampler: str, plans: Sequence[Plan], idle: Collection[str]) -> Phrase:
+    """Return what can be done about a sampler, or about all of them where it has no id."""
+    behind = [plan for plan in plans if not sampler or sampler in plan.link.samplers]
+    names = list(dict.fromkeys(title for plan in behind for title in plan.titles if title not in idle))
+    notes = [note for plan in behind for note in plan.notes]
+    return notes[0] if notes and not names else _can_be_tried(names)
+
+
+def _can_be_tried(names: Sequence[str]) -> Phrase:
+    if names:
+        return phrase("Can be tried: {names}.", names=", ".join(names))
+    return phrase("Nothing: what could make it faster is there already, or changes nothing here.")
+
 
 _STEPS = re.compile(r"(\d+) ?[-_]?steps?(?![a-z])", re.IGNORECASE)
 
@@ -25,12 +135,7 @@ def levers(workflow: Workflow, bypassed: Iterable[Bypassed] = ()) -> list[Phrase
 
     ``bypassed`` nodes are those of the page that are no part of it.
     """
-    return [
-        *_fewer_steps(workflow),
-        *_turbo_loras(workflow, bypassed),
-        *_smaller_files(workflow),
-        *_of_loaded_models(),
-    ]
+    return [*_fewer_steps(workflow), *_turbo_loras(workflow, bypassed), *_smaller_files(workflow), *_of_loaded_models()]
 
 
 def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:

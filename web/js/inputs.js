@@ -1,5 +1,4 @@
-// On the canvas, ComfyUI shows all advanced inputs of a node. LiteGraph can fold them there, with an entry in the node's
-// menu: it only has to be told which ones are advanced. A node of ours is as high as what it shows.
+// Inputs of our nodes: LiteGraph folds the advanced ones, and those that a preset takes the place of are switched off.
 
 import { app } from "./comfy.js";
 import { comfyClassOf, isOurType } from "./graph.js";
@@ -56,4 +55,36 @@ function widenToTitle(node) {
   const width = context.measureText(node.getTitle()).width + BESIDE_TITLE;
   context.restore();
   if (node.size[0] < width) node.setSize([width, node.size[1]]);
+}
+
+/** By the node's id: the input that decides, the value that leaves the others alone, and the others. */
+const REPLACED = {
+  PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "residual"] },
+};
+
+/**
+ * Keep the inputs of a node on or off, as its preset says.
+ * @param {LGraphNode} node that is new
+ */
+export function switchIgnored(node) {
+  const rule = REPLACED[/** @type {keyof typeof REPLACED} */ (comfyClassOf(node))];
+  const deciding = node.widgets?.find((widget) => widget.name === rule?.by);
+  if (!rule || !deciding) return;
+  const show = () => {
+    for (const widget of node.widgets ?? []) {
+      if (rule.inputs.includes(widget.name)) widget.disabled = deciding.value !== rule.unless;
+    }
+    node.setDirtyCanvas?.(true, true);
+  };
+  const { callback } = deciding;
+  deciding.callback = function (...values) {
+    callback?.apply(this, values);
+    show();
+  };
+  const { onConfigure } = node;
+  node.onConfigure = function (saved) {
+    onConfigure?.call(this, saved);
+    show();
+  };
+  show();
 }

@@ -1,18 +1,24 @@
-"""The node Quantize int8."""
+"""The nodes Quantize int8 and Save int8 Model."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from comfy_api.latest import io
 
+from ..core.activity import Summary
+from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.hosts.comfyui.structure.model import require_model
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.quantization.settings import QuantizationSettings
-from .common import Made, TechniqueNode, setting_input
+from ..workbench.comfyui.int8_file import save_int8_model
+from ..workbench.comfyui.output_files import OutputFiles
+from .common import ADVANCED, Made, OptimizingNode, TechniqueNode, setting_input
 
 
 class PacelineQuantizeInt8(TechniqueNode):
@@ -22,13 +28,10 @@ class PacelineQuantizeInt8(TechniqueNode):
     def define_schema(cls) -> io.Schema:
         setting = partial(setting_input, QuantizationSettings)
         return cls.schema(
-            node_id="PacelineQuantizeInt8",
-            display_name="Quantize int8",
-            description=(
-                "Computes in int8 the linear layers that are measured to be faster that way on this machine; their "
-                "weights need half the memory of 16 bits. LoRAs work before and after this node."
-            ),
-            search_aliases=["w8a8", "torchao", "quantization", "low memory", "vram", "speed", "faster"],
+            "Quantize int8",
+            "Computes in int8 the linear layers that are measured to be faster that way on this machine; their "
+            "weights need half the memory of 16 bits. LoRAs work before and after this node.",
+            "w8a8, torchao, quantization, low memory, vram, speed, faster",
             inputs=[
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
                 setting(
@@ -58,7 +61,7 @@ class PacelineQuantizeInt8(TechniqueNode):
                     advanced=True,
                 ),
             ],
-            outputs=[io.Model.Output(), io.String.Output("layers", display_name="layers")],
+            outputs=[io.String.Output("layers", display_name="layers")],
         )
 
     @classmethod
@@ -68,3 +71,38 @@ class PacelineQuantizeInt8(TechniqueNode):
         policy = technique.policy
         lines = "\n".join((policy.describe(), *policy.details(), "", policy.table()))
         return ModelTarget(model), technique, lines
+
+
+class PacelineSaveInt8Model(OptimizingNode):
+    """Write an int8 model to a file that ComfyUI loads without this pack."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return cls.schema(
+            "Save int8 Model",
+            "Saves a model that Quantize int8 made as safetensors in ComfyUI's own int8 format, LoRAs included. "
+            "Load Diffusion Model reads it, with or without Paceline, and gives the same image.",
+            "export int8, ModelSave, quantized checkpoint",
+            category=ADVANCED,
+            inputs=[
+                io.Model.Input("model"),
+                io.String.Input(
+                    "filename_prefix",
+                    default="diffusion_models/int8",
+                    tooltip="Folder and name in ComfyUI's output folder. Load Diffusion Model lists the files in its "
+                    "subfolder diffusion_models.",
+                ),
+            ],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def apply(cls, model: ModelPatcher, filename_prefix: str) -> io.NodeOutput:
+        output = OutputFiles(filename_prefix)
+        path, entry = output.path(".safetensors"), output.entry(".safetensors")
+        metadata = save_int8_model(model, path)
+        shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
+        note = json.loads(metadata["paceline"]).get("note")
+        details = [f"The image will differ a little: {note}"] if note else []
+        cls.announce(Summary("active", phrase("saved {file}", file=shown), details=tuple(details)))
+        return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})

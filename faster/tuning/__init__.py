@@ -1,1 +1,0 @@
-"""Make a workflow faster from the command line: what the page does, as another client of the same routes."""
