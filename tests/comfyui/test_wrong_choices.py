@@ -15,7 +15,7 @@ from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.optimizers.precision.settings import PrecisionSettings
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging import TokenMergingSettings
+from paceline.optimizers.token_merging.settings import TokenMergingSettings
 
 NODES = [
     *("ApplyToMe", "CompileUNet", "FuseQKV", "ModelPrecision", "OptimizePreset", "QuantizeInt8"),

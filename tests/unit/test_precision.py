@@ -11,9 +11,8 @@ from paceline import Precision, QuantizeInt8, optimize, report
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, NothingGained, UnsupportedModel
 from paceline.core.weights import foreign_weight
-from paceline.optimizers.precision.arithmetic import arithmetic, useless_switch
 from paceline.optimizers.precision.policy import PrecisionPolicy, choose_dtype
-from paceline.optimizers.precision.settings import PrecisionSettings, processor_dtype
+from paceline.optimizers.precision.settings import PrecisionSettings, arithmetic, processor_dtype, useless_switch
 from random_pipelines import picture, small
 from torch.nn import Linear, Parameter
 

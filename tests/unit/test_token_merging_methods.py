@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import package
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.token_merging import METHODS, PRESETS, BlockCall, TokenMergingSettings, apply_preset
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.kv_downsample import KVDownsampling, downsampled_side
 from paceline.optimizers.token_merging.merging import Merging, match, merge, unmerge
-from paceline.optimizers.token_merging.methods import Automatic
+from paceline.optimizers.token_merging.method import BlockCall
+from paceline.optimizers.token_merging.methods import METHODS, Automatic
+from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings, apply_preset
 
 SIDES = st.integers(1, 21)
 RATIOS = st.sampled_from([0.0, 0.1, 0.5, 0.75, 0.9375, 1.0])
