@@ -1,4 +1,4 @@
-"""A sweep survives being killed, and is never mixed up with another."""
+"""A sweep survives being killed, is never mixed up with another, and tells no password of its storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.workbench.sweep.study import Result, Sweep, SweepPlan
+from paceline.workbench.sweep.study import VARIABLE, Result, Sweep, SweepPlan
 from waiting import until
 
 RATIOS = {"ApplyToMe.ratio": (0.1, 0.2, 0.3, 0.4, 0.5)}
@@ -93,3 +93,19 @@ def test_a_file_that_cannot_be_opened_is_said_in_optunas_words():
         BackendUnavailable, match="Optuna cannot use the storage of the study: OperationalError: .*open"
     ):
         Sweep(RATIOS, SweepPlan("one", Path("/proc/nowhere/x.db")), {})
+
+
+def test_another_storage_is_where_the_variable_says(tmp_path, monkeypatch):
+    there = tmp_path / "elsewhere.db"
+    monkeypatch.setenv(VARIABLE, f"sqlite:///{there}")
+    assert len(run(sweep(tmp_path))[0]) == 5 and there.exists()
+    assert not (tmp_path / "sweeps" / "study.db").exists()
+    assert SweepPlan("one", tmp_path).dashboard == f'optuna-dashboard "${VARIABLE}"'
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://ada:hunter2@127.0.0.1:1/lab", "mysql://ada:hun@ter2@x y/lab"])
+def test_no_error_tells_a_storages_password(tmp_path, monkeypatch, url, caplog):
+    monkeypatch.setenv(VARIABLE, url)
+    with pytest.raises(BackendUnavailable, match=f"Error, with {VARIABLE}") as error:
+        sweep(tmp_path)
+    assert "ter2" not in f"{error.value}{caplog.text}"
