@@ -46,9 +46,5 @@ class Automatic(Method):
         return KVDownsampling if tokens >= minimum_tokens(device_type) else None
 
 
-METHODS: Mapping[str, type[Method]] = {
-    "auto": Automatic,
-    "merge": Merging,
-    "kv_downsample": KVDownsampling,
-}
+METHODS: Mapping[str, type[Method]] = {"auto": Automatic, "merge": Merging, "kv_downsample": KVDownsampling}
 """In the order of the node's list."""
