@@ -62,9 +62,9 @@ LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (5, 7))}
 FEW_BUDGETS = (0.05, 0.15)
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
-THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
+THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2), "LazyCache": (0.05, 0.2)}
 RIVALS = (*THRESHOLDS, "DeepCache", "Spectrum", "bf16")
-EVERY = (2, 3)
+EVERY = (2,)
 GROWTHS = (0.0, 0.75)
 OUTER = 2
 """Blocks at each end of the UNet that DeepCache always runs: those of its first skip branch."""
