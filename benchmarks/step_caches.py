@@ -148,15 +148,15 @@ def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given
 
 
 def judged(
-    bench: Bench, tried: Iterable[tuple[str, Apply, float | None]], given: Sequence[int] = (), late: bool = True
+    bench: Bench, tried: Iterable[tuple[str, Apply, float | None]], given: Sequence[int] = ()
 ) -> Iterator[JudgedRow]:
     """Yield the rows of the plain model with less work, then of what is tried: its name, how it is applied, its budget.
 
-    ``given``: numbers of steps and levels that are left, tenths of all without; ``late``: whether levels are left out.
+    ``given``: numbers of steps and levels that are left, tenths of all without.
     """
     curves = Curve(), Curve()
     ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {bench.solver.steps} levels"))
-    for curve, (drawn, name) in zip(curves, ways[: 1 + late], strict=False):
+    for curve, (drawn, name) in zip(curves, ways, strict=True):
         for left, numbers, pairs in drawn(bench, given):
             curve.add(numbers, pairs)
             yield JudgedRow(name.format(left), bench.work, quality=numbers, pairs=in_short(pairs))
