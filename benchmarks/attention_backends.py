@@ -62,11 +62,7 @@ def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, roun
     expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     quality = {name: {"relative_error": relative_error(run(), expected)} for name, run in variants.items()}
     work = f"{name}: {batch} x {heads} heads x {queries} x {keys}, {channels} channels, {str(dtype)[6:]}"
-    found = measure(work, variants, "sdpa", rounds=rounds, quality=quality)
-    operations = 4 * batch * heads * queries * keys * channels
-    for row in found:
-        row.roof_share = operations / speed / row.seconds_median
-    return found
+    return measure(work, variants, "sdpa", rounds=rounds, quality=quality, speed=speed)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -49,7 +50,15 @@ RENAMED = {
     "attention_norm2.": "norm2.",
     "feed_forward.w": "feed_forward.linear_",
 }
-Apply = Callable[[Any], None]
+Apply = Callable[[Any], object]
+
+
+OF_CACHES = {
+    "evaluations": "calls of the blocks' attention, as a share of those of one evaluation",
+    "cache-dit": "DBCache, the first two blocks always run, warm-up of 8 steps; the number is its threshold",
+    "TeaCache": "written from the paper, its polynomial fitted to eight other prompts; the number is its threshold",
+    "MagCache, First Block": f"diffusers {version('diffusers')}; MagCache's ratios are of another prompt and seed",
+}
 
 
 class Time(nn.Module):
@@ -156,16 +165,15 @@ def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
     from diffusers.hooks._helpers import TransformerBlockMetadata, TransformerBlockRegistry
     from paceline import ReuseSteps, optimize
 
+    def on(put: Callable[..., object], *given: Any) -> Apply:
+        return lambda pipe: put(pipe.transformer, *given)
+
     for budget in (0.05, 0.15, 0.3):
         yield f"Reuse Steps {budget:g}", lambda pipe, budget=budget: optimize(pipe, ReuseSteps(budget=budget))
     steps, learned = bench.solver.steps, bench.fresh()
     draw = [partial(bench.sample, learned, prompt, FIRST_SEED, steps) for prompt in PROMPTS]
     foretold = fitted(learned.transformer, steps, draw)
-    for threshold in (0.01, 0.02, 0.04, 0.08):
-        yield (
-            f"TeaCache {threshold:g}",
-            lambda pipe, threshold=threshold: teacache(pipe.transformer, steps, threshold, foretold),
-        )
+    yield from ((f"TeaCache {one:g}", on(teacache, steps, one, foretold)) for one in (0.01, 0.02, 0.04, 0.08))
     kind = type(bench.patcher.transformer.layers[0])
     TransformerBlockRegistry.register(kind, TransformerBlockMetadata(return_hidden_states_index=0))
     learned, said = bench.fresh(), io.StringIO()
@@ -174,29 +182,23 @@ def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
         bench.sample(learned, PROMPTS[0], FIRST_SEED, steps)
     ratios = next(json.loads(line) for line in said.getvalue().splitlines() if line.startswith("[1"))
     for threshold in (0.03, 0.06, 0.12, 0.24):
-        mag = MagCacheConfig(threshold=threshold, num_inference_steps=steps, mag_ratios=ratios)
-        yield f"MagCache {threshold:g}", lambda pipe, mag=mag: apply_mag_cache(pipe.transformer, mag)
+        config = MagCacheConfig(threshold=threshold, num_inference_steps=steps, mag_ratios=ratios)
+        yield f"MagCache {threshold:g}", on(apply_mag_cache, config)
     for threshold in (0.07, 0.1, 0.15, 0.2):
-        first = FirstBlockCacheConfig(threshold)
-        yield f"First Block {threshold:g}", lambda pipe, first=first: apply_first_block_cache(pipe.transformer, first)
+        yield f"First Block {threshold:g}", on(apply_first_block_cache, FirstBlockCacheConfig(threshold))
     with contextlib.suppress(ImportError):
         import cache_dit
 
-        for order in (0, 1):
+        for order, threshold in itertools.product((0, 1), (0.08, 0.16, 0.32)):
             settings = cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=order) if order else None
-            for threshold in (0.08, 0.16, 0.32):
-                config = partial(
-                    cache_dit.DBCacheConfig,
-                    Fn_compute_blocks=1,
-                    residual_diff_threshold=threshold,
-                    enable_separate_cfg=False,  # without guidance there is one pass in each step
-                )
-                yield (
-                    f"cache-dit{', TaylorSeer' * order} {threshold:g}",
-                    lambda pipe, config=config, settings=settings: cache_dit.enable_cache(
-                        pipe, cache_config=config(), calibrator_config=settings
-                    ),
-                )
+            # Without guidance there is one pass in each step.
+            how = {"Fn_compute_blocks": 1, "residual_diff_threshold": threshold, "enable_separate_cfg": False}
+            yield (
+                f"cache-dit{', TaylorSeer' * order} {threshold:g}",
+                lambda pipe, how=how, settings=settings: cache_dit.enable_cache(
+                    pipe, cache_config=cache_dit.DBCacheConfig(**how), calibrator_config=settings
+                ),
+            )
 
 
 def main() -> None:
@@ -204,15 +206,7 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0])
     bench = DiffusersBench(2 if options.quick else 8)
     rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench)), late=False))
-    notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")}
-    notes["evaluations"] = "calls of the blocks' attention, as a share of those of one evaluation"
-    notes["cache-dit"] = "DBCache, the first two blocks always run, warm-up of 8 steps; the number is its threshold"
-    notes["TeaCache"] = (
-        "written from the paper, its polynomial fitted to eight other prompts; the number is its threshold"
-    )
-    notes["MagCache, First Block"] = (
-        f"diffusers {version('diffusers')}; MagCache's ratios are of another prompt and seed"
-    )
+    notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")} | OF_CACHES
     with contextlib.suppress(PackageNotFoundError):
         notes["cache-dit"] += f"; version {version('cache-dit')}"
     notes[ICONS_LUMINA.name] = about_weights(ICONS_LUMINA)

@@ -27,8 +27,6 @@ from comfy_host.fake_cuda import Launches
 from comfy_host.in_process import bootstrap
 from comfy_host.transformers import ALL
 
-WORK = ("SDXL, 1024 x 1024", "SD 1.5, 512 x 512", "Z-Image, 1024 x 1024", "Flux.1 dev, 1024 x 1024",
-        "decoding with SDXL's VAE, 1024 x 1024", "SDXL, 2048 x 2048", "SD 1.5, 1024 x 1024")  # fmt: skip
 NOTES = {
     "products": "operations of matrix products and convolutions, two for a multiplication with its addition",
     "attention": "operations of both products inside of all attention, self and cross",
@@ -102,7 +100,7 @@ def _bytes(values: Any) -> int:
 def counted(name: str) -> Row:
     """Count a step, or a decoding, of one entry of ``WORK``."""
     with torch.device("meta"), torch.no_grad():
-        network, run = _MADE[name]()
+        network, run = WORK[name]()
         with Counter() as counter:
             run(network)
     found = counter.found | {"kernels": counter.total, "weight_bytes": _bytes(list(network.parameters()))}
@@ -153,10 +151,15 @@ def _operations() -> Any:
     return resolve_name("comfy.ops:disable_weight_init")
 
 
-_UNETS = [partial(_unet, config, side) for config, side in ((SDXL, 128), (SD15, 64), (SDXL, 256), (SD15, 128))]
-_MADE: dict[str, Callable[[], tuple[Any, Callable[[Any], Any]]]] = dict(
-    zip(WORK, (*_UNETS[:2], _z_image, _flux, _decoder, *_UNETS[2:]), strict=True)
-)
+WORK: dict[str, Callable[[], tuple[Any, Callable[[Any], Any]]]] = {
+    "SDXL, 1024 x 1024": partial(_unet, SDXL, 128),
+    "SD 1.5, 512 x 512": partial(_unet, SD15, 64),
+    "Z-Image, 1024 x 1024": _z_image,
+    "Flux.1 dev, 1024 x 1024": _flux,
+    "decoding with SDXL's VAE, 1024 x 1024": _decoder,
+    "SDXL, 2048 x 2048": partial(_unet, SDXL, 256),
+    "SD 1.5, 1024 x 1024": partial(_unet, SD15, 128),
+}
 
 
 def main() -> None:

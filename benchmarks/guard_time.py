@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -24,36 +25,34 @@ PLAIN, WATCHED, WAITED = "plain", "watched", "watched and waited for, as in diff
 EVALUATIONS = 30
 
 
-class Network:
-    """Matrix products that take about so long."""
+def network(seconds: float) -> Callable[..., torch.Tensor]:
+    """Return what computes matrix products for about so long."""
+    device, dtype = place()
+    side = 2048 if device.type == "cuda" else 256
+    matrix = torch.randn(side, side, device=device).to(dtype) / side**0.5
+    output, count = torch.randn(2, 4, 128, 128, device=device).to(dtype), 8
 
-    def __init__(self, seconds: float) -> None:
-        device, dtype = place()
-        side = 2048 if device.type == "cuda" else 256
-        self.matrix = torch.randn(side, side, device=device).to(dtype) / side**0.5
-        self.output = torch.randn(2, 4, 128, 128, device=device).to(dtype)
-        self.count = 8
-        for _ in range(3):
-            begun = time.perf_counter()
-            self()
-            wait()
-            self.count = max(1, round(self.count * seconds / (time.perf_counter() - begun)))
+    def compute(*_: object) -> torch.Tensor:
+        for _product in range(count):
+            matrix @ matrix
+        return output
 
-    def __call__(self, *_: object) -> torch.Tensor:
-        """Compute one evaluation."""
-        for _ in range(self.count):
-            self.matrix @ self.matrix
-        return self.output
+    for _ in range(3):
+        begun = time.perf_counter()
+        compute()
+        wait()
+        count = max(1, round(count * seconds / (time.perf_counter() - begun)))
+    return compute
 
 
-def run(network: Network, guarded: bool, waiting: bool) -> None:
+def run(compute: Callable[..., torch.Tensor], guarded: bool, waiting: bool) -> None:
     """Make all evaluations of one run."""
     guard = Guard(("int8",))
     for _ in range(EVALUATIONS):
         if guarded:
-            guard.watch(network, (2, 4, 128, 128), network, waiting)
+            guard.watch(compute, (2, 4, 128, 128), compute, waiting)
         else:
-            network()
+            compute()
     if guarded:
         guard.settle()
 
@@ -63,9 +62,9 @@ def main() -> None:
     rows: list[Row] = []
     with torch.inference_mode():
         for milliseconds in options.milliseconds:
-            network = Network(milliseconds / 1000)
+            compute = network(milliseconds / 1000)
             ways = {PLAIN: (False, False), WATCHED: (True, False), WAITED: (True, True)}
-            variants = {name: partial(run, network, *how) for name, how in ways.items()}
+            variants = {name: partial(run, compute, *how) for name, how in ways.items()}
             work = f"{EVALUATIONS} evaluations of about {milliseconds:g} ms, output 2 x 4 x 128 x 128"
             rows += measure(work, variants, PLAIN, rounds=3 if options.quick else 7)
     report(rows, PLAIN, options.json)

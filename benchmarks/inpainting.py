@@ -19,7 +19,7 @@ from shared.measuring import arguments
 from shared.nodes import reused
 from shared.record import Row, collected, report
 from shared.trained import ICONS, Bench, Solver, about_weights, in_process
-from step_caches import JudgedRow, held_out
+from step_caches import held_out
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
@@ -63,12 +63,12 @@ class Inpainting(Bench):
         return drawn
 
 
-def measure(bench: Inpainting, mask: str, budgets: Sequence[float]) -> Iterator[JudgedRow]:
+def measure(bench: Inpainting, mask: str, budgets: Sequence[float]) -> Iterator[Row]:
     """Yield a row for each budget."""
     for budget in budgets:
         numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
         numbers["share_tenth"] = sorted(pairs["share"])[-1 - len(bench.pairs) // 10]
-        yield JudgedRow(f"Reuse Steps {budget:g}", f"{mask} mask, {bench.work}", quality=numbers, pairs=in_short(pairs))
+        yield Row(f"Reuse Steps {budget:g}", f"{mask} mask, {bench.work}", quality=numbers, pairs=in_short(pairs))
 
 
 def main() -> None:

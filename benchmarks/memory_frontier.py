@@ -1,10 +1,11 @@
 """How large an image fits into a memory budget, with and without Apply ToMe, until a step really runs out of memory.
 
     python benchmarks/memory_frontier.py [--quick] [--json PATH] [--threads N] [--latents SIDE ...]
-                                         [--only best|plain] [--variants quality]
+                                         [--variants quality]
 
 One sampling step of SD1.5 at its full width, sides in steps of 64 pixels. The budget is what a step may take beyond the
-weights. Going over it is a real failure: on a GPU the allocator is limited, on Linux without one the process.
+weights, with ComfyUI's attention_basic, which keeps all scores at once, as before fused attention. Going over it is a
+real failure: on a GPU the allocator is limited, on Linux without one the process.
 ``--latents`` limits the sides that are tried, because large ones take minutes on a processor.
 """
 
@@ -19,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -33,11 +35,8 @@ from paceline.core.devices import is_out_of_memory
 from shared.unets import unet
 
 GIB = 2**30
-BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
-    "cuda": {"best": (1.0, 4.0), "plain": (1.0, 4.0, 16.0)},
-    "cpu": {"best": (0.5,), "plain": (0.5, 2.0, 4.0)},
-}
-"""GiB beyond the weights, by device and attention; small ones for the best attention, which needs next to nothing."""
+BUDGETS = {"cuda": (1.0, 4.0, 16.0), "cpu": (0.5, 2.0, 4.0)}
+"""GiB beyond the weights, by device."""
 
 VARIANTS = (NONE, "merge 0.5", "preset quality")
 NO_MEMORY_FOR_CODE = "could not create a primitive"
@@ -47,17 +46,7 @@ STEP = 8
 """Between sides of a latent: 64 pixels."""
 
 SMALLEST, LARGEST = 32, {"cuda": 512, "cpu": 128}
-ATTENTION = {
-    "best": "ComfyUI's PyTorch attention",
-    "plain": "attention_basic of ComfyUI: all scores at once, as before fused attention",
-}
-
-
-def plain_attention(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """ComfyUI's override hook: the scores of all heads in memory at once."""
-    from comfy.ldm.modules.attention import attention_basic
-
-    return attention_basic(*args, **kwargs)
+ATTENTION = "attention_basic of ComfyUI: all scores at once, as before fused attention"
 
 
 class Limit:
@@ -116,40 +105,40 @@ def fits(model: Any, limit: Limit, side: int, extra: float) -> bool:
     return True
 
 
-def measure_alone(name: str, key: str, size: float, sides: list[int], width: int, threads: int) -> Row:
+def measure_alone(name: str, size: float, sides: list[int], width: int, threads: int) -> Row:
     """Find one frontier. Runs in a process of its own: what an earlier one has kept would count for this one."""
     torch.set_num_threads(threads)
     with torch.inference_mode():
         model = unet("SD1.5", width)
         step(model, SMALLEST)  # threads and libraries take their own memory once
         variant = apply(model, name, "sd15").clone()
-        if key == "plain":
-            variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
+        basic = resolve_name("comfy.ldm.modules.attention:attention_basic")
+        override = {"optimized_attention_override": lambda func, *args, **kwargs: basic(*args, **kwargs)}
+        variant.model_options["transformer_options"] |= override
         limit = Limit()
         fitting = bisect_left(sides, True, key=lambda side: not fits(variant, limit, side, size * GIB))
     largest = sides[fitting - 1] if fitting else 0
     found = {"pixels": 8.0 * largest}
     if fitting < len(sides):
         found["pixels_failed"] = 8.0 * sides[fitting]
-    work = f"{ATTENTION[key]}; {size:g} GiB beyond the weights"
+    work = f"{ATTENTION}; {size:g} GiB beyond the weights"
     return Row(name, work, quality=found)
 
 
 def main() -> None:
     """Find all frontiers."""
-    options = arguments(__doc__.splitlines()[0], only=tuple(ATTENTION), more=_more)
+    options = arguments(__doc__.splitlines()[0], more=_more)
     device = place()[0].type
     largest = 64 if options.quick else LARGEST[device]
     sides = sorted(options.latents or range(SMALLEST, largest + 1, STEP))
     names = chosen(options.variants, VARIANTS[:2] if options.quick else VARIANTS)
 
     def frontiers() -> Iterator[Row]:
-        for key in [options.only] if options.only else ATTENTION:
-            for name in names:
-                for size in (0.125,) if options.quick else BUDGETS[device][key]:
-                    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                        work = (name, key, size, sides, 64 if options.quick else 320, torch.get_num_threads())
-                        yield process.submit(measure_alone, *work).result()
+        for name in names:
+            for size in (0.125,) if options.quick else BUDGETS[device]:
+                with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                    work = (name, size, sides, 64 if options.quick else 320, torch.get_num_threads())
+                    yield process.submit(measure_alone, *work).result()
 
     notes = {
         "beyond the weights": "with the allocator (GPU) or the process (CPU) really limited to it",
@@ -162,7 +151,7 @@ def main() -> None:
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
-    parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
+    parser.add_argument("--variants", nargs="+", metavar="PART", help="those with this in their names")
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ run_stages() {
     bench first_image 300 compile.py --quick --only start
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" quality
-    bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
+    bench memory_frontier 300 memory_frontier.py --quick --variants "merge 0.5" --latents 32
     ahead compile_ahead 300 --at-once 2 --rehearse vae_sdxl
     left_out "its weights take 10 GB in float32, and two of it are compared" vae_h3
     left_out "the program of vae_sdxl, with another network of 0.5 to 5 GB" vae_wan vae_wan_5b vae_ltx vae_hunyuan
@@ -211,7 +211,7 @@ run_stages() {
     bench first_image 300 compile.py --only start
     bench token_reduction_sd15 150 token_reduction.py --only sd15
     bench token_reduction_sdxl 150 token_reduction.py --only sdxl
-    bench reuse_sd15 120 step_reuse_time.py --only sd15 --with-easycache
+    bench reuse_sd15 120 step_reuse_time.py --only sd15 --beside easycache
     bench reuse_flux 200 step_reuse_time.py --only flux
     bench int8_unet 120 quantization.py --only unet
     bench memory_frontier 240 memory_frontier.py

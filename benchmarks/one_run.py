@@ -10,9 +10,11 @@ difference of two latents, as a share of what another seed changes.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -20,17 +22,14 @@ from shared.distances import in_short
 from shared.measuring import arguments
 from shared.nodes import Apply, reused, tome
 from shared.record import Row, collected, report
-from shared.trained import ICONS, Bench, Solver, about_weights
+from shared.trained import ICONS, Bench, Solver, about_weights, rms
 from torch import Tensor
 
 # isort: split
 from paceline.workbench.comfyui.observer import Observer
 from paceline.workbench.comfyui.probe import probe
-from paceline.workbench.comfyui.sampling import streams_of
 from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
 from paceline.workbench.expectation.sampling import Sampling, replay
-from paceline.workbench.measurement.drawn import Drawn, TimedRun
-from paceline.workbench.measurement.quality import Distance, seed_change
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
 MERGING = ("quality",)
@@ -59,45 +58,26 @@ NOTES = {
 
 @dataclass
 class JudgedRow(Row):
-    """A row with what was chosen, and with each picture's numbers."""
+    """A row with what was chosen."""
 
     choice: str = ""
-    pairs: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Workflow:
-    """How a person samples what."""
-
-    sampler: str
-    scheduler: str
-    steps: int
-    guidance: float
-
-    @property
-    def name(self) -> str:
-        """The words that its rows have in common."""
-        return f"icons, {self.sampler}, {self.scheduler}, {self.steps} steps, guidance {self.guidance:g}"
 
 
 WORKFLOWS = (
-    Workflow("euler", "normal", 30, 3.0),
-    Workflow("euler", "karras", 20, 5.0),
-    Workflow("dpmpp_2m", "karras", 20, 3.0),
-    Workflow("uni_pc", "normal", 25, 2.0),
-    Workflow("ddim", "ddim_uniform", 30, 1.0),
-    Workflow("euler", "simple", 50, 7.0),
-    Workflow("res_multistep", "simple", 20, 4.0),
-    Workflow("dpmpp_2m", "karras", 30, 6.0),
-)
+    (Solver("euler", "normal", 30), 3.0), (Solver("euler", "karras", 20), 5.0), (Solver("dpmpp_2m", "karras", 20), 3.0),
+    (Solver("uni_pc", "normal", 25), 2.0), (Solver("ddim", "ddim_uniform", 30), 1.0),
+    (Solver("euler", "simple", 50), 7.0), (Solver("res_multistep", "simple", 20), 4.0),
+    (Solver("dpmpp_2m", "karras", 30), 6.0),
+)  # fmt: skip
+"""With their guidance."""
 
 
 class Subject:
     """One workflow: draws pictures by their numbers. 0 is the one that is observed, another number another prompt."""
 
-    def __init__(self, workflow: Workflow, number: int) -> None:
-        solver = Solver(workflow.sampler, workflow.scheduler, workflow.steps)
-        self._bench = Bench(replace(ICONS, guidance=workflow.guidance), solver)
+    def __init__(self, solver: Solver, guidance: float, number: int) -> None:
+        self._bench = Bench(replace(ICONS, guidance=guidance), solver)
+        self.name = f"{ICONS.name}, {solver.name}, guidance {guidance:g}"
         self.model, self._first = self._bench.patcher, 3 * number
 
     def _draw(self, model: Any, number: int, seed: int, steps: int | None) -> Tensor:
@@ -117,9 +97,8 @@ class Subject:
         return observer.samplings[0]
 
 
-def measure(number: int, workflow: Workflow) -> list[JudgedRow]:
+def measure(subject: Subject) -> list[JudgedRow]:
     """Return the rows of one workflow: what was expected of each setting, and what became of the later pictures."""
-    subject = Subject(workflow, number)
     sampling = subject.observed()
     with torch.inference_mode():
         found = {one.name: one for one in probe(sampling, {preset: tome(preset=preset) for preset in MERGING})}
@@ -130,21 +109,14 @@ def measure(number: int, workflow: Workflow) -> list[JudgedRow]:
     for picture in range(1, LATER + 1):
         plain, whole = subject.draw(lambda model: model, picture)
         others = [subject.draw(lambda model: model, picture, seed, FEW)[0] for seed in range(1, OTHER_SEEDS + 1)]
-        apart = seed_change([[plain, *others]], _distances).rmse
+        apart = math.sqrt(statistics.fmean(rms(*pair) ** 2 for pair in combinations((plain, *others), 2)))
         for name, one in settings.items():
             latent, work = subject.draw(_applied(one), picture)
-            pictures[name].append((whole / work, _distances(latent, plain)[0].rmse / apart))
-    return [_row(workflow, sampling, name, one, pictures[name]) for name, one in settings.items()]
+            pictures[name].append((whole / work, rms(latent, plain) / apart))
+    return [_row(subject.name, sampling, name, one, pictures[name]) for name, one in settings.items()]
 
 
-def _distances(latent: Tensor, reference: Tensor) -> list[Distance]:
-    one, other = (Drawn(TimedRun(None), streams_of(samples)) for samples in (latent, reference))
-    return one.distances(other)
-
-
-def _row(
-    workflow: Workflow, sampling: Sampling, name: str, one: Expected, drawn: list[tuple[float, float]]
-) -> JudgedRow:
+def _row(work_of: str, sampling: Sampling, name: str, one: Expected, drawn: list[tuple[float, float]]) -> JudgedRow:
     work, moved = zip(*drawn, strict=True)
     far, expected = one.distance, 1.0 if one.budget is None else 1 / replay(sampling, one.budget).work
     numbers = {"expected_less_work": expected, "less_work": statistics.fmean(work)}
@@ -158,13 +130,9 @@ def _row(
     if name in LIMITS:
         numbers["kept"] = statistics.fmean(each <= LIMITS[name] for each in moved)
     each = in_short({"less_work": list(work), "moved": list(moved)})
-    chosen = " + ".join(
-        [
-            *(f"Apply ToMe {preset}" for preset in one.names),
-            *([] if one.budget is None else [f"Reuse Steps {one.budget:g}"]),
-        ]
-    )
-    return JudgedRow(name, workflow.name, quality=numbers, choice=chosen or "nothing", pairs=each)
+    chosen = [f"Apply ToMe {preset}" for preset in one.names]
+    chosen += [] if one.budget is None else [f"Reuse Steps {one.budget:g}"]
+    return JudgedRow(name, work_of, quality=numbers, choice=" + ".join(chosen) or "nothing", pairs=each)
 
 
 def _applied(one: Expected) -> Apply:
@@ -190,12 +158,11 @@ def together(rows: list[JudgedRow]) -> Iterator[JudgedRow]:
 def main() -> None:
     """Judge all workflows and say what came of it."""
     options = arguments(__doc__.splitlines()[0])
-    chosen = WORKFLOWS[2:3] if options.quick else WORKFLOWS
     notes = NOTES | {"weights": about_weights(ICONS)}
     baseline = "the same workflow without nodes, from the same seed"
     rows: list[JudgedRow] = []
-    for number, workflow in enumerate(chosen):
-        rows += collected(measure(number, workflow))
+    for number, workflow in enumerate(WORKFLOWS[:1] if options.quick else WORKFLOWS):
+        rows += collected(measure(Subject(*workflow, number)))
     report([*together(rows), *rows], baseline, options.json, notes)
 
 

@@ -5,11 +5,12 @@
 changes: changes of a workflow in one session, on a small UNet with random weights. What compiles is held against the
 plain model with the same change (the backend is ``eager``: it compiles and checks the same graphs, and only leaves out
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
-pictures: what merges or thins tokens, on the icon model: distance, operations, and the plain model with as many of
-these: with fewer steps, and without late levels. large: the presets on the icon model for 64 x 64 latents, which has as
-many tokens as Stable Diffusion 1.5; few: likewise, in 8 steps. With ``--json`` a plot is drawn beside these two files.
-transformer: int8 on a small transformer of today's form; video: likewise on a small video transformer. All captions
-were held out from the training and from all choices.
+large: what merges or thins tokens, on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion
+1.5: distance, operations, and the plain model with as many of these: with fewer steps, and without late levels; few:
+likewise, in 8 steps. With ``--json`` a plot is drawn beside these two files. int8, transformer, video: Quantize int8 on
+the icon model, on a small transformer of today's form and on one of videos, whose layers are too small to gain: int8
+counts as twice as quick, so that the choice is by error and by kind of layer alone. All captions were held out from the
+training and from all choices.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -23,19 +24,20 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from compile import sample
 from pages.plots import plot
 from shared import trained
-from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
-from shared.distances import NOTES, Curve, in_short, over, quality
+from shared.controls import PAIRS, held_out, others
+from shared.distances import NOTES, Curve, over, quality
 from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_cache, core_compile, core_tome, node, reused, tome
-from shared.record import ROOT, collected, write
+from shared.record import ROOT, Row, collected, write
 from shared.roof import operations
 from shared.trained import ICONS, ICONS_64, SOLVERS, Bench, Solver, Witness
-from step_caches import JudgedRow
+from step_caches import plain, row
 
 sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, in_process  # noqa: E402
@@ -56,21 +58,34 @@ PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "ga
     "pairs; below 0 fewer steps are nearer",
     "fewer_nearer": "share of the pairs to which fewer steps are nearer with as many operations",
 }
-PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...]]] = {
-    "pictures": (ICONS, SOLVERS[0], (16, 18, 19)),
-    "large": (ICONS_64, SOLVERS[0], (13, 15, 17, 18)),
-    "few": (ICONS_64, Solver("euler", "normal", 8), (5, 6, 7)),
-    "transformer": (
-        trained.ICONS_LUMINA,
-        Solver("euler", "simple", 20),
-        (13, 15, 17, 18, 19),
-    ),
-    "video": (trained.ICONS_VIDEO, Solver("euler", "simple", 20), (13, 15, 17, 18, 19)),
+
+
+def quantized(**settings: Any) -> Apply:
+    """Return what puts each layer of a model into int8 that may be, as if all of them were quicker."""
+    from paceline.optimizers.quantization.layer_times import Timing, Timings
+
+    def apply(patcher: Any) -> Any:
+        with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
+            return node("PacelineQuantizeInt8", **settings)(patcher)
+
+    return apply
+
+
+PRESETS = {f"{TOME}, quality": tome(preset="quality"), "ComfyUI TomePatchModel 0.5": core_tome(0.5)}
+IN_INT8 = {f"{INT8}, {name}": quantized(preset=name) for name in ("balanced", "quality", "speed")}
+IN_INT8 |= {f"{INT8}, weight_only": quantized(mode="weight_only")}
+FLOW, OF_FLOW = Solver("euler", "simple", 20), (13, 15, 17, 18, 19)
+PICTURES: dict[str, tuple[Witness, Solver, tuple[int, ...], Mapping[str, Apply]]] = {
+    "large": (ICONS_64, SOLVERS[0], (13, 15, 17, 18), PRESETS),
+    "few": (ICONS_64, Solver("euler", "normal", 8), (5, 6, 7), PRESETS),
+    "int8": (ICONS, SOLVERS[0], (13, 15, 17, 18), IN_INT8),
+    "transformer": (trained.ICONS_LUMINA, FLOW, OF_FLOW, IN_INT8),
+    "video": (trained.ICONS_VIDEO, FLOW, OF_FLOW, IN_INT8),
 }
-"""Parts: whose pictures, how they are drawn, and how many steps or levels of the plain model are left."""
-TRANSFORMERS = ("transformer", "video")
-"""Parts that are run only if they are asked for."""
-METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
+"""Parts: whose pictures, how they are drawn, how many steps or levels of the plain model are left, and what is tried.
+
+Those of int8 are run only if they are asked for.
+"""
 
 
 def kjnodes(folder: Path) -> ModuleType:
@@ -182,14 +197,10 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...]) -> Iterator[JudgedRow]:
+def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...]) -> Iterator[Row]:
     """Yield how near each variant stays, and the operations that it leaves: see ``PICTURES``."""
-    work, steps, curves = bench.work, bench.solver.steps, (Curve(), Curve())
-    ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {steps} levels"))
-    for curve, (drawn, name) in zip(curves, ways, strict=True):
-        for kept, numbers, pairs in drawn(bench, left):
-            curve.add(numbers, pairs)
-            yield JudgedRow(name.format(kept), work, quality=numbers, pairs=in_short(pairs))
+    steps, curves = bench.solver.steps, (Curve(), Curve())
+    yield from plain(bench, curves, left)
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
     whole = cost(bench.patcher)
     for name, apply in variants.items():
@@ -199,33 +210,8 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], left: tuple[int, ...])
             at = {"evaluations": part * steps}
             each = pairs | {"evaluations": [part * steps] * len(bench.pairs)}
             numbers |= over(numbers | at, each, *curves) | {"work_left": part}
-        yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
-    yield from (JudgedRow(name, work, quality=numbers) for name, numbers in others(bench))
-
-
-def presets() -> dict[str, Apply]:
-    """Return Apply ToMe's presets, and what ComfyUI has, by name."""
-    found = {"ComfyUI TomePatchModel 0.5": core_tome(0.5)}
-    return {f"{TOME}, quality": tome(preset="quality")} | found
-
-
-def mergers() -> dict[str, Apply]:
-    """Return what merges or thins tokens, by name."""
-    found = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
-    found |= presets()
-    return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
-
-
-def int8(witness: Witness) -> dict[str, Apply]:
-    """Return what is judged on a transformer, by name; merging tokens does nothing there."""
-    return {f"{INT8}, balanced": trained.quantized(preset="balanced")}
-
-
-VARIANTS: dict[str, Callable[[], dict[str, Apply]]] = {
-    "pictures": mergers,
-    "transformer": partial(int8, trained.ICONS_LUMINA),
-    "video": partial(int8, trained.ICONS_VIDEO),
-}
+        yield row(bench, name, numbers, pairs)
+    yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
 
 
 def main() -> None:
@@ -236,12 +222,12 @@ def main() -> None:
     if options.only in (None, "changes"):
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
-    for part, (witness, solver, fewer) in PICTURES.items():
-        if options.only != part and (options.only or part in TRANSFORMERS):  # only if it is asked for
+    for part, (witness, solver, fewer, tried) in PICTURES.items():
+        if options.only != part and (options.only or tried is not PRESETS):
             continue
         bench = Bench(witness, solver)
         bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
-        rows += map(vars, collected(pictures(bench, VARIANTS.get(part, presets)(), fewer)))
+        rows += map(vars, collected(pictures(bench, tried, fewer)))
         notes |= PICTURES_NOTES | {witness.name: trained.about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)

@@ -1,10 +1,8 @@
-"""Quantize int8: its kernel against plain layers, bfloat16 and torchao, layer by layer; one UNet step; and its quality.
+"""Quantize int8: its kernel against plain layers, bfloat16 and torchao, layer by layer; and one UNet step.
 
-    python benchmarks/quantization.py [--quick] [--json PATH] [--threads N] [--only layers|unet|quality]
+    python benchmarks/quantization.py [--quick] [--json PATH] [--threads N] [--only layers|unet]
 
-Layers and the UNet have random weights, because time does not depend on them. Quality is measured on the icon model,
-whose linear layers are too small to gain: there int8 counts as twice as quick, so that the choice is by error and by
-kind of layer alone.
+Layers and the UNet have random weights, because time does not depend on them. Its pictures are in peers.py.
 """
 
 from __future__ import annotations
@@ -12,21 +10,16 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
 import torch
-from shared.controls import others
-from shared.distances import NOTES as DISTANCES
-from shared.distances import quality
 from shared.measuring import Variant, arguments, measure, relative_error
 from shared.nodes import node
 from shared.record import Row, report
 from shared.roof import peak_speed, place, speed_note
-from shared.trained import ICONS, SOLVERS, Bench, quantized
 
 # isort: split
 from comfy_host.in_process import bootstrap, random_conditioning, sample
@@ -37,34 +30,22 @@ BF16, OURS, TORCHAO = "bfloat16", "Quantize int8", "torchao int8"
 PRESETS = ("quality", "balanced", "speed")
 # SD 1.5 at 512 x 512 with guidance: (tokens, inputs, outputs) of what its transformer blocks compute.
 LAYERS = {
-    "attention, 320 channels": (8192, 320, 320),
-    "GEGLU, 320 channels": (8192, 320, 2560),
-    "feed-forward out, 320 channels": (8192, 1280, 320),
-    "attention, 640 channels": (2048, 640, 640),
-    "GEGLU, 640 channels": (2048, 640, 5120),
-    "feed-forward out, 640 channels": (2048, 2560, 640),
-    "attention, 1280 channels": (512, 1280, 1280),
-    "GEGLU, 1280 channels": (512, 1280, 10240),
+    "attention, 320 channels": (8192, 320, 320), "GEGLU, 320 channels": (8192, 320, 2560),
+    "feed-forward out, 320 channels": (8192, 1280, 320), "attention, 640 channels": (2048, 640, 640),
+    "GEGLU, 640 channels": (2048, 640, 5120), "feed-forward out, 640 channels": (2048, 2560, 640),
+    "attention, 1280 channels": (512, 1280, 1280), "GEGLU, 1280 channels": (512, 1280, 10240),
     "text keys, 1280 channels": (154, 768, 1280),
-}
+}  # fmt: skip
 ON_A_GPU = {
-    "SDXL, attention, 640 channels": (8192, 640, 640),
-    "SDXL, GEGLU, 640 channels": (8192, 640, 5120),
-    "SDXL, attention, 1280 channels": (2048, 1280, 1280),
-    "SDXL, GEGLU, 1280 channels": (2048, 1280, 10240),
-    "SDXL, feed-forward out, 1280 channels": (2048, 5120, 1280),
-    "Flux.1, projections": (4608, 3072, 9216),
-    "Flux.1, feed-forward": (4608, 3072, 12288),
-    "Flux.1, single block out": (4608, 15360, 3072),
-    "Z-Image, feed-forward": (4608, 3840, 10240),
-    "Wan 14B, projection": (33600, 5120, 5120),
+    "SDXL, attention, 640 channels": (8192, 640, 640), "SDXL, GEGLU, 640 channels": (8192, 640, 5120),
+    "SDXL, attention, 1280 channels": (2048, 1280, 1280), "SDXL, GEGLU, 1280 channels": (2048, 1280, 10240),
+    "SDXL, feed-forward out, 1280 channels": (2048, 5120, 1280), "Flux.1, projections": (4608, 3072, 9216),
+    "Flux.1, feed-forward": (4608, 3072, 12288), "Flux.1, single block out": (4608, 15360, 3072),
+    "Z-Image, feed-forward": (4608, 3840, 10240), "Wan 14B, projection": (33600, 5120, 5120),
     "Wan 14B, feed-forward": (33600, 5120, 13824),
-}
+}  # fmt: skip
 """With guidance where the model has it; of transformers at 1024 x 1024, of Wan 81 frames of 640 x 640."""
-NOTES = {
-    "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
-}
-CHOICE_NOTES = {"layers": "how many layers are in int8"}
+NOTES = {"error": "relative L2 error of the output against the layers as they are; tokens are Gaussian"}
 
 
 def in_torchao(layer: torch.nn.Module) -> torch.nn.Module:
@@ -132,15 +113,11 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
     return measure(work, variants, FLOAT, rounds=rounds, quality=quality, speed=speed, long=True)
 
 
-def _choices(model: Any) -> Any:
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-
-    return stack_of(model).techniques[0].policy.choices
-
-
 def _chosen_layers(model: Any) -> dict[str, float]:
     """Return what the node chose: layers, their bytes, their predicted speedup, their largest error."""
-    choices = _choices(model)
+    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+
+    choices = stack_of(model).techniques[0].policy.choices
     seconds, worst = choices.seconds(), choices.worst()
     return {
         "layers": len(choices.quantized),
@@ -152,36 +129,17 @@ def _chosen_layers(model: Any) -> dict[str, float]:
     }
 
 
-def measure_quality(quick: bool) -> Iterator[Row]:
-    """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
-    bench = Bench(ICONS, SOLVERS[0], pairs=4 if quick else None)
-    ways = {f"preset {name}": {"preset": name} for name in PRESETS}
-    for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():
-        model = quantized(**settings)(bench.patcher)
-        found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
-        yield Row(name, bench.work, quality=found | {"layers": len(_choices(model).quantized)})
-    yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
-
-
 def main() -> None:
-    """Run all parts, or the one that was asked for."""
-    options = arguments(__doc__.splitlines()[0], only=("layers", "unet", "quality"))
+    """Run both parts, or the one that was asked for."""
+    options = arguments(__doc__.splitlines()[0], only=("layers", "unet"))
     bootstrap(cpu=not torch.cuda.is_available())
-    rows: list[Row] = []
-    notes: dict[str, str] = {}
+    device, dtype = place()
     with torch.inference_mode():
-        if options.only != "quality":
-            device, dtype = place()
-            speed = peak_speed(dtype, device, options.quick)
-            rows += measure_layers(options.quick, speed) if options.only != "unet" else []
-            rows += measure_unet(options.quick, speed) if options.only != "layers" else []
-            notes |= NOTES | speed_note({dtype: speed})
-        if options.only in (None, "quality"):
-            rows += measure_quality(options.quick)
-            notes |= {key: DISTANCES[key] for key in ("psnr", "share")}
-        if options.only != "layers":
-            notes |= CHOICE_NOTES
-    report(rows, FLOAT, options.json, notes)
+        speed = peak_speed(dtype, device, options.quick)
+        rows = measure_layers(options.quick, speed) if options.only != "unet" else []
+        rows += measure_unet(options.quick, speed) if options.only != "layers" else []
+    notes = NOTES if options.only == "layers" else NOTES | {"layers": "how many layers are in int8"}
+    report(rows, FLOAT, options.json, notes | speed_note({dtype: speed}))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from shared.decoding import DECODERS, Decoding
 from shared.measuring import arguments, measure, relative_error, wait
 from shared.record import Row, keep, kept, report, write
 from shared.roof import operations, peak_speed, speed_note
-from shared.stack_variants import LARGE, LARGE_NAMES, Models, Variant, recipe, said_by
+from shared.stack_variants import LARGE, Models, Variant, named, recipe, said_by
 
 # isort: split
 from comfy_host import vaes
@@ -71,12 +71,8 @@ class Images:
         small = options.quick or layout == "tiny"
         make = partial(vaes.kl, channels=channels) if small else partial(vaes.sd15, 0, channels, None)
         self._vae = vaes.reloadable(make)
-        what = f"{layout}, {width} channels"
-        if large:
-            what = LARGE_NAMES[layout] + (", made tiny" if options.quick else "")
-        pixels = f"{options.latent * 8} x {options.latent * 8}"
-        self.work = f"{options.steps} steps, cfg {options.cfg:g}: {what}, {pixels}, batch {options.batch}, random "
-        self.work += "weights, decoded"
+        what = f"{named(layout, width)}, {options.latent * 8} x {options.latent * 8}, batch {options.batch}"
+        self.work = f"{options.steps} steps, cfg {options.cfg:g}: {what}, random weights, decoded"
         self.evaluations = 0
         self.sampling: dict[str, float] = {}  # seconds of a variant's latest picture
 
@@ -105,9 +101,8 @@ class Images:
     def _draw(self, name: str, model: object, vae: Any) -> torch.Tensor:
         given, self.evaluations = self._options, 0
         latent, begun = self._models.latent(given.batch, given.latent), time.perf_counter()
-        drawn: torch.Tensor = sample(
-            model, *self._texts, latent, seed=1, steps=given.steps, cfg=given.cfg, scheduler=self._scheduler
-        )
+        how = {"seed": 1, "steps": given.steps, "cfg": given.cfg, "scheduler": self._scheduler}
+        drawn: torch.Tensor = sample(model, *self._texts, latent, **how)
         wait()
         self.sampling[name] = time.perf_counter() - begun
         vae.decode(drawn)
@@ -127,13 +122,10 @@ def main() -> None:
     # on_gpu.sh ends this program after so long.
     end = time.perf_counter() + min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 15)
     compiled_before = any(Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "-")).glob("*"))
-    images: Any
+    kind: Any = Decoding if options.layout in DECODERS else Images
     if options.diffusers:
-        from shared.diffusers_recipe import Pipelines
-
-        images = Pipelines(options)
-    else:
-        images = (Decoding if options.layout in DECODERS else Images)(options)
+        from shared.diffusers_recipe import Pipelines as kind  # noqa: N813
+    images = kind(options)
     base, *others = _chosen(images.variants, options)
     if options.compile_only:
         for variant in others:
@@ -215,16 +207,8 @@ class Run:
 
     def _measure(self, taken: dict[str, Draw], rounds: int, seconds: float) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        found = measure(
-            self._images.work,
-            taken,
-            self._base.name,
-            rounds=rounds,
-            quality=self._quality,
-            long=True,
-            seconds=seconds,
-        )
-        for row in found:
+        how = {"rounds": rounds, "quality": self._quality, "long": True, "seconds": seconds}
+        for row in measure(self._images.work, taken, self._base.name, **how):
             if row.name in getattr(self._images, "sampling", {}):
                 row.quality["sampling_seconds"] = self._images.sampling[row.name]
             dtype = self._dtypes[row.name]

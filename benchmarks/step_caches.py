@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +24,7 @@ from unittest.mock import patch
 import torch
 from pages.plots import plot
 from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
-from shared.distances import NOTES, Curve, in_short, of_runs, over, quality
+from shared.distances import NOTES, Curve, Pairs, in_short, of_runs, over, quality
 from shared.measuring import arguments
 from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
@@ -76,20 +76,10 @@ OF_RIVALS = {
 }
 
 
-@dataclass
-class JudgedRow(Row):
-    """A row with the values of each of its ``pairs``, in the order of the benchmark: prompts first, then seeds."""
-
-    pairs: dict[str, str] = field(default_factory=dict)
-
-
 def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
     """Return what keeps the UNet's inner blocks of every n-th evaluation for those that follow (DeepCache).
 
-    Args:
-        bench: whose evaluations are counted.
-        every: 1 computes all of it each time.
-        outer_share: of the operations, what the outer blocks have.
+    ``outer_share``: of the operations, what the outer blocks have.
     """
     from comfy.ldm.modules.diffusionmodules import openaimodel
     from comfy.patcher_extension import WrappersMP
@@ -135,7 +125,7 @@ def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
         yield from ((f"Spectrum {growth:g}", spectrum(bench, growth)) for growth in GROWTHS)
 
 
-def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given: Sequence[int]) -> Iterator[JudgedRow]:
+def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given: Sequence[int]) -> Iterator[Row]:
     """Yield the rows of one solver; the notes say what their numbers are."""
 
     def tried() -> Iterator[tuple[str, Apply, float | None]]:
@@ -144,42 +134,51 @@ def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given
 
     yield from judged(bench, tried(), given)
     if "bf16" in wanted:
-        yield from (JudgedRow(name, bench.work, quality=numbers) for name, numbers in others(bench))
+        yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
+
+
+def row(bench: Bench, name: str, numbers: dict[str, float], pairs: Pairs) -> Row:
+    return Row(name, bench.work, quality=numbers, pairs=in_short(pairs))
+
+
+def plain(bench: Bench, curves: tuple[Curve, ...], given: Sequence[int] = ()) -> Iterator[Row]:
+    """Yield the rows of the plain model with less work, and add them to its curves.
+
+    Of one curve with fewer steps, of two without late levels too; ``given``: how many are left, tenths of all without.
+    """
+    ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {bench.solver.steps} levels"))
+    for curve, (drawn, name) in zip(curves, ways, strict=False):
+        for left, numbers, pairs in drawn(bench, given):
+            curve.add(numbers, pairs)
+            yield row(bench, name.format(left), numbers, pairs)
 
 
 def judged(
     bench: Bench, tried: Iterable[tuple[str, Apply, float | None]], given: Sequence[int] = (), late: bool = True
-) -> Iterator[JudgedRow]:
+) -> Iterator[Row]:
     """Yield the rows of the plain model with less work, then of what is tried: its name, how it is applied, its budget.
 
     ``given``: numbers of steps and levels that are left, tenths of all without; ``late``: whether levels are left out.
     """
     curves = Curve(), Curve()
-    ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {bench.solver.steps} levels"))
-    for curve, (drawn, name) in zip(curves, ways[: 1 + late], strict=False):
-        for left, numbers, pairs in drawn(bench, given):
-            curve.add(numbers, pairs)
-            yield JudgedRow(name.format(left), bench.work, quality=numbers, pairs=in_short(pairs))
+    yield from plain(bench, curves[: 1 + late], given)
     for name, apply, budget in tried:
         numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
-        yield JudgedRow(name, bench.work, quality=numbers | over(numbers, pairs, *curves), pairs=in_short(pairs))
+        yield row(bench, name, numbers | over(numbers, pairs, *curves), pairs)
 
 
-def few(bench: Bench) -> Iterator[JudgedRow]:
+def few(bench: Bench) -> Iterator[Row]:
     """Yield the rows of few steps: fewer of them, without late levels, Reuse Steps."""
     steps = bench.solver.steps
-    for fewer, numbers, pairs in fewer_steps(bench, (steps - 2, steps - 1) if steps > 4 else (steps - 1,)):
-        yield JudgedRow(f"{fewer} steps", bench.work, quality=numbers, pairs=in_short(pairs))
+    yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps > 4 else (steps - 1,))
     for levels in LATE[steps]:
         sigmas = bench.without(levels)
         drawn = (bench.sample(bench.patcher, *pair, steps - len(levels), sigmas) for pair in bench.pairs)
         numbers, pairs = quality(bench, drawn)
         numbers |= {"evaluations": float(steps - len(levels))}
-        name = f"without level {' and '.join(map(str, levels))}"
-        yield JudgedRow(name, bench.work, quality=numbers, pairs=in_short(pairs))
+        yield row(bench, f"without level {' and '.join(map(str, levels))}", numbers, pairs)
     for budget in FEW_BUDGETS:
-        numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
-        yield JudgedRow(f"Reuse Steps {budget:g}", bench.work, quality=numbers, pairs=in_short(pairs))
+        yield row(bench, f"Reuse Steps {budget:g}", *of_runs(bench, list(bench.runs(reused(budget))), budget))
 
 
 def main() -> None:

@@ -2,12 +2,12 @@
 
     python benchmarks/step_reuse_constants.py [--quick] [--json PATH] [--threads N] [--only unet|transformer|video]
         [--solvers 'res_multistep, simple, 20 steps' ...] [--guidance SCALE ...] [--shifts SHIFT ...] [--pairs N]
-        [--budgets SHARE ...] [--held-out] [--factor F --power P --margin M --shown S]
+        [--budgets SHARE ...] [--held-out]
 
 The icons' models draw prompts that step_caches.py never judges; with ``--held-out`` those that it does, from other
 seeds. A row for each budget says how far the pictures moved, how many stayed inside of it, and how the node's estimate
 did; then come the factor that makes the median right for each power, and how far apart truth and estimate are. The
-constants are in optimizers/samplers.py; the last options replace them for this measurement.
+constants are in optimizers/samplers.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ FLOW_SAMPLERS = ("euler", "dpmpp_2m", "res_multistep", "er_sde", "uni_pc")
 FLOW_STEPS = (20, 25, 50)
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
 FIRST_SEED = 7000
-GIVEN = ("factor", "power", "margin", "shown")
 Errors = list[tuple[float, float]]
 """The sum of errors that a run knows of, and how far the picture moved in truth, as a share of a seed change."""
 
@@ -73,7 +72,7 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
     count = 2 if options.quick else options.pairs or 2 * len(witness.prompts)
     for name in names[: 1 if options.quick else None]:
         sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
-        constants, errors = _constants(sampler, options), []
+        constants, errors = _constants(sampler), []
         for guidance in options.guidance or [witness.guidance]:
             for shift in options.shifts:
                 model = replace(witness, guidance=guidance, shift=shift)
@@ -87,19 +86,12 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
         print(f"{name}: {constants}", *_factors(errors), sep="\n", flush=True)
 
 
-def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
-    """Return the constants of a sampler, after those that are to be tried were put in their place."""
+def _constants(sampler: str) -> Calibration:
     from comfy.samplers import sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse.technique import sampler_name
-    from paceline.optimizers.samplers import SAMPLERS, calibration_of, sampler_of
+    from paceline.optimizers.samplers import calibration_of
 
-    name = sampler_name(sampler_object(sampler))
-    known, measured = calibration_of(name, flow=False)
-    tried = {one: getattr(options, one) for one in GIVEN if getattr(options, one) is not None}
-    constants = replace(known, **tried)
-    if tried or measured:
-        SAMPLERS[name] = replace(sampler_of(name), calibration=constants)
-    return constants
+    return calibration_of(sampler_name(sampler_object(sampler)), flow=False)[0]
 
 
 def _errors(estimate: float, constants: Calibration) -> float:
@@ -127,8 +119,6 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budgets", nargs="+", type=float, default=(0.05, 0.15), metavar="SHARE")
     parser.add_argument("--pairs", type=int, help="of prompt and seed: so many for each row, by turns; all without")
     parser.add_argument("--held-out", action="store_true", help="draw the prompts that the benchmarks judge")
-    for name in GIVEN:
-        parser.add_argument(f"--{name}", type=float)
 
 
 if __name__ == "__main__":

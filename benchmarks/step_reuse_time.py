@@ -1,11 +1,11 @@
 """How much sooner whole sampling ends with Reuse Steps, and what it costs where no step is left out.
 
     python benchmarks/step_reuse_time.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl|flux] [--latents 64]
-                                         [--rounds 3] [--solver euler] [--width 320] [--with-tome] [--with-easycache]
+        [--rounds 3] [--solver euler] [--width 320] [--beside nothing|tome|easycache]
 
-With ``--solver`` the rows in which nothing is left out are not measured. With ``--with-tome`` the rows are Apply ToMe
-quality, Reuse Steps, and both. With ``--with-easycache`` ComfyUI's EasyCache is measured beside Reuse Steps, both with
-two settings that are about equally near in step_caches.py.
+With ``--beside tome`` the rows are Apply ToMe, Reuse Steps, and both; with ``easycache`` ComfyUI's EasyCache is
+measured too, both with two settings that are about equally near in step_caches.py; with ``nothing`` nothing is left
+out.
 
 Guidance 7 (Flux dev: 1; on processors it has 512 of its 3072 channels), the solvers as the node's users have them. The
 weights are random, so what is left out is what this network allows, and says nothing about pictures: those are in
@@ -24,7 +24,7 @@ from shared.measuring import arguments, measure, relative_error
 from shared.nodes import Apply, core_cache, reused, tome
 from shared.record import Row, report
 from shared.roof import Counted
-from shared.stack_variants import LARGE_NAMES, Models, Variant
+from shared.stack_variants import Models, Variant, named
 
 # isort: split
 from comfy_host.in_process import sample
@@ -45,18 +45,17 @@ NOTES = {
 Changes = Mapping[str, tuple[Apply, ...]]
 """Names of rows with the nodes that each has."""
 
-QUALITY = tome(preset="quality")
-NOTHING: Changes = {PLAIN: (), "again": (), "budget 0.0001, nothing left out": (reused(0.0001),)}
-BUDGETS: Changes = {PLAIN: (), "budget 0.05": (reused(0.05),), "budget 0.15": (reused(0.15),)}
-WITH_TOME: Changes = {
-    PLAIN: (),
-    "Apply ToMe quality": (QUALITY,),
-    "budget 0.05": (reused(0.05),),
-    "Apply ToMe quality, budget 0.05": (QUALITY, reused(0.05)),
-    "Apply ToMe quality, budget 0.15": (QUALITY, reused(0.15)),
-}
-WITH_EASYCACHE: Changes = BUDGETS | {
-    f"EasyCache {threshold}": (core_cache("EasyCache", threshold),) for threshold in (0.05, 0.1)
+QUALITY, EASY = tome(preset="quality"), {one: core_cache("EasyCache", one) for one in (0.05, 0.1)}
+BUDGETS: Changes = {f"budget {budget}": (reused(budget),) for budget in (0.05, 0.15)}
+BESIDE: dict[str | None, Changes] = {
+    None: BUDGETS,
+    "nothing": {"again": (), "budget 0.0001, nothing left out": (reused(0.0001),)},
+    "tome": {
+        "Apply ToMe quality": (QUALITY,),
+        "budget 0.05": BUDGETS["budget 0.05"],
+        **{f"Apply ToMe quality, {name}": (QUALITY, *nodes) for name, nodes in BUDGETS.items()},
+    },
+    "easycache": BUDGETS | {f"EasyCache {threshold}": (apply,) for threshold, apply in EASY.items()},
 }
 
 
@@ -80,10 +79,8 @@ def measured(
 
     for name in changes:  # small and quick, only so that nobody is first
         run(name, 8)
-    what = f"{models.layout}, {width} channels"
-    if models.large:
-        what = LARGE_NAMES[models.layout] + (", made tiny" if width < 320 else "")
-    work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
+    what = f"{named(models.layout, width)}, {side * 8} x {side * 8}"
+    work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}"
     variants = {name: partial(run, name, side) for name in changes}
     for row in measure(work, variants, PLAIN, rounds=rounds, long=True):
         error = relative_error(drawn[row.name], drawn[PLAIN])
@@ -97,23 +94,18 @@ def more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="samples of each variant")
     parser.add_argument("--width", type=int, metavar="N", help="channels of a UNet's first level; 320 is the real size")
-    parser.add_argument("--with-tome", action="store_true", help="beside Apply ToMe, and together with it")
-    parser.add_argument("--with-easycache", action="store_true", help="beside ComfyUI's EasyCache")
+    parser.add_argument("--beside", choices=[name for name in BESIDE if name], help="Apply ToMe, EasyCache, no gain")
 
 
 def main() -> None:
     """Measure the solvers on both layouts, or the one that was asked for."""
     options = arguments(__doc__.splitlines()[0], only=tuple(LAYOUTS), more=more)
     width, rounds = options.width or (64 if options.quick else 320), options.rounds
-    changes = WITH_TOME if options.with_tome else WITH_EASYCACHE if options.with_easycache else BUDGETS
-    rows: list[Row] = []
+    changes, rows = {PLAIN: (), **BESIDE[options.beside]}, list[Row]()
     with torch.inference_mode():
-        for key in (options.only,) if options.only else ("sd15", "sdxl"):
-            layout, side, guidance = LAYOUTS[key]
+        for layout, side, guidance in [LAYOUTS[options.only]] if options.only else [LAYOUTS["sd15"], LAYOUTS["sdxl"]]:
             models = Models(layout, width, torch.cuda.is_available())
             for size in options.latents or [16 if options.quick else side]:
-                if options.solver is None and not options.with_tome:
-                    rows += measured(models, width, size // 2, guidance, "dpmpp_2m", NOTHING, rounds)
                 for solver in [options.solver] if options.solver else STEPS:
                     rows += measured(models, width, size, guidance, solver, changes, rounds)
                     print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)

@@ -28,13 +28,12 @@ from shared.record import Row, keep, report
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
 from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-from paceline.optimizers.token_merging import PRESETS
-from paceline.optimizers.token_merging.full_steps import FullSteps
+from paceline.optimizers.token_merging.settings import PRESETS
+from paceline.optimizers.token_merging.stored import FullSteps
 from shared.unets import unet
 
 NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"
-RATIOS = {"merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}
-SINGLE = {f"{method} {ratio:g}": {"method": method, "ratio": ratio} for method in RATIOS for ratio in RATIOS[method]}
+MERGED = "merge 0.5"
 VARIANTS = (NONE, CORE, *(f"preset {preset}" for preset in PRESETS), *map(NOT_ADDED.format, PRESETS))
 FEWER = {20: (17, 15, 13), 8: (7, 6, 5)}
 """Steps of the pictures, and fewer ones."""
@@ -59,7 +58,7 @@ def apply(model: Any, name: str, kind: str) -> Any:
         return core_tome(0.5)(model)
     preset, _, not_added = name.removeprefix("preset ").partition(", ")
     if not not_added:
-        return tome(**(SINGLE.get(name) or {"preset": preset}))(model)
+        return tome(**({"method": "merge", "ratio": 0.5} if name == MERGED else {"preset": preset}))(model)
     settings = {key: value for key, value in PRESETS[preset].items() if key != "alone"}
     found = tome(**settings | {"residual": "off", "max_downsample": SECOND_LEVEL[kind]})(model)
     policy = policy_of(found)
@@ -153,16 +152,9 @@ def _row(work: str, plain: Times, name: str, one: Times, steps: int) -> Row:
     if full:
         quality |= {"full_step_seconds_median": statistics.median(one.full), "full_steps": full}
         quality["held_bytes"] = one.held
-    return Row(
-        name,
-        work,
-        statistics.median(pictures),
-        min(pictures),
-        max(pictures),
-        speedup=statistics.median(of / own for of, own in zip(base, pictures, strict=True)),
-        quality=quality,
-        rounds=len(pictures),
-    )
+    speedup = statistics.median(of / own for of, own in zip(base, pictures, strict=True))
+    spread = statistics.median(pictures), min(pictures), max(pictures)
+    return Row(name, work, *spread, speedup=speedup, quality=quality, rounds=len(pictures))
 
 
 def of_unet(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
@@ -182,10 +174,9 @@ def of_unet(kind: str, names: tuple[str, ...], options: Any) -> list[Row]:
 
 
 def chosen(parts: list[str] | None, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the baseline and the variants that are named by ``parts`` or contain one of them; else the usual ones."""
-    known = tuple(dict.fromkeys((*usual, *SINGLE)))
-    wanted = {name for part in parts or () for name in known if part == name or (part not in known and part in name)}
-    return tuple(name for name in known if name == NONE or name in wanted) if parts else usual
+    """Return the baseline and the variants with one of ``parts`` in their names; else the usual ones."""
+    known = tuple(dict.fromkeys((*usual, MERGED)))
+    return tuple(name for name in known if name == NONE or any(one in name for one in parts)) if parts else usual
 
 
 def main() -> None:
@@ -204,7 +195,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=tuple(UNETS), metavar="NAME", help=", ".join(UNETS))
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the UNets' latents")
     parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
-    parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
+    parser.add_argument("--variants", nargs="+", metavar="PART", help="those with this in their names")
 
 
 if __name__ == "__main__":

@@ -40,11 +40,6 @@ class Choice:
 CHOICES: Mapping[str, Choice] = {
     "lossless": Choice("Same picture", "Only rounding may differ.", SAME),
     "balanced": Choice("Hardly visible", "A little fine detail for speed.", HARDLY_VISIBLE / 2, "quality"),
-    "fast": Choice(
-        "Fastest",
-        "Detail may change where you can see it side by side.",
-        0.15,
-        "quality",
-    ),
+    "fast": Choice("Fastest", "Detail may change where you can see it side by side.", 0.15, "quality"),
 }
 """By the names that workflows, presets and commands hold. ``tests/unit/test_choices.py`` holds them to the results."""

@@ -10,7 +10,7 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.hosts.comfyui.token_merging.unet import token_merging_for
-from ..optimizers.token_merging import PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
+from ..optimizers.token_merging.settings import PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
 from .common import Made, TechniqueNode, setting_input
 
 

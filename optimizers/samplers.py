@@ -142,18 +142,20 @@ _EULER = Sampler(
         _multistep("dpmsolver++", 1),
     ),
 )
-_ONCE_A_STEP = Sampler(once_a_step=True)
+_NO_MORE_KNOWN = (
+    *("euler_cfg_pp", "euler_ancestral_cfg_pp", "dpmpp_2m_cfg_pp", "gradient_estimation_cfg_pp", "ipndm", "ipndm_v"),
+    *("res_multistep_ancestral", "res_multistep_cfg_pp", "res_multistep_ancestral_cfg_pp"),
+)
 
 SAMPLERS: dict[str, Sampler] = {
+    **dict.fromkeys(_NO_MORE_KNOWN, Sampler(once_a_step=True)),
     "euler": _EULER,
     "ddim": _EULER,
-    "euler_cfg_pp": _ONCE_A_STEP,
     "euler_ancestral": Sampler(
         once_a_step=True,
         calibration=Calibration(1.8),
         schedulers=(Scheduler("EulerAncestralDiscreteScheduler"),),
     ),
-    "euler_ancestral_cfg_pp": _ONCE_A_STEP,
     "dpmpp_2m": Sampler(
         update=dpmpp_2m,
         order=2,
@@ -161,7 +163,6 @@ SAMPLERS: dict[str, Sampler] = {
         calibration=Calibration(0.7),
         schedulers=(_multistep("dpmsolver++", 2, solver_type="midpoint"),),
     ),
-    "dpmpp_2m_cfg_pp": _ONCE_A_STEP,
     "dpmpp_2m_sde": Sampler(
         once_a_step=True,
         calibration=Calibration(1.6, margin=1.1),
@@ -175,19 +176,13 @@ SAMPLERS: dict[str, Sampler] = {
         calibration=Calibration(0.7, margin=2.5),
         schedulers=(_multistep("dpmsolver++", 2, solver_type="heun"),),
     ),
-    "res_multistep_cfg_pp": _ONCE_A_STEP,
-    "res_multistep_ancestral": _ONCE_A_STEP,
-    "res_multistep_ancestral_cfg_pp": _ONCE_A_STEP,
     "deis": Sampler(once_a_step=True, calibration=Calibration(1.5)),
-    "ipndm": Sampler(once_a_step=True),
-    "ipndm_v": _ONCE_A_STEP,
     "lms": Sampler(
         once_a_step=True,
         calibration=Calibration(1.0),
         schedulers=(Scheduler("LMSDiscreteScheduler"),),
     ),
     "gradient_estimation": Sampler(once_a_step=True, calibration=Calibration(0.7, margin=3.5)),
-    "gradient_estimation_cfg_pp": _ONCE_A_STEP,
     "er_sde": Sampler(once_a_step=True, calibration=Calibration(1.2, margin=2.75)),
     "ddpm": Sampler(once_a_step=True, schedulers=(Scheduler("DDPMScheduler"),)),
     "lcm": Sampler(once_a_step=True, schedulers=(Scheduler("LCMScheduler"),)),

@@ -20,3 +20,14 @@ def state(model: Any) -> Any:
     """Return the counts of a MODEL's compiled network."""
     technique = model.get_attachment("paceline").find("compilation")
     return next(iter(technique.policy.used)).functions[0].state
+
+
+def dynamic(patcher: Any) -> Any:
+    """Return a patcher of the same network that says that its weights are in dynamic VRAM, which a CPU has not."""
+    import comfy.model_patcher
+
+    class Dynamic(comfy.model_patcher.ModelPatcher):
+        def is_dynamic(self) -> bool:
+            return True
+
+    return Dynamic(patcher.model, patcher.load_device, patcher.offload_device)

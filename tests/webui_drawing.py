@@ -5,7 +5,7 @@ import webui_stand_ins as hosts
 from paceline.core.technique import STEP_REUSE, TOKEN_MERGING
 from paceline.optimizers.hosts.webui import accelerate
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging import TokenMergingSettings
+from paceline.optimizers.token_merging.settings import TokenMergingSettings
 
 SIZE = (24, 16)
 MERGE = {TOKEN_MERGING: TokenMergingSettings(method="merge")}

@@ -51,14 +51,14 @@ class Row:
 
 def family_of(template: templates.Template) -> str:
     """Return the name of the family of a template's diffusion model; of others, the template's own words."""
-    from paceline.optimizers.families import families
+    from paceline.optimizers.families import FAMILIES
 
     for file in templates.diffusion_models(template):
         name = next((name for pattern, (name, _) in NETWORKS if re.search(pattern, file, re.I)), "")
         if "sam3" in file or not name:
             continue
         wanted = ALL[name].family if name in ALL else "SD 1.x, SD 2.x, SDXL, SVD"
-        return next(family.name for family in families() if family.name == wanted)
+        return next(family.name for family in FAMILIES if family.name == wanted)
     return template.models[0]
 
 

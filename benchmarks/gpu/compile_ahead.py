@@ -42,14 +42,8 @@ def compile_one(name: str, variant: str, tiny: bool) -> bool:
     """Draw one picture with a variant in a process of its own; return whether that went well."""
     given = [*WORK[name][0].split(), *(TINY.split() if tiny else [])]
     command = [sys.executable, str(STACKS), *given, "--dynamic-vram", "--steps", "2", "--compile-only"]
-    begun = time.perf_counter()
-    ran = subprocess.run(
-        [*command, "--variants", variant],
-        env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": WORKERS},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment, begun = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": WORKERS}, time.perf_counter()
+    ran = subprocess.run([*command, "--variants", variant], env=environment, capture_output=True, text=True)
     print(f"{name}, {variant}: status {ran.returncode} after {time.perf_counter() - begun:.0f} s", flush=True)
     if ran.returncode:
         print(*ran.stderr.splitlines()[-5:], sep="\n", flush=True)
@@ -63,11 +57,8 @@ def main() -> None:
     parser.add_argument("--rehearse", action="store_true", help="in tiny sizes, and compiling nothing")
     options = parser.parse_args()
     with ThreadPoolExecutor(options.at_once) as pool:
-        waiting = [
-            pool.submit(compile_one, name, variant, options.rehearse)
-            for name in options.names
-            for variant in WORK[name][1]
-        ]
+        work = [(name, variant) for name in options.names for variant in WORK[name][1]]
+        waiting = [pool.submit(compile_one, *one, options.rehearse) for one in work]
     sys.exit(not all(one.result() for one in waiting))
 
 

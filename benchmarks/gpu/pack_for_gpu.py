@@ -27,23 +27,13 @@ import icon_data  # noqa: E402
 from comfy_host.paths import cache_dir, host_dir  # noqa: E402
 
 WHEELS = (
-    "comfy-kitchen",
-    "comfy-aimdo",
-    "torchsde",
-    "trampoline",
-    "tomesd",
-    "torchao",
-    "diffusers",
-    "pydantic",
-    "pydantic-core",
-    "annotated-types",
-    "typing-inspection",
-    "sageattention==1.0.6",
-)
+    "comfy-kitchen", "comfy-aimdo", "torchsde", "trampoline", "tomesd", "torchao", "diffusers", "pydantic",
+    "pydantic-core", "annotated-types", "typing-inspection", "sageattention==1.0.6",
+)  # fmt: skip
 """In the versions that are installed here, where none is named."""
-
-# Compiled for other devices, or data that no benchmark reads.
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 LEFT_OUT = ("comfy_kitchen/backends/hip/", "test/")
+"""Compiled for other devices, or data that no benchmark reads."""
 LARGEST_HOST_FILE = 600_000
 HOST_FOLDERS = ("comfy", "comfy_api", "comfy_execution", "comfy_extras", "utils", "app", "middleware", "protocol")
 KEPT = ("comfy/sd1_tokenizer/vocab.json",)
@@ -52,17 +42,12 @@ KEPT = ("comfy/sd1_tokenizer/vocab.json",)
 
 def wheels(without: list[str]) -> Iterator[tuple[str, bytes]]:
     """Give the files inside of the wheels, by their place in ``site``."""
-    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 24, 17)] + [
-        "--platform=manylinux2014_x86_64"
-    ]
+    wanted = [name for name in WHEELS if name.split("==")[0] not in without]
+    pinned = [name if "==" in name else f"{name}=={metadata.version(name)}" for name in wanted]
     with tempfile.TemporaryDirectory() as folder:
-        for name in WHEELS:
-            if name.split("==")[0] in without:
-                continue
-            wanted = name if "==" in name else f"{name}=={metadata.version(name)}"
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
-            command += ["--python-version=3.12", "--implementation=cp", *platforms, "-d", folder, wanted]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", folder]
+        command += ["--python-version=3.12", "--implementation=cp", *(f"--platform={name}" for name in PLATFORMS)]
+        subprocess.run([*command, *pinned], check=True, stdin=subprocess.DEVNULL)
         for wheel in sorted(Path(folder).glob("*.whl")):
             with zipfile.ZipFile(wheel) as archive:
                 for entry in archive.infolist():

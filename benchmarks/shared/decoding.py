@@ -80,18 +80,11 @@ def variants(compiler: str, linear: bool) -> list[Variant]:
     """Return the ways to decode; ``linear``: of a decoder of linear layers and attention."""
     compiled, last = (node("PacelineCompileVAE", backend=compiler, channels_last=on) for on in (False, True))
     layout = node("PacelineVAEPrecision", channels_last=True)
-    rows = [Variant(DEFAULT), Variant("Compile VAE", vae=(compiled,))]
-    if linear:
-        return [
-            *rows,
-            Variant("torchao int8", vae=(_in_int8,)),
-            Variant("torchao int8, Compile VAE", vae=(_in_int8, compiled)),
-        ]
-    return [
-        *rows,
-        Variant("VAE Precision: channels last", vae=(layout,)),
-        Variant("VAE Precision: channels last, Compile VAE", vae=(layout, last)),
-    ]
+    name, first, then = (
+        ("torchao int8", _in_int8, compiled) if linear else ("VAE Precision: channels last", layout, last)
+    )
+    together = Variant(f"{name}, Compile VAE", vae=(first, then))
+    return [Variant(DEFAULT), Variant("Compile VAE", vae=(compiled,)), Variant(name, vae=(first,)), together]
 
 
 def _in_int8(vae: Any) -> Any:

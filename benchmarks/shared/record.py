@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shlex
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from pages.render_results import table
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "testing"))  # for the programs too, which import this first
 from comfy_host.pack import load_pack  # noqa: E402
-from comfy_host.paths import commit, host_dir  # noqa: E402
+from comfy_host.paths import commit  # noqa: E402
 
 load_pack()
 from paceline.core.devices import processor_name  # noqa: E402
@@ -43,6 +43,7 @@ class Row:
         quality: named numbers, e.g. the relative error.
         roof_share: shortest time that the device allows / this one's: 1 would be as fast as possible.
         rounds: number of samples.
+        pairs: values of each pair of prompt and seed, in one line.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Row:
     quality: dict[str, float] = field(default_factory=dict)
     roof_share: float | None = None
     rounds: int = 0
+    pairs: dict[str, str] = field(default_factory=dict)
 
 
 def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str, str] | None = None) -> None:
@@ -160,15 +162,8 @@ def versions() -> dict[str, str | None]:
     """Return the versions of what was measured."""
     found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("torch", "tomesd", "diffusers", "torchao", "triton"):
-        try:
+        found[package] = None
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    found["comfyui"] = _comfyui_version() if "comfy" in sys.modules else None
+    found["comfyui"] = resolve_name("comfyui_version:__version__") if "comfy" in sys.modules else None
     return found
-
-
-def _comfyui_version() -> str | None:
-    text = (host_dir() / "comfyui_version.py").read_text()
-    found = re.search(r"__version__ = \"([^\"]+)\"", text)
-    return found.group(1) if found else None

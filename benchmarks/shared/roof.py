@@ -22,29 +22,18 @@ def operations(run: Callable[[], Any]) -> int:
 
     A multiplication with its addition counts as two, as manufacturers count.
     """
-    with counting() as counter:
-        run()
-    return int(counter.get_total_flops())
-
-
-def counting() -> FlopCounterMode:
-    """Return a context manager that counts the operations inside."""
     # torch counts every fused attention but the one for processors.
     fused_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return FlopCounterMode(display=False, custom_mapping={fused_on_cpu: _attention_operations})
-
-
-def _attention_operations(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query, key, value))
+    counts = {fused_on_cpu: lambda query, key, value, *_, **__: int(sdpa_flop_count(query, key, value))}
+    with FlopCounterMode(display=False, custom_mapping=counts) as counter:
+        run()
+    return int(counter.get_total_flops())
 
 
 def peak_speed(dtype: torch.dtype, device: torch.device, quick: bool = False) -> float:
     """Return the operations a second of the fastest large matrix product on this device.
 
-    Args:
-        dtype: of the matrices.
-        device: where; on a processor with as many threads as torch may use.
-        quick: for rehearsals, with small matrices and without looking for long.
+    ``quick``: for rehearsals, with small matrices and without looking for long.
     """
     from paceline.core.devices import synchronize
 
@@ -63,11 +52,9 @@ def peak_speed(dtype: torch.dtype, device: torch.device, quick: bool = False) ->
 
 def speed_note(speeds: dict[torch.dtype, float]) -> dict[str, str]:
     """Return a note for a file of results: what ``roof_share`` refers to."""
-    measured = ", ".join(
-        f"{str(dtype).removeprefix('torch.')} {speed / 1e12:.4g} TFLOP/s" for dtype, speed in speeds.items()
-    )
-    return {"of the roof": f"operations of the baseline at the speed of the largest matrix product here ({measured}), "
-            "over the time"}  # fmt: skip
+    measured = ", ".join(f"{str(dtype)[6:]} {speed / 1e12:.4g} TFLOP/s" for dtype, speed in speeds.items())
+    of = "operations of the baseline at the speed of the largest matrix product here"
+    return {"of the roof": f"{of} ({measured}), over the time"}
 
 
 def place(low: torch.dtype = torch.float16) -> tuple[torch.device, torch.dtype]:

@@ -108,6 +108,13 @@ LARGE_NAMES = {
 }
 
 
+def named(layout: str, width: int) -> str:
+    """Return a layout in words; ``width`` as of `Models`."""
+    if layout in LARGE:
+        return LARGE_NAMES[layout] + (", made tiny" if width < 320 else "")
+    return f"{layout}, {width} channels"
+
+
 class Models:
     """The MODELs of a layout by dtype, with the same random weights; of a transformer, ``width`` below 320 is tiny."""
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from .nodes import Apply, node
+from .nodes import Apply
 from .record import ROOT
 from .roof import Counted
 
@@ -45,27 +44,14 @@ class Solver:
 
 
 SOLVERS = (
-    Solver("dpmpp_2m", "karras", 20),
-    Solver("dpmpp_2m", "normal", 20),
-    Solver("euler", "karras", 30),
-    Solver("euler", "normal", 30),
-    Solver("uni_pc", "normal", 20),
-    Solver("heun", "normal", 15, 2),
-    Solver("euler_ancestral", "normal", 30),
-    Solver("dpmpp_2m_sde", "karras", 20),
-    Solver("ddim", "ddim_uniform", 30),
-    Solver("res_multistep", "simple", 20),
-    Solver("res_multistep", "simple", 9),
-    Solver("ipndm", "normal", 20),
-    Solver("deis", "normal", 20),
-    Solver("lms", "karras", 20),
-    Solver("dpm_2", "karras", 15, 2),
-    Solver("dpmpp_sde", "karras", 15, 2),
-    Solver("dpmpp_3m_sde", "exponential", 30),
-    Solver("lcm", "sgm_uniform", 8),
-    Solver("er_sde", "normal", 20),
-    Solver("gradient_estimation", "normal", 20),
-)
+    Solver("dpmpp_2m", "karras", 20), Solver("dpmpp_2m", "normal", 20), Solver("euler", "karras", 30),
+    Solver("euler", "normal", 30), Solver("uni_pc", "normal", 20), Solver("heun", "normal", 15, 2),
+    Solver("euler_ancestral", "normal", 30), Solver("dpmpp_2m_sde", "karras", 20), Solver("ddim", "ddim_uniform", 30),
+    Solver("res_multistep", "simple", 20), Solver("res_multistep", "simple", 9), Solver("ipndm", "normal", 20),
+    Solver("deis", "normal", 20), Solver("lms", "karras", 20), Solver("dpm_2", "karras", 15, 2),
+    Solver("dpmpp_sde", "karras", 15, 2), Solver("dpmpp_3m_sde", "exponential", 30), Solver("lcm", "sgm_uniform", 8),
+    Solver("er_sde", "normal", 20), Solver("gradient_estimation", "normal", 20),
+)  # fmt: skip
 FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20), Solver("res_multistep", "simple", 20))
 """What transformers trained by flow matching are sampled with; ``simple`` spaces them evenly."""
 
@@ -160,33 +146,21 @@ class Bench:
 
     @property
     def work(self) -> str:
-        """The words that rows of it have in common."""
         shift = "" if self.witness.shift is None else f", shift {self.witness.shift:g}"
         pairs = f"{len(self.pairs)} pairs"
         return f"{self.witness.name}, {self.solver.name}, guidance {self.witness.guidance:g}{shift}, {pairs}"
 
     def sample(self, patcher: Any, prompt: str, seed: int, steps: int, sigmas: Tensor | None = None) -> Tensor:
         """Return the latent that a MODEL draws; ``sigmas``: with these noise levels."""
-        return in_process.sample(
-            patcher,
-            self.encode(prompt),
-            self.encode(""),
-            self.witness.blank,
-            seed,
-            steps,
-            self.witness.guidance,
-            self.solver.sampler,
-            self.solver.scheduler,
-            sigmas=sigmas,
-        )
+        given = (self.encode(prompt), self.encode(""), self.witness.blank, seed, steps, self.witness.guidance)
+        return in_process.sample(patcher, *given, self.solver.sampler, self.solver.scheduler, sigmas=sigmas)
 
     def without(self, levels: Sequence[int]) -> Tensor:
         """Return the noise levels of the solver's schedule without some, by their numbers from 0."""
         from comfy.samplers import calculate_sigmas
 
-        whole = calculate_sigmas(
-            self.patcher.get_model_object("model_sampling"), self.solver.scheduler, self.solver.steps
-        )
+        sampling = self.patcher.get_model_object("model_sampling")
+        whole = calculate_sigmas(sampling, self.solver.scheduler, self.solver.steps)
         return whole[[level for level in range(len(whole)) if level not in levels]]
 
     def pictures(self, latent: Tensor) -> Tensor:
@@ -231,17 +205,6 @@ def _estimate(patcher: Any) -> float:
 
     technique = stack_of(patcher).find("step_reuse")
     return technique.policy.outcome.share if technique else 0.0
-
-
-def quantized(**settings: Any) -> Apply:
-    """Return what puts each layer of a model into int8 that may be, as if all of them were quicker."""
-    from paceline.optimizers.quantization.layer_times import Timing, Timings
-
-    def apply(patcher: Any) -> Any:
-        with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
-            return node("PacelineQuantizeInt8", **settings)(patcher)
-
-    return apply
 
 
 def about_weights(witness: Witness) -> str:

@@ -17,7 +17,6 @@ a row is a drawing's frames, and beside them those of one seed.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -25,7 +24,6 @@ from typing import Any
 
 import torch
 from PIL import Image
-from safetensors import safe_open
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,14 +35,6 @@ from comfy_host.paths import cache_dir  # noqa: E402
 
 DRAWINGS = 64
 """Of each shape, or of each shape and motion, to find the nearest one among."""
-
-
-def source_of(weights: Path) -> icon_data.Icons:
-    """Return what draws the pictures that a model was trained on."""
-    with safe_open(weights, "pt") as file:
-        video = "wan" in json.loads(file.metadata()["config"]).get("image_model", "")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return (icon_motion.Motions if video else icon_data.Icons)(cache_dir() / "icons", icon_data.side(weights), device)
 
 
 def beside(caption: str, source: icon_data.Icons) -> list[str]:
@@ -83,11 +73,8 @@ def nearest(source: icon_data.Icons, pictures: Tensor, captions: list[str]) -> t
 
 def check(name: str, source: icon_data.Icons, captions: list[str], drawn: list[Tensor], pictures: list[Tensor]) -> None:
     """Print what was found about pictures of some captions, one tensor for each seed, beside two drawings of each."""
-    apart = (
-        f"{what} differ by {statistics.fmean(found):.3f} (least {min(found):.3f})"
-        for what, found in (("two seeds", rms(*pictures[:2])), ("two drawings", rms(*drawn)))
-    )
-    print(f"{name}: {'; '.join(apart)}")
+    for what, found in (("two seeds", rms(*pictures[:2])), ("two drawings", rms(*drawn))):
+        print(f"{name}: {what} differ by {statistics.fmean(found):.3f} (least {min(found):.3f})")
     for whose, shown in (("the model's", pictures[0]), ("real drawings", drawn[0])):
         names, distances = nearest(source, shown, captions)
         right = sum(name == caption for name, caption in zip(names, captions, strict=True))
@@ -125,7 +112,9 @@ def main() -> None:
     import model as loader
 
     model, encode = loader.load(options.weights)
-    source = source_of(options.weights)
+    kind = icon_motion.Motions if model.model.latent_format.latent_dimensions == 3 else icon_data.Icons
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    source = kind(cache_dir() / "icons", icon_data.side(options.weights), device)
     torch.manual_seed(0)
     rows: list[Tensor] = []
     for name, all_of_them in (("trained", source.captions), ("held out", source.held_out)):

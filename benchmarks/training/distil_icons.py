@@ -32,6 +32,9 @@ TOGETHER = 8
 """Paths that are drawn at once, and written as one file."""
 FIRST = 16
 """Files that training starts with."""
+FINER, GUIDANCE = 2, 3.0
+"""Of the teacher: its steps in each of the student's, and its guidance."""
+BATCH, RATE, SAVED_EVERY = 16, 1e-3, 240.0
 
 
 def parse() -> Namespace:
@@ -44,12 +47,7 @@ def parse() -> Namespace:
     add("--out", type=Path, help="file for the student's weights")
     add("--init", type=Path, help="start from these weights instead of the teacher's")
     add("--levels", type=int, default=8, help="steps that the student takes")
-    add("--finer", type=int, default=2, help="steps of the teacher in each of these")
-    add("--guidance", type=float, default=3.0, help="of the teacher")
     add("--seconds", type=float, default=3600.0, help="time to draw or train for")
-    add("--batch", type=int, default=16)
-    add("--lr", type=float, default=1e-3)
-    add("--save-every", type=float, default=240.0, help="seconds between checkpoints")
     return parser.parse_args()
 
 
@@ -64,7 +62,7 @@ def draw(args: Namespace) -> None:
     net = trained("icons-lumina", args.teacher, torch.device("cpu"))
     net.compile_blocks()
     side, captions = net.settings["side"], icon_data.combinations()[0]
-    levels = levels_of(args.levels * args.finer, side)
+    levels = levels_of(args.levels * FINER, side)
     args.work.mkdir(parents=True, exist_ok=True)
     start, number = time.perf_counter(), len(list(args.work.glob("*.safetensors")))
     while time.perf_counter() - start < args.seconds:
@@ -76,8 +74,8 @@ def draw(args: Namespace) -> None:
             with torch.autocast("cpu", torch.bfloat16):
                 both = net(torch.cat([x, x]), torch.full((2 * TOGETHER,), now), picked + [""] * TOGETHER).float()
             positive, negative = both.chunk(2)
-            x = x + (negative + args.guidance * (positive - negative)) * (then - now)
-            if place % args.finer == 0:
+            x = x + (negative + GUIDANCE * (positive - negative)) * (then - now)
+            if place % FINER == 0:
                 path.append(x)
         partial = args.work / f"{number:05d}.partial"
         save_file({"path": torch.stack(path, 1).half()}, partial, {"captions": json.dumps(picked)})
@@ -123,16 +121,16 @@ def train(args: Namespace) -> None:
     net.compile_blocks()
     torch.manual_seed(len(list(args.work.glob("*.safetensors"))))
     paths = Paths(args.work, levels_of(args.levels, net.settings["side"]))
-    learner, errors = Learner(net, args.lr, decay=0.995), torch.full((args.levels,), torch.nan)
+    learner, errors = Learner(net, RATE, decay=0.995), torch.full((args.levels,), torch.nan)
 
     def publish() -> None:
         facts = {"side": net.settings["side"], "steps": learner.steps, "names": json.dumps(icon_data.combinations()[0])}
-        facts["distilled"] = f"{args.levels} steps, guidance {args.guidance:g} inside"
+        facts["distilled"] = f"{args.levels} steps, guidance {GUIDANCE:g} inside"
         net.save(args.out, learner.average, facts)
 
     start = saved = time.perf_counter()
     while (progress := (time.perf_counter() - start) / args.seconds) < 1.0:
-        level, x, sigma, captions, wanted = paths.batch(args.batch)
+        level, x, sigma, captions, wanted = paths.batch(BATCH)
         with torch.autocast("cpu", torch.bfloat16):
             predicted = net(x, sigma, captions)
         error = (predicted.float() - wanted).square().flatten(1).mean(1)
@@ -143,7 +141,7 @@ def train(args: Namespace) -> None:
             paths.read()
             each, took = " ".join(f"{value:.4f}" for value in errors.tolist()), time.perf_counter() - start
             print(f"step {learner.steps:5d}  {took:5.0f} s  {len(paths.paths)} paths  {each}", flush=True)
-        if time.perf_counter() - saved > args.save_every:
+        if time.perf_counter() - saved > SAVED_EVERY:
             publish()
             saved = time.perf_counter()
     publish()

@@ -141,22 +141,16 @@ class Nuisance:
     tint: Tensor
 
     @classmethod
-    def random(cls, count: int, side: int, generator: torch.Generator | None = None) -> Nuisance:
+    def random(cls, count: int, side: int) -> Nuisance:
         """Draw sizes, angles, places, directions of light and tints for pictures of ``side`` pixels."""
-        u = torch.rand(6, count, generator=generator) * 2 - 1
+        u = torch.rand(6, count) * 2 - 1
         size = side * (0.38 + 0.06 * u[0])
         free = (side / 2 - 1.02 * size).clamp_min(0)
         return cls(size, 0.45 * u[1], free * u[2], free * u[3], math.pi * u[4], u[5])
 
 
 class Icons:
-    """Draws captions.
-
-    Args:
-        cache: folder for the npm package.
-        side: of the pictures, in pixels.
-        device: that draws.
-    """
+    """Draws captions as pictures of so many pixels a ``side``; ``cache`` is the folder of the npm package."""
 
     def __init__(self, cache: Path, side: int, device: torch.device | str = "cpu") -> None:
         self.side, self.device = side, torch.device(device)

@@ -33,18 +33,20 @@ class Motions(icon_data.Icons):
         self.captions, self.held_out = combinations()
 
     def drawings(self, captions: list[str], frames: int = FRAMES) -> Tensor:
-        """Return a video, or a single frame, for each caption, all else drawn by chance."""
-        with self.device:
-            return self.moving(captions, frames)
+        """Return a video for each caption ``[batch, 4, frames, side, side]``, all else drawn by chance.
 
-    def moving(self, captions: list[str], frames: int = FRAMES, generator: torch.Generator | None = None) -> Tensor:
-        """Return one video for each caption ``[batch, 4, frames, side, side]``; of one frame, from anywhere in it."""
+        A single frame is from anywhere in it.
+        """
+        with self.device:
+            return self._moving(captions, frames)
+
+    def _moving(self, captions: list[str], frames: int) -> Tensor:
         count = len(captions)
         # From -1 in the first frame to 1 in the last one.
         when = torch.linspace(-1, 1, FRAMES).expand(count, FRAMES)
         if frames == 1:
-            when = torch.rand(count, 1, generator=generator) * 2 - 1
-        u = torch.rand(6, count, 1, generator=generator) * 2 - 1
+            when = torch.rand(count, 1) * 2 - 1
+        u = torch.rand(6, count, 1) * 2 - 1
         motion = [caption.split()[2] for caption in captions]
 
         def those(*names: str) -> Tensor:

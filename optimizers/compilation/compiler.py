@@ -13,7 +13,7 @@ import torch
 
 from ...core.shared import Function, Kwargs
 from .cache_folder import CacheFolder
-from .changing import Sizes
+from .changing import Sizes, WeightGuards
 from .compiled import CompiledFunction
 from .progress import ProgressListener
 from .reasons import Owner
@@ -57,6 +57,13 @@ class Compiler:
         self.cache, self.observer, self.owner = cache, observer, owner
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
+    def function(
+        self, function: Function, how: CompileSettings, name: str, sizes: Sizes, weights: WeightGuards | None = None
+    ) -> CompiledFunction:
+        """Return ``function`` compiled, as `CompiledFunction` has it."""
+        cache = self.cache()
+        return CompiledFunction(function, how, name=name, cache=cache, weights=weights, sizes=sizes, owner=self.owner)
+
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         """Return what ``make`` made for a live object under ``key`` (the settings).
 
@@ -85,14 +92,7 @@ class CompiledBlocks(CompiledNetwork):
     ) -> None:
         self._alike = alike
         self._by_class = {
-            kind: CompiledFunction(
-                _call_block,
-                settings,
-                name=f"{name}: {kind.__name__}",
-                cache=compiler.cache(),
-                sizes=Sizes(),
-                owner=compiler.owner,
-            )
+            kind: compiler.function(_call_block, settings, f"{name}: {kind.__name__}", Sizes())
             for kind in dict.fromkeys(map(type, repeated_blocks(network)))
         }
         super().__init__(*self._by_class.values())

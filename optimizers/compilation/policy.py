@@ -133,10 +133,7 @@ class CompilePolicy(Policy):
         where = f"{worst} and {len(places) - 1} more places" if len(places) > 1 else worst
         remedy = next((remedy for name, remedy in self._break_remedies.items() if worst.startswith(name)), _REMEDY)
         return phrase(
-            "{count} graph {count|break|breaks} at {where}: {remedy}",
-            count=count,
-            where=where,
-            remedy=remedy,
+            "{count} graph {count|break|breaks} at {where}: {remedy}", count=count, where=where, remedy=remedy
         )
 
 

@@ -10,8 +10,7 @@ from ...core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from ...core.memory_format import channels_last
 from ...core.phrases import phrase
 from ...core.technique import PRECISION, Policy
-from .arithmetic import useless_switch
-from .settings import PrecisionSettings, dtype_name, processor_dtype
+from .settings import PrecisionSettings, dtype_name, processor_dtype, useless_switch
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16)
 

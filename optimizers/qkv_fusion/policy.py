@@ -12,7 +12,7 @@ from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
 from ...core.phrases import phrase
 from ...core.technique import QKV_FUSION, Policy
-from ..families.table import AttentionLayer
+from ..families import AttentionLayer
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 
 Group = TypeVar("Group", bound=FusedProjections)

@@ -172,7 +172,13 @@ class FusedProjections:
             for index, twin in enumerate(self.together):
                 own: list[Any] = [tensor[sum(self._sizes[:index]) :] for tensor in joined]
                 bias = own.pop() if biases else None
-                _become(twin, self.layers[index], self.rebuilt(weights[index], own), bias, len(self.layers) - index)
+                new = {"weight": self.rebuilt(weights[index], own), "bias": bias}
+                frozen = {key: None if one is None else Parameter(one, requires_grad=False) for key, one in new.items()}
+                # The settings of the layer, outside of every tree of modules. Our int8 layers count for how many it is.
+                settings = {key: value for key, value in self.layers[index].__dict__.items() if key != "forward"}
+                settings["_parameters"] = {**settings["_parameters"], **frozen}
+                stands_for, rows = len(self.layers) - index, new["weight"].shape[0]
+                twin.__dict__.update(settings, out_features=rows, stands_for=stands_for)
             self._joined = True
         return refusal
 
@@ -186,17 +192,6 @@ def _place_of(weight: Any) -> int:
     if weight is None:
         return 0
     return id(weight) if issubclass(type(weight), FakeTensor) else weight.data_ptr()
-
-
-def _become(twin: Module, layer: Module, weight: Tensor, bias: Tensor | None, count: int) -> None:
-    """Give ``twin`` the settings of ``layer``, and these weights of ``count`` layers, which our int8 layers count.
-
-    It stays outside of every tree of modules.
-    """
-    twin.__dict__.update({key: value for key, value in layer.__dict__.items() if key != "forward"})
-    new = {"weight": weight, "bias": bias}
-    frozen = {name: None if value is None else Parameter(value, requires_grad=False) for name, value in new.items()}
-    twin.__dict__.update(_parameters={**layer._parameters, **frozen}, out_features=weight.shape[0], stands_for=count)
 
 
 MATRIX_ALIGNMENT, VECTOR_ALIGNMENT = 64, 16

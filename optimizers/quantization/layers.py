@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BackendUnavailable
-from ..families.table import Family
+from ..families import Family
 from .kernels import Kernel, Kitchen, available
 from .layer_times import KernelFailed, Shape, Timing, Timings
 from .rounding import Int8Weight, quantize_rows, quantize_weight
@@ -116,23 +116,11 @@ class LayerChoice:
     error: float | None = None
     timing: Timing | None = None
 
-    def is_near(self, max_error: float) -> bool:
-        return self.error is not None and self.error <= max_error
-
     def on(self, device: torch.device) -> LayerChoice:
         if self.weight is None:
             return self
         values, scale = self.weight.values.to(device), self.weight.scale.to(device)
         return replace(self, weight=replace(self.weight, values=values, scale=scale))
-
-
-def usual_tokens(layer: Layer) -> Tensor:
-    """Return random tokens ``[some, inputs]`` as a layer is usually given, the same ones at each call."""
-    generator = torch.Generator().manual_seed(layer.inputs)
-    x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
-    if re.search(GATED_OUTPUT, layer.name):
-        x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
-    return x
 
 
 def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
@@ -160,7 +148,8 @@ class Chooser:
             return before
         choice = self._quantized(layer, weight(), before.timing)
         most = self.settings.thresholds.max_error
-        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or choice.is_near(most):
+        near = choice.error is not None and choice.error <= most
+        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or near:
             return choice
         return replace(choice, weight=None, reason=f"its error would be above {most:.1%}")
 
@@ -185,7 +174,11 @@ class Chooser:
 
     def _quantized(self, layer: Layer, weight: Tensor, timing: Timing | None = None) -> LayerChoice:
         values = weight.to(self.device).float()
-        quantized, x = quantize_weight(values), usual_tokens(layer).to(self.device)
+        generator = torch.Generator().manual_seed(layer.inputs)  # the same tokens at each call
+        x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
+        if re.search(GATED_OUTPUT, layer.name):
+            x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
+        quantized, x = quantize_weight(values), x.to(self.device)
         if self.settings.mode == "weight_only":
             # In place: next to the values of the largest layer, each copy in float32 counts.
             difference = quantized.values.float().mul_(quantized.scale).sub_(values)
@@ -235,8 +228,7 @@ def quantizing_device(name: str, load_device: torch.device) -> torch.device:
     """Return where to quantise for the setting ``device``; `BackendUnavailable` for a GPU that is not there."""
     if name == "gpu" and load_device.type == "cpu":
         raise BackendUnavailable(
-            "device is gpu, but there is no GPU for this model.",
-            "Choose auto or cpu: both quantise on the CPU here.",
+            "device is gpu, but there is no GPU for this model.", "Choose auto or cpu: both quantise on the CPU here."
         )
     return torch.device("cpu") if name == "cpu" else load_device
 

@@ -60,10 +60,8 @@ class QuantizationPolicy(Policy):
     def details(self) -> tuple[str, ...]:
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
         reasons = Counter(choice.reason for choice in self.choices.all if choice.weight is None)
-        lines = [
-            f"kept {count} layer{'s' * (count > 1)} in full precision: {reason}"
-            for reason, count in reasons.most_common()
-        ]
+        kept = "kept {count} layer{s} in full precision: {reason}".format
+        lines = [kept(count=n, s="s" * (n > 1), reason=reason) for reason, n in reasons.most_common()]
         if self.choices.seconds() is not None:
             lines += (
                 "the layers were timed without torch.compile, whether it follows or not",

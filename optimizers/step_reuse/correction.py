@@ -90,12 +90,7 @@ class Correction:
         return abs(off)
 
     def given(
-        self,
-        place: Place,
-        latent: Tensor,
-        prediction: Tensor,
-        off: Tensor | None = None,
-        share: Tensor | None = None,
+        self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None, share: Tensor | None = None
     ) -> Tensor:
         """Return the prediction for the solver, and keep it; ``off``: the latent's error."""
         debt, last = None, self._steps[-1] if self._steps else None

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...core.activity import Activity
-from ..families.block import Block
+from ..families import Block
 from .grid import Partition
 from .method import Reduction
 from .residual import ResidualCall, where_kept

@@ -25,7 +25,7 @@ class Automatic(Method):
     """Leave out keys and values wherever that gains something.
 
     On the trained models measured, that stays nearer to the unreduced picture than merging at the same amount of work
-    (benchmarks/results/peers_cpu.json). In cross-attention and feed-forward layers only merging makes the tokens fewer.
+    (benchmarks/TRIED.md). In cross-attention and feed-forward layers only merging makes the tokens fewer.
     """
 
     name = "auto"
@@ -46,9 +46,5 @@ class Automatic(Method):
         return KVDownsampling if tokens >= minimum_tokens(device_type) else None
 
 
-METHODS: Mapping[str, type[Method]] = {
-    "auto": Automatic,
-    "merge": Merging,
-    "kv_downsample": KVDownsampling,
-}
+METHODS: Mapping[str, type[Method]] = {"auto": Automatic, "merge": Merging, "kv_downsample": KVDownsampling}
 """In the order of the node's list."""

@@ -15,14 +15,14 @@ from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
-from ..families.block import Block, Size
+from ..families import Block, Size
 from .blocks import CallState, restored_output
-from .full_steps import FullSteps
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .methods import METHODS
 from .residual import MERGED_INSIDE, SHARED_CODE, UNTOLD, ResidualCall, Residuals, SamplingStep, where_kept
 from .settings import TokenMergingSettings
+from .stored import FullSteps
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 MASKED = "an attention mask over the image was given, and merged tokens have no place in it"
@@ -166,8 +166,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         calls, fallbacks = activity.model_calls, activity.fallback_count
         counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}
         if not settings.does_something:
-            options = phrase("all three merge options are off")
-            reason = phrase("ratio is 0") if settings.ratio == 0 else options
+            reason = phrase("ratio is 0") if settings.ratio == 0 else phrase("all three merge options are off")
             return Summary("inactive", phrase("off: {reason}", reason=reason), counts)
         if calls and activity.idle_calls == calls:
             headline = phrase(

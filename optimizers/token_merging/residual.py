@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_compiling, is_out_of_memory
-from .full_steps import FullSteps
 from .method import Reduction
-from .stored import AttentionPlace, ResidualCounts, Store, Stored
+from .stored import AttentionPlace, FullSteps, ResidualCounts, Store, Stored
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
@@ -80,12 +79,7 @@ class Residuals:
         self._open: dict[int, ResidualCall] = {}  # by thread: ComfyUI may have several devices at work
 
     def call(
-        self,
-        evaluation: SamplingStep,
-        levels: Sequence[float],
-        passes: Hashable,
-        ratio: float,
-        again: bool = False,
+        self, evaluation: SamplingStep, levels: Sequence[float], passes: Hashable, ratio: float, again: bool = False
     ) -> ResidualCall | None:
         """Return what a call of the network for ``passes`` does; None, noted, to leave out what is kept.
 

@@ -27,8 +27,9 @@ from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTO
 from ...optimizers.hosts.webui.run import SettingsByKind
 from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from ...optimizers.step_reuse.settings import StepReuseSettings
-from ...optimizers.token_merging import METHODS, TokenMergingSettings
-from ...optimizers.token_merging import TOOLTIPS as TOME_TOOLTIPS
+from ...optimizers.token_merging.methods import METHODS
+from ...optimizers.token_merging.settings import TOOLTIPS as TOME_TOOLTIPS
+from ...optimizers.token_merging.settings import TokenMergingSettings
 
 REPORT = "/paceline/report"
 

@@ -118,11 +118,7 @@ def _moved(tensor: Any, mode: FakeTensorMode) -> torch.Tensor:
 
 
 class Launches(TorchDispatchMode):
-    """Counts the operators that would start work on a device, while it is on.
-
-    Attributes:
-        counts: how often, by the operator's name.
-    """
+    """Counts the operators that would start work on a device, by name, while it is on."""
 
     supports_higher_order_operators = True
 
@@ -148,12 +144,9 @@ class Launches(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a network was called with by a real sampler.
+    """What a network was called with by a real sampler: arguments of ``BaseModel.apply_model``.
 
-    Attributes:
-        args: of ``BaseModel.apply_model``: latent, sigmas, ...
-        kwargs: further ones, the text among them, without ``transformer_options``.
-        options: ``transformer_options`` without anything that nodes have put there.
+    ``options`` are its ``transformer_options``, without anything that nodes have put there.
     """
 
     args: tuple[Any, ...]
@@ -198,8 +191,7 @@ def answer(
 ) -> torch.Tensor:
     """Return what a MODEL answers after :func:`move_model`, called as the sampler would while ``watch`` is on."""
     options = {**model.model_options.get("transformer_options", {}), **to_cuda(call.options, mode)}
-    options["wrappers"] = model.wrappers
-    options["callbacks"] = model.callbacks
+    options |= {"wrappers": model.wrappers, "callbacks": model.callbacks}
     args = to_cuda(_repeated(call.args, batch), mode)
     kwargs = to_cuda(_repeated(call.kwargs, batch), mode)
     with torch.inference_mode(), mode, watch or nullcontext():

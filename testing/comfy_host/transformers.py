@@ -36,7 +36,7 @@ class Transformer:
     """One entry of the zoo.
 
     Attributes:
-        family: name of its family in ``optimizers/families/table.py``.
+        family: name of its family in ``optimizers/families.py``.
         config: class of ``comfy.supported_models``.
         settings: of the network.
         channels: of the latent.

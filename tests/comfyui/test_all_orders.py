@@ -100,20 +100,3 @@ def test_orders_that_are_really_compiled(studio, draw, canonical, turn):
     assert torch.equal(found, canonical[1])
     assert "not active" not in studio.report(ordered)
     torch._dynamo.reset()
-
-
-@pytest.mark.parametrize("left_out", CANONICAL)
-def test_each_has_a_share_in_it(studio, draw, canonical, left_out):
-    """Without one of them another picture comes out, or the same to rounding where that is what it promises."""
-    with torch.compiler.set_stance("force_eager"):  # the same bits, as above
-        model, found = draw([name for name in CANONICAL if name != left_out])
-    assert len(kinds(model)) == len(kinds(canonical[0])) - (left_out != "lora")
-    difference = relative(found, canonical[1])
-    if left_out in ("tome", "int8", "lora"):
-        assert difference > 1e-4
-    else:
-        assert difference < 0.1  # rounding in bf16, which int8 can turn into steps of its own
-    report = studio.report(canonical[0])
-    for title in ("Apply ToMe", "Set Attention Processor", "Compile UNet", "Quantize int8", "Fuse QKV", "Precision"):
-        assert title in report
-    assert "not active" not in report, report

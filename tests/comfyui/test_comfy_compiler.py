@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from approximating import EXACT, approximate
+from attention_calls import EXACT, approximate
 from paceline.optimizers import guard as guards
 from reusing import reuse
 from torch.multiprocessing.reductions import StorageWeakRef

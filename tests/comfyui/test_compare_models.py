@@ -5,13 +5,19 @@ Time is counted in model calls, so that nothing here depends on how fast the mac
 
 from __future__ import annotations
 
-from itertools import count
+import json
+from itertools import combinations, count
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cases import often
+from comfy_host import vaes
 from comparing import Work
+from paceline.workbench.measurement.evidence import CONTROLS
+from PIL import Image
+from skimage.metrics import structural_similarity
 
 
 def test_a_no_op_is_called_out(emoji):
@@ -70,3 +76,193 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     assert f"The difference of picture {wrong} is larger than a seed change" in found.verdict.text
     assert not found.evidence.same_bits
     assert found.shown[0] == wrong - 1, "the bad picture is shown first"
+
+
+def told(emoji, baseline, optimized, **options):
+    """Compare with up to four rounds; return the result, and how many rounds there were."""
+    work, said = Work(), []
+    options = {"runs": 3, "most_runs": 9, "steps": 2, "controls": (), **options}
+    found = emoji.compare(work.watch(baseline), work.watch(optimized, 0.5), clock=work, say=said.append, **options)
+    assert len(found.runs["baseline"]) == sum(text.startswith("round") for text in said) / 2
+    return found, said
+
+
+def test_rounds_end_when_the_answer_is_clear(emoji):
+    same, said = told(emoji, emoji.model, emoji.model)
+    assert len(same.runs["baseline"]) == 3 and "round 3 of at most 9: baseline" in said
+    assert "baseline again, from the same seed" not in said, "both drew the same bits"
+    slightly = emoji.model.clone()
+    slightly.set_model_attn1_output_patch(lambda output, options: output * 0.999)
+    other, said = told(emoji, emoji.model, slightly)
+    rounds = len(other.runs["baseline"])
+    assert rounds >= 5 and other.evidence.count == rounds, "so few pictures prove no quality"
+    assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
+
+
+def test_it_samples_as_the_sampler_node_does(emoji, core_node):
+    """The very bits of KSampler, and of the preview's colours, for an image to image run with a mask."""
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.zeros(1, 1, 32, 32)
+    mask[..., 16:] = 1.0
+    latent = {"samples": torch.randn(1, 4, 32, 32, generator=generator), "noise_mask": mask, "batch_index": [2]}
+    with torch.inference_mode():
+        sampled = core_node(
+            "nodes", "KSampler", model=emoji.model, seed=42, steps=4, cfg=2.0, sampler_name="dpmpp_2m",
+            scheduler="karras", positive=emoji.positive, negative=emoji.negative, latent_image=latent, denoise=1.0,
+        )["samples"]  # fmt: skip
+    found = emoji.compare(emoji.model, emoji.model, latent=latent, runs=1, steps=4)
+    rgb = (sampled[:, :3] - sampled[:, 3:] + 2) / 2  # composited on white, as the demo's decoder does
+    expected = rgb.mul(255).clamp(0, 255).byte().movedim(1, -1)
+    assert (found.pictures["baseline"].int() - expected.int()).abs().max() <= 1
+
+
+def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
+    import comfy.model_management as management
+
+    tome = emoji.studio.tome(emoji.model)
+    before = emoji.compare(emoji.model, tome, runs=1, steps=2)
+
+    def cancel(text: str) -> None:
+        if text == "round 2 of 3: baseline":
+            management.interrupt_current_processing(True)
+
+    with pytest.raises(management.InterruptProcessingException):
+        emoji.compare(emoji.model, tome, say=cancel, steps=2)
+    after = emoji.compare(emoji.model, tome, runs=1, steps=2)
+    for name in ("baseline", "optimized", "other_seed"):
+        assert torch.equal(after.pictures[name], before.pictures[name])
+
+
+def sampled(emoji, steps: int, seeds: int) -> torch.Tensor:
+    """Return the pictures of the plain model, as a comparison makes them."""
+    return emoji.compare(emoji.model, emoji.model, runs=seeds, steps=steps).pictures["baseline"]
+
+
+def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
+    """Merging that takes 0.45 of the time: 2 of 5 steps. The numbers are those of the picture with 2 steps."""
+    from paceline.workbench.comfyui.comparison.report import record
+    from paceline.workbench.measurement.quality import compare_pictures
+
+    work = Work()
+    tome = emoji.studio.tome(emoji.model, ratio=0.25)
+    found = emoji.compare(work.watch(emoji.model), work.watch(tome, seconds=0.45), clock=work, steps=5, runs=2)
+    numbers = record(found)["fewer_steps"]
+    assert (numbers["steps"], numbers["full_steps"], numbers["seconds"], numbers["speedup"]) == (2, 5, 2.0, 2.5)
+    two = sampled(emoji, 2, seeds=2)
+    assert torch.equal(found.pictures["fewer_steps"], two)
+    alone = compare_pictures(two, found.pictures["baseline"])
+    assert numbers["difference"]["rmse"] == pytest.approx(alone.rmse)
+    assert numbers["ratio"] == pytest.approx(alone.rmse / found.evidence.difference.rmse)
+    assert numbers["as_good"] == (numbers["ratio"] <= 1.1)
+    assert record(found)["late_levels"] is None, "there are not so many late levels"
+    assert f"fewer steps in the same time (2 of 5) would differ {numbers['ratio']:.2g} times" in found.verdict.text
+
+
+def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
+    """As SamplerCustom draws with these levels. The nearer of both controls is the one that counts."""
+    import comfy.samplers
+
+    work = Work()
+    tome = emoji.studio.tome(emoji.model, ratio=0.25)
+    found = emoji.compare(work.watch(emoji.model), work.watch(tome, seconds=0.75), clock=work, steps=8, runs=2)
+    fewer, late = found.evidence.controls
+    assert (late.kind, late.steps, late.speedup, fewer.steps) == ("late_levels", 6, 8 / 6, 6)
+    assert late.difference.rmse < fewer.difference.rmse and found.evidence.control is late
+    assert "; leaving out 2 of 8 levels gives 1.3x and moves the picture " in found.verdict.text
+    levels = comfy.samplers.KSampler(emoji.model, 8, "cpu", "dpmpp_2m", "karras").sigmas[[0, 1, 2, 4, 6, 7, 8]]
+    sampler = comfy.samplers.sampler_object("dpmpp_2m")
+    with torch.inference_mode():
+        drawn = core_node(
+            "comfy_extras.nodes_custom_sampler", "SamplerCustom", model=emoji.model, add_noise=True, noise_seed=42,
+            cfg=2.0, positive=emoji.positive, negative=emoji.negative, sampler=sampler, sigmas=levels,
+            latent_image=emoji.latent,
+        )["samples"]  # fmt: skip
+    expected = ((drawn[:, :3] - drawn[:, 3:] + 2) / 2).mul(255).clamp(0, 255).byte().movedim(1, -1)
+    assert (found.pictures["late_levels"][:1].int() - expected.int()).abs().max() <= 1
+
+
+@pytest.fixture(scope="module")
+def vae(comfy):
+    return vaes.taesd()
+
+
+def test_two_vaes_are_compared_on_one_latent(emoji, vae):
+    """The sampler runs once for each seed, and only decoding is timed."""
+    import copy
+
+    work = Work()
+
+    class Slow:
+        def __init__(self, seconds, change=0.0):
+            self.copy, self.seconds, self.change = copy.copy(vae), seconds, change
+
+        def decode(self, latent):
+            work.seconds += self.seconds
+            return self.copy.decode(latent) + self.change
+
+    sampler = work.watch(emoji.model, seconds=100.0)
+    found = emoji.compare((sampler, Slow(3.0)), (sampler, Slow(1.5, 0.02)), clock=work, steps=2)
+    assert found.unit == "decode"
+    assert found.evidence.speedup.ratio == 2.0
+    assert found.runs["baseline"][0].sampling_seconds is None
+    assert found.evidence.difference.rmse == pytest.approx(0.02, abs=0.005)
+    assert not found.evidence.same_bits
+    both = emoji.compare((sampler, Slow(3.0)), (work.watch(emoji.model, 50.0), Slow(1.0)), clock=work, steps=2)
+    assert both.unit == "picture"
+    assert both.evidence.speedup.ratio == pytest.approx(203 / 101)
+
+
+def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
+    """Every quality number, computed anew by scikit-image from the saved pictures."""
+    inputs = emoji.inputs(latent_image=emoji.whole, steps=4, runs=2, vae=vae)
+    tome = emoji.studio.tome(emoji.model, ratio=0.6)
+    with torch.inference_mode():
+        result = emoji.studio.nodes["PacelineCompareModels"].execute(**inputs, model_optimized=tome)
+    image, summary = result.result
+    names = ["other_seed.png", "comparison.png", "comparison.json"]
+    # On a busy machine the optimized side may not be faster, and then there is no control.
+    folder = output_folder / "paceline"
+    controls = [name for name in CONTROLS if (folder / f"compare_00001_{name}_1.png").exists()]
+    sides = ["baseline", "optimized", *controls]
+    names += [f"{side}_{seed}.png" for side in sides for seed in (1, 2)]
+    files = {name: folder / f"compare_00001_{name}" for name in names}
+    assert sorted(path.name for path in (output_folder / "paceline").iterdir()) == sorted(
+        p.name for p in files.values()
+    )
+    saved = json.loads(files["comparison.json"].read_text())
+    pictures = {name: np.asarray(Image.open(path)) for name, path in files.items() if name.endswith("png")}
+    assert np.array_equal(np.asarray(image[0] * 255).round(), pictures["comparison.png"])
+
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    before, after = ([f"{side}_{seed}.png" for seed in (1, 2)] for side in ("baseline", "optimized"))
+    seeds = list(combinations(["other_seed.png", *before], 2))
+    for pairs, numbers in (
+        (list(zip(before, after, strict=True)), saved["difference"]), (seeds, saved["noise_floor"]["another seed"])
+    ):  # fmt: skip
+        drawn = [[pictures[name] for name in pair] for pair in pairs]
+        error = np.mean([(one / 255.0 - other / 255.0) ** 2 for one, other in drawn])
+        assert numbers["rmse"] == pytest.approx(error**0.5)
+        assert numbers["psnr"] == pytest.approx(-10 * np.log10(error))
+        ssim = [structural_similarity(*pair, channel_axis=2, data_range=255, **options) for pair in drawn]
+        assert numbers["ssim"] == pytest.approx(np.mean(ssim), abs=1e-6)
+    floor = saved["noise_floor"]["another seed"]["rmse"]
+    assert saved["seed_share_mean"] == pytest.approx(saved["difference"]["rmse"] / floor)
+    assert saved["seed_share"] == pytest.approx(max(one["rmse"] for one in saved["distances"]) / floor)
+    worst_first = sorted((1, 2), key=lambda seed: -saved["distances"][seed - 1]["rmse"])
+    assert [one["filename"] for one in saved["files"]["pictures"]["optimized"]] == [
+        f"compare_00001_optimized_{seed}.png" for seed in worst_first
+    ]
+    before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
+    assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
+    low, high = saved["speedup_low"], saved["speedup_high"]  # none on a machine that is busy with other things
+    assert low is high is None or low < saved["speedup"] < high
+
+    assert summary.splitlines()[0] == saved["verdict"]
+    assert f"PSNR {saved['difference']['psnr']:.1f} dB" in summary
+    assert "noise floor: another seed: PSNR" in summary
+    assert "Apply ToMe: active in 3 of 10" in summary
+    shown = result.ui["paceline_comparison"][0]
+    assert shown["verdict"] == saved["verdict"]
+    sheet = {"filename": "compare_00001_comparison.png", "subfolder": "paceline", "type": "output"}
+    assert result.ui["images"] == [sheet]
+    json.dumps(result.ui, allow_nan=False)

@@ -1,9 +1,63 @@
-"""Our nodes beside ComfyUI's own patches, LoRA, ControlNet and inpainting."""
+"""Each of our nodes on a MODEL, off again and on again, and beside others' patches: no bit of them is lost."""
 
 from __future__ import annotations
 
+import copy
+
+import pytest
 import torch
+from attention_calls import with_override
 from model_changes import lora_for
+
+ON = {
+    "merge": ("ApplyToMe", {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}),
+    "kv_downsample": (
+        "ApplyToMe",
+        {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "auto"},
+    ),
+    "attention": ("SetAttentionProcessor", {"backend": "vanilla"}),
+    "fuse": ("FuseQKV", {}),
+    "int8": ("QuantizeInt8", {"include": "attn, ff"}),
+    "weight_only": ("QuantizeInt8", {"include": "attn, ff", "mode": "weight_only"}),
+    "precision": ("ModelPrecision", {"dtype": "bf16"}),
+    "channels_last": ("ModelPrecision", {"dtype": "fp32", "channels_last": True}),
+    "compile": ("CompileUNet", {"backend": "eager", "strict": True}),
+    "reuse": ("ReuseSteps", {"budget": 1.0}),
+}
+EXACT = ("fuse", "channels_last", "compile")
+"""What may draw the very bits of the plain model."""
+
+
+def state_of(network):
+    """Return the weights, and the names of all attributes of each module."""
+    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    return weights, {name: sorted(module.__dict__) for name, module in network.named_modules()}
+
+
+@pytest.mark.parametrize("name", ON)
+def test_off_again_is_bit_for_bit_what_it_was(studio, name):
+    node, settings = ON[name]
+    network, options = studio.model.model.diffusion_model, {"steps": 9 if name == "reuse" else 2}
+    with torch.compiler.set_stance("force_eager"):
+        plain, before = studio.sample(studio.model, **options), state_of(network)
+        model = studio.run(f"Paceline{node}", model=studio.model, **settings)
+        drawn = []
+        for _ in range(2):
+            drawn.append(studio.sample(model, **options))
+            assert torch.equal(studio.sample(studio.model, **options), plain)
+        assert all(torch.equal(picture, drawn[0]) for picture in drawn)
+        assert not torch.equal(drawn[0], plain) or name in EXACT
+        removed = studio.run("PacelineRemoveOptimizations", model=model)
+        assert torch.equal(studio.sample(removed, **options), plain)
+    assert removed.model is studio.model.model
+    assert "No Paceline optimizations are attached" in studio.report(removed)
+    kept = [key for part in (removed.wrappers, removed.callbacks) for keys in part.values() for key in keys]
+    assert not any(str(key).startswith("paceline") for key in kept)
+    weights, attributes = state_of(network)
+    assert attributes == before[1]
+    assert weights.keys() == before[0].keys()
+    assert all(torch.equal(tensor, before[0][key]) and tensor.dtype == before[0][key].dtype
+               for key, tensor in weights.items())  # fmt: skip
 
 
 def test_removing_gives_the_baseline_and_keeps_the_lora(studio, baseline):
@@ -76,3 +130,116 @@ def test_other_attention_patches_run_outside_of_ours(studio):
     first, second = studio.sample(studio.tome(patched(studio.model))), studio.sample(patched(studio.tome(studio.model)))
     assert torch.equal(first, second)
     assert set(sizes) == {("in", 384), ("out", 384), ("in", 96), ("out", 96)}
+
+
+NODES = ("merge", "attention", "reuse")
+
+
+def no_deeper(value):
+    """Copy dictionaries and lists, and share everything else: as nodes do that do not copy deeply."""
+    if isinstance(value, dict):
+        return {key: no_deeper(item) for key, item in value.items()}
+    return [*value] if isinstance(value, list) else value
+
+
+def whole_run(model, copied):
+    """A run with a copy of its options."""
+    from comfy.patcher_extension import WrappersMP
+
+    def sampler_sample(executor, guider, sigmas, extra_args, *args, **kwargs):
+        options = copied(extra_args["model_options"])
+        return executor(guider, sigmas, {**extra_args, "model_options": options}, *args, **kwargs)
+
+    clone = model.clone()
+    clone.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, "other", sampler_sample)
+    return clone
+
+
+def before_the_run(model, copied):
+    """A MODEL with a copy of all that hangs on it."""
+    clone = model.clone()
+    for name in ("model_options", "wrappers", "callbacks", "attachments"):
+        setattr(clone, name, copied(getattr(clone, name)))
+    return clone
+
+
+@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("other", [whole_run, before_the_run])
+def test_a_deep_copy_leads_to_the_same_run(studio, other, name):
+    (node, inputs), drawn, counts = ON[name], [], []
+    for copied in (no_deeper, copy.deepcopy):
+        model = studio.run(f"Paceline{node}", model=studio.model, **inputs)
+        model = other(model, copied)
+        drawn.append(studio.sample(model, steps=12 if name == "reuse" else 2))
+        (technique,) = model.get_attachment("paceline").techniques
+        counts.append(technique.last_summary())
+    assert torch.equal(*drawn)
+    assert counts[0] == counts[1] and counts[0].state != "waiting"
+
+
+def skipping(model, every=2):
+    """A step cache of another pack: the network's blocks do not run in each second call, and nothing says so."""
+    calls, clone = [], model.clone()
+    network = clone.model.diffusion_model
+    plain, blocks = network.forward, [*network.input_blocks, network.middle_block, *network.output_blocks]
+
+    def forward(x, timesteps=None, *args, **kwargs):
+        calls.append(len(calls) % every == every - 1)
+        if calls[-1]:
+            return torch.zeros_like(x)
+        return plain(x, timesteps, *args, **kwargs)
+
+    assert blocks
+    clone.add_object_patch("diffusion_model.forward", forward)
+    return clone
+
+
+def summary(model, kind):
+    return model.get_attachment("paceline").find(kind).last_summary()
+
+
+def with_all_tokens(func, q, k, v, *args, **kwargs):
+    """Attention of another pack that was kept before tokens became fewer, as a cache of attention returns it."""
+    out = func(q, k, v, *args, **kwargs)
+    return out.repeat_interleave(2, 1) if q.shape[1] in (192, 48) and k.shape[1] == q.shape[1] else out
+
+
+def test_blocks_whose_attention_others_have_made_whole_are_not_merged(studio):
+    model = studio.tome(with_override(studio.model, with_all_tokens), max_downsample="1")
+    studio.sample(model)
+    found = summary(model, "token_merging")
+    assert found.headline.startswith("not active in any of")
+    assert any("returned all tokens instead of the merged ones" in line for line in found.details)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled blocks"])
+def test_int8_layers_are_counted_where_they_compute(studio, compiled):
+    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
+    if compiled:
+        model = studio.run("PacelineCompileUNet", model=model, backend="eager", scope="repeated_blocks")
+    studio.sample(model)
+    every = summary(model, "int8").counts["layers"]
+    assert every == len(model.get_attachment("paceline").find("int8").policy.choices.quantized)
+    half = skipping(model)
+    studio.sample(half)
+    found = summary(half, "int8")
+    assert found.counts == {"layers": every / 2, "model_calls": 2, "fallbacks": 0}
+    none = skipping(model, every=1)
+    studio.sample(none)
+    assert summary(none, "int8").headline == "not active: none of its int8 layers was called"
+
+
+def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(studio):
+    model = studio.run("PacelineFuseQKV", model=studio.model)
+    attention = studio.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
+    studio.sample(model, steps=1)
+    plain = attention.to_v
+    attention.to_v.weight_function = [lambda weight: weight * 2]
+    try:
+        studio.sample(skipping(model))
+        found = summary(model, "qkv_fusion")
+        assert found.counts["fallbacks"] == 1 and found.details[0].startswith("1 x fallback: the model is only partly")
+        studio.sample(skipping(model, every=1))
+        assert summary(model, "qkv_fusion").headline == "not active: no attention layer was called"
+    finally:
+        plain.weight_function = []

@@ -187,12 +187,3 @@ def test_a_node_for_another_network_says_so(comfyui, studio):
 
     with pytest.raises(UnsupportedModel, match="FluxKVCache is for Flux, this network is another one"):
         with_other(Step("FluxKVCache"), studio.model, (1, 4, 8, 8))
-
-
-@pytest.mark.parametrize(
-    ("times", "evaluations", "whole"), [(2.0, 1, 1.0), (2.0, 3, 1.5), (1.0, 9, 1.0), (0.5, 2, 2 / 3)]
-)
-def test_what_the_later_evaluations_gain_is_less_of_the_whole_run(times, evaluations, whole):
-    from paceline.workbench.comfyui.probe import _of_all
-
-    assert _of_all(times, evaluations) == pytest.approx(whole)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from executing import node
 from faster_prompts import PROMPT, with_other_attention
+from paceline.core.errors import InvalidSetting
+from paceline.faster.workflow import Workflow
 from paceline.optimizers.step_reuse.parts import undivided
 
 
@@ -23,7 +25,6 @@ def nodes_of_comfyui(comfy: Any, monkeypatch: Any) -> None:
 
 def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
     from paceline.faster.plan import make_plans
-    from paceline.faster.workflow import Workflow
     from paceline.nodes import NODES
 
     return make_plans(Workflow.read(prompt), choice, NODES)
@@ -237,3 +238,8 @@ def test_faster_steps_and_a_faster_vae_are_one_offer():
     alone = offered(20.0, (0.9, 1.0, 1.1), vaes=[vae])
     assert alone.names == {"Short"} and not alone.changes_steps and alone.sampling_speedup.likely == 1.0
     assert alone.run_speedup.likely == pytest.approx(20 / 15)
+
+
+def test_a_workflow_of_too_many_nodes_is_refused(comfy):
+    with pytest.raises(InvalidSetting, match="3001 nodes"):
+        Workflow.read({str(number): node("A") for number in range(3001)})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from approximating import EXACT, approximate
+from attention_calls import EXACT, approximate
 from distances import relative
 from paceline.optimizers import guard as guards
 from reusing import reuse

@@ -1,4 +1,4 @@
-"""No node of ours makes ComfyUI move weights that it would not move without the node, over many runs.
+"""No node of ours makes ComfyUI move weights that it would not move without it, nor holds them after a run.
 
 Counted in ComfyUI's own model manager: each time it loads a model's weights, and each time it takes them off again.
 """
@@ -6,8 +6,11 @@ Counted in ComfyUI's own model manager: each time it loads a model's weights, an
 from __future__ import annotations
 
 import copy
+import gc
 import time
+import weakref
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -169,3 +172,48 @@ def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(stud
     assert first["seconds"] >= 0.2 and again["seconds"] >= 0.2
     assert again["why"].startswith(f"loading weights again took {again['seconds']:.3g} s")
     assert f"{type(studio.model.model).__name__} took their place on the device" in again["why"]
+
+
+HOLDING = {
+    "PacelineApplyToMe": {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"},
+    "PacelineSetAttentionProcessor": {"backend": "vanilla"},
+    "PacelineCompileUNet": {"backend": "eager"},
+    "PacelineFuseQKV": {},
+    "PacelineQuantizeInt8": {"include": "ff"},
+    "PacelineModelPrecision": {"dtype": "bf16"},
+}
+
+
+@contextmanager
+def no_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("node", HOLDING)
+def test_a_model_is_free_when_nobody_holds_it(studio, node):
+    model = checkpoints.tiny_sd15(width=32, context=48)
+    chosen = studio.run(node, model=model, **HOLDING[node])
+    studio.sample(chosen)
+    networks = [weakref.ref(chosen.model), weakref.ref(model.model)]
+    with no_collector():
+        del chosen, model
+        studio.sample(studio.model)
+        assert [network() is None for network in networks] == [True, True]
+
+
+def test_a_vae_is_free_when_nobody_holds_it(studio):
+    vae = vaes.kl()
+    chosen = studio.run(
+        "PacelineCompileVAE", vae=vae, backend="eager", mode="default", compile_decoder=True, compile_encoder=False
+    )
+    chosen.decode(torch.zeros(1, 4, 8, 8))
+    network = weakref.ref(vae.first_stage_model)
+    with no_collector():
+        del chosen, vae
+        studio.sample(studio.model)
+        assert network() is None

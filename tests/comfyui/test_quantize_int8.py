@@ -1,7 +1,8 @@
-"""Quantize int8 on ComfyUI's own models: near full precision, a reason for each layer, errors that help."""
+"""Quantize int8 on ComfyUI's own models and int8 files: near full precision, reasons, and who else reads weights."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -10,9 +11,10 @@ from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import relative
-from int8_models import int8_layers, one_call
-
-# -- the picture ------------------------------------------------------------------------------------------------------
+from int8_models import TINY, int8_layers, one_call, with_lora
+from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.quantization.layers import protected_because
+from trust.trust_nodes import others
 
 
 def test_one_call_is_about_as_near_as_one_in_bfloat16(studio, quantize):
@@ -31,9 +33,6 @@ def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline,
     assert relative(studio.sample(model), baseline) < 0.05
     report = studio.report(model)
     assert "active in 70 linear layers over 2 model calls" in report and "fallback" not in report
-
-
-# -- progress, cancelling, errors --------------------------------------------------------------------------------------
 
 
 def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, baseline, quantize):
@@ -66,9 +65,6 @@ def test_a_module_put_in_by_another_node_is_refused(studio, quantize):
         quantize(model)
 
 
-# -- other families ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", often(["flux", "wan"], ["flux", "sd3", "qwen_image", "wan", "lumina2"]))
 def test_transformers(studio, quantize, name):
     model, text = build(name), conditioning(name)
@@ -85,3 +81,155 @@ def test_transformers(studio, quantize, name):
     assert 0 < relative(sample(converted), before) < 0.05
     assert torch.equal(sample(model), before)
     assert "fallback" not in studio.report(converted)
+
+
+def test_a_preset_keeps_the_same_layers_of_the_same_model(comfyui):
+    """Names as ComfyUI itself maps them. The reason can have other words: an embedder can be a first layer too."""
+    from comfy import utils
+
+    unets = checkpoints.tiny_sd15(width=32), checkpoints.sdxl_layout(width=32, head_channels=32)
+    for names in (
+        *(utils.unet_to_diffusers(unet.model.model_config.unet_config) for unet in unets),
+        utils.flux_to_diffusers({"depth": 2, "depth_single_blocks": 2, "hidden_size": 64}),
+        utils.mmdit_to_diffusers({"depth": 2, "num_blocks": 2, "hidden_size": 64}),
+        utils.z_image_to_diffusers({"n_layers": 2, "n_refiner_layers": 1, "dim": 64}),
+    ):
+        pairs = [(ours, comfy if isinstance(comfy, str) else comfy[0]) for ours, comfy in names.items()]
+        layers = {tuple(name.removesuffix(".weight") for name in pair) for pair in pairs if pair[0].endswith(".weight")}
+        kept = {pair for pair in layers if protected_because(pair[0])}
+        assert kept == {pair for pair in layers if protected_because(pair[1])}
+        assert 5 < len(kept) < len(layers)
+
+
+@pytest.mark.parametrize("which", often(["both"], ["first", "second", "both"]))
+def test_a_merge_is_as_near_as_without_int8(studio, baseline, quantize, core_node, which):
+    def merge(first, second):
+        module = "comfy_extras.nodes_model_merging"
+        return studio.sample(core_node(module, "ModelMergeSimple", model1=first, model2=second, ratio=0.3))
+
+    other = with_lora(studio.model, 1.0)
+    expected, floor = merge(studio.model, other), relative(studio.sample(quantize(studio.model)), baseline)
+    assert relative(expected, baseline) > 3 * floor
+    first = studio.model if which == "second" else quantize(studio.model)
+    second = other if which == "first" else quantize(other)
+    assert relative(merge(first, second), expected) < 1.5 * floor
+
+
+def hooked(conditioning, layer, weight, keyframes=False):
+    """The conditioning with a LoRA hook on one layer."""
+    import comfy.hooks
+
+    rows, columns = weight.shape[:2]
+    lora = {
+        f"diffusion_model.{layer}.lora_up.weight": torch.full((rows, 1), 5 / rows**0.5),
+        f"diffusion_model.{layer}.lora_down.weight": torch.ones(1, weight[0].numel()) / columns**0.5,
+    }
+    hooks = comfy.hooks.create_hook_lora(lora, 1.0, 0.0)
+    if keyframes:
+        frames = comfy.hooks.HookKeyframeGroup()
+        for strength, start in ((0.2, 0.0), (1.0, 0.5)):
+            frames.add(comfy.hooks.HookKeyframe(strength=strength, start_percent=start))
+        hooks.set_keyframes_on_hooks(frames)
+    return comfy.hooks.set_hooks_for_conditioning(conditioning, hooks)
+
+
+@pytest.mark.parametrize("keyframes", [False, True])
+def test_a_lora_hook_works_beside_int8_layers_and_is_refused_on_them(studio, baseline, quantize, keyframes):
+    model = quantize(studio.model)
+    expected = studio.sample(model)
+    layers = dict(studio.model.model.diffusion_model.named_modules())
+    beside, name = "input_blocks.1.1.proj_in", next(iter(int8_layers(model)))
+    positive = hooked(studio.positive, beside, layers[beside].weight, keyframes)
+    plain, floor = studio.sample(studio.model, positive=positive), relative(expected, baseline)
+    assert relative(plain, baseline) > 3 * floor
+    assert relative(studio.sample(model, positive=positive), plain) < 1.5 * floor
+    with pytest.raises(UnsupportedModel, match="LoRA hook .* put in int8.*Load LoRA instead"):
+        studio.sample(model, positive=hooked(studio.positive, name, layers[name].weight, keyframes))
+    assert torch.equal(studio.sample(model), expected)
+
+
+def control_lora():
+    """A Control-LoRA with random weights, which takes the rest from the model that it controls."""
+    (made,) = others.control_lora(copy=0)
+    hint = torch.rand(1, 3, 192, 128, generator=torch.Generator().manual_seed(3))
+    return made.set_cond_hint(hint, 1.0, (0.0, 1.0))
+
+
+def controlled(studio, control):
+    ((context, details),) = studio.positive
+    return [[context, {**details, "control": control, "control_apply_to_uncond": False}]]
+
+
+@pytest.mark.parametrize("mode", ["int8", "weight_only"])
+def test_a_control_lora_is_as_near_as_without_int8(studio, baseline, quantize, mode):
+    int8 = quantize(studio.model, mode=mode)
+    floor = relative(studio.sample(int8), baseline)
+    plain = studio.sample(studio.model, positive=controlled(studio, control_lora()))
+    assert relative(plain, baseline) > 3 * floor
+    found = studio.sample(int8, positive=controlled(studio, control_lora()))
+    assert relative(found, plain) < 3 * floor
+    assert torch.equal(studio.sample(int8), studio.sample(quantize(studio.model, mode=mode)))
+
+
+@pytest.fixture
+def foreign(studio):
+    """A MODEL as core loads it from an int8 file, each layer's weight changed by ``change(values, params)``."""
+    import comfy.model_patcher
+    import comfy.ops
+    from comfy.quant_ops import QuantizedTensor
+    from paceline.optimizers.hosts.comfyui.weights.clone import second_module
+
+    def make(change, weight_only=False):
+        source = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
+
+        @torch.inference_mode()
+        def plain(name, module):
+            if not hasattr(getattr(module, "weight", None), "_layout_cls"):
+                return None
+            layer = comfy.ops.mixed_precision_ops({}, torch.float32).Linear(
+                module.in_features, module.out_features, bias=module.bias is not None, dtype=torch.float32
+            )
+            layer.load_state_dict(module.state_dict())
+            values, params = change(layer.weight._qdata, layer.weight._params)
+            weight = QuantizedTensor(values, layer.weight._layout_cls, params)
+            layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+            layer._full_precision_mm = layer._full_precision_mm_config = weight_only
+            return layer
+
+        kept = {id(source.model.model_config): source.model.model_config}
+        model = second_module(source.model, lambda name, tensor: tensor, plain, kept)
+        model.current_patcher = None
+        device = studio.model.load_device
+        return comfy.model_patcher.CoreModelPatcher(model, device, device)
+
+    return make
+
+
+def one_scale(values, params):
+    """Return the same weight with one scale."""
+    scale = params.scale.max()
+    return (values.float() * params.scale / scale).round().to(torch.int8), dataclasses.replace(params, scale=scale)
+
+
+@pytest.mark.parametrize("weight_only", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+@torch.inference_mode()  # as ComfyUI runs all nodes
+def test_one_scale_for_a_matrix_draws_what_core_draws(studio, foreign, weight_only, fused):
+    model = foreign(one_scale, weight_only)
+    assert next(iter(int8_layers(model).values())).weight._params.scale.shape == ()
+    expected = studio.sample(model)
+    ours = studio.run("PacelineQuantizeInt8", model=model, mode="weight_only" if weight_only else "int8")
+    if fused:
+        ours = studio.run("PacelineFuseQKV", model=ours)
+    # Weight-only is computed with floating point tokens here, with rounded ones in core.
+    assert relative(studio.sample(ours), expected) < (0.05 if weight_only else 1e-5)
+    assert "fallback" not in studio.report(ours)
+    studio.sample(studio.run("PacelineFuseQKV", model=model))
+
+
+def test_a_damaged_file_is_refused_when_the_node_runs(studio, foreign):
+    """What else is damage: ``tests/unit/test_quantization_rounding.py``."""
+    damage = {"convrot": True, "convrot_groupsize": 1073741824}
+    model = foreign(lambda values, params: (values, dataclasses.replace(params, **damage)))
+    with pytest.raises(UnsupportedModel, match="An int8 layer of this file.* is damaged: .*in groups of 1073741824"):
+        studio.run("PacelineQuantizeInt8", model=model)

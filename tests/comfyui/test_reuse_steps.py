@@ -1,12 +1,12 @@
-"""Reuse Steps on real models: what it leaves out, that it leaves no trace, and that it says the truth."""
+"""Reuse Steps on real models: what it leaves out with guiders and on schedules of templates, without a trace."""
 
 from __future__ import annotations
 
 import emoji_model
 import pytest
 import torch
-from comfy_host import in_process, transformers
-from reusing import Calls, reuse, technique
+from comfy_host import checkpoints, in_process, transformers
+from reusing import Calls, guided, outcome, reuse, technique
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +34,6 @@ def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
     assert torch.equal(draw(emoji, emoji[0]), full)
 
 
-def test_a_transformer_is_told_from_a_unet(studio, emoji):
-    from paceline.optimizers.hosts.comfyui.structure.model import is_unet
-
-    assert is_unet(emoji[0]) and not is_unet(transformers.build("flux"))
-
-
 @pytest.mark.parametrize("name", transformers.WITH_SOUND)
 def test_each_frame_and_the_sound_are_judged(studio, name):
     """Three frames and the sound; a mask that keeps the first frame and the sound leaves two."""
@@ -63,3 +57,111 @@ def test_a_sampler_has_the_name_in_the_menu(studio):
     assert SAMPLERS.keys() - set(SAMPLER_NAMES) == {"restart"}  # only WebUI has it
     found = {name: sampler_name(sampler_object(name)) for name in SAMPLER_NAMES}
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
+
+
+def test_two_models_as_one_guider(studio, core_node):
+    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    model = reuse(studio, studio.model)
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    custom = "comfy_extras.nodes_custom_sampler"
+    plain = guided(model, core_node(custom, "DualModelGuider", model=studio.model, model_negative=second, **made))
+    with Calls(second.model.diffusion_model) as other:
+        found = guided(model, core_node(custom, "DualModelGuider", model=model, model_negative=second, **made))
+    assert outcome(model).forecast >= 3 and other.count == outcome(model).computed
+    assert found.isfinite().all() and not torch.equal(found, plain)
+
+
+def test_the_second_model_of_a_guider_is_not_asked_and_says_so(studio, core_node):
+    """ComfyUI runs both models with the nodes of the first one."""
+    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    reused = reuse(studio, second)
+    studio.sample(reused, steps=12)
+    assert outcome(reused).forecast >= 3  # which is over, and must not be shown again
+    for first in (studio.model, reuse(studio, studio.model, budget=0.0)):
+        guided(first, core_node("comfy_extras.nodes_custom_sampler", "DualModelGuider", model=first,
+                                model_negative=reused, **made))  # fmt: skip
+        said = technique(reused).last_summary()
+        assert said.state == "inactive" and "guider" in str(said.details), said
+        assert outcome(reused).evaluations == 0
+
+
+def test_a_conditioning_without_entries_is_left_alone(studio):
+    """ComfyUI takes zeros for its pass, and pictures moved six times as far as allowed; at a scale of 1 it has none."""
+    model = reuse(studio, studio.model)
+    plain = studio.sample(studio.model, steps=20, negative=[])
+    assert torch.equal(studio.sample(model, steps=20, negative=[]), plain)
+    assert "a conditioning is empty" in technique(model).last_summary().details[0]
+    studio.sample(model, steps=20, negative=[], cfg=1.0)
+    assert outcome(model).forecast >= 3
+
+
+def streams(latent):
+    return latent.unbind() if latent.is_nested else [latent]
+
+
+def sampled(model, name, sampler, steps, guidance, sigmas=None):
+    """Sample as SamplerCustomAdvanced does with noise levels that were typed in; without guidance, by BasicGuider."""
+    from comfy_extras import nodes_custom_sampler as nodes
+
+    positive, negative = (transformers.conditioning(name, seed=seed) for seed in (1, 2))
+    if sigmas is None:
+        levels = nodes.BasicScheduler.execute(model, "simple", steps, 1.0)[0].tolist()
+        sigmas = nodes.ManualSigmas.execute(", ".join(f"{level:.6f}" for level in levels))[0]
+    guider = (
+        nodes.BasicGuider.execute(model, positive)
+        if guidance is None
+        else nodes.CFGGuider.execute(model, positive, negative, guidance)
+    )
+    noise, solver = nodes.RandomNoise.execute(5)[0], nodes.KSamplerSelect.execute(sampler)[0]
+    latent = {"samples": transformers.latent(name)}
+    return streams(nodes.SamplerCustomAdvanced.execute(noise, guider[0], solver, sigmas, latent)[0]["samples"])
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler", "steps", "guidance"),
+    [
+        ("flux2", "er_sde", 15, 1.0),
+        ("flux2", "er_sde", 25, 2.5),
+        ("minimax_h3", "res_multistep", 20, None),
+        ("qwen_image21", "euler", 25, 1.0),
+    ],
+)
+def test_steps_are_left_out_near_the_budget_and_counted(studio, name, sampler, steps, guidance):
+    model = transformers.build(name)
+    plain = sampled(model, name, sampler, steps, guidance)
+    faster = reuse(studio, model, budget=1.0)
+    drawn = sampled(faster, name, sampler, steps, guidance)
+    counts = technique(faster).last_summary().counts
+    assert counts["evaluations"] == steps and counts["forecast"] >= 4
+    for found, whole in zip(drawn, plain, strict=True):
+        assert 0 < (found - whole).norm() < 0.2 * whole.norm()
+
+
+FEW = [("euler", steps, "simple") for steps in (4, 6, 8, 12)]
+FEW += [(sampler, 8, "simple") for sampler in ("res_multistep", "dpmpp_2m", "er_sde", "lcm", "uni_pc", "dpmpp_sde")]
+FEW += [("euler", 8, "sgm_uniform"), ("dpmpp_2m", 8, "karras"), ("res_multistep", 6, "beta")]
+KNOWN = ("euler", "dpmpp_2m", "res_multistep")
+
+
+def left_out(studio, model, name, sampler, sigmas):
+    """Return how many of the levels were left out, and what was said; the sampler's latents must be near each other."""
+    plain = sampled(model, name, sampler, None, None, sigmas)
+    faster = reuse(studio, model, budget=1.0)
+    drawn = sampled(faster, name, sampler, None, None, sigmas)
+    found = technique(faster).last_summary()
+    for one, whole in zip(drawn, plain, strict=True):
+        assert (one - whole).norm() < 0.3 * whole.norm()
+        assert ((one - whole).norm() > 0) == (found.counts.get("forecast", 0) > 0)
+    return found.counts.get("forecast", 0), str(found.details)
+
+
+@pytest.mark.parametrize(("sampler", "steps", "scheduler"), FEW)
+def test_of_few_steps_late_ones_are_left_out_where_the_sampler_allows_it(studio, sampler, steps, scheduler):
+    from comfy_extras import nodes_custom_sampler as nodes
+
+    model = transformers.build("flux2")
+    sigmas = nodes.BasicScheduler.execute(model, scheduler, steps, 1.0)[0]
+    count, said = left_out(studio, model, "flux2", sampler, sigmas)
+    assert count == ((1 if steps < 8 else 2 if steps < 12 else 3) if sampler in KNOWN else 0), said
+    assert ("add no noise (euler" in said) == (sampler not in KNOWN)

@@ -139,8 +139,7 @@ class Cancelled(Exception):
     pass
 
 
-def test_a_cancelled_run_leaves_nothing_to_the_next(studio, monkeypatch):
-
+def test_a_cancelled_run_leaves_nothing_to_the_next(studio):
     fresh = studio.sample(reuse(studio, studio.model), steps=12)
     model, calls = reuse(studio, studio.model), [0]
 

@@ -1,4 +1,4 @@
-"""Set Attention Processor without a host: what falls back, how often a kernel is tried, and what a person reads."""
+"""Set Attention Processor and its guard without a host: what falls back, is tried, decided, and said."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import dataclasses
 import pytest
 import torch
 from paceline.core.activity import Activity
+from paceline.optimizers import guard as guards
 from paceline.optimizers.attention import policy as policies
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.policy import HOST_DOES_IT, AttentionPolicy
 from paceline.optimizers.attention.registry import get
+from paceline.optimizers.guard import Guard, Spoiled
 
 
 def made(name="sdpa", **options) -> AttentionPolicy:
@@ -37,14 +39,6 @@ def raising(error):
 def test_auto_is_sdpa():
     auto = made("auto")
     assert auto.backend is get("sdpa") and auto.describe() == "sdpa"
-
-
-def test_calls_are_counted_and_said():
-    policy, activity = made("vanilla"), Activity()
-    assert attend(policy, activity, times=28).shape == (1, 2, 24, 8)
-    found = policy.summarize(activity)
-    assert (found.state, found.headline) == ("active", "vanilla in 28 attention calls")
-    assert found.counts == {"calls": 28, "fallbacks": 0}
 
 
 def test_a_call_outside_of_the_limits_is_left_to_the_host_and_counted():
@@ -129,3 +123,54 @@ def test_what_is_said_where_nothing_was_computed(activity, headline):
     found = made().summarize(activity)
     assert (found.state, found.headline) == ("inactive", headline)
     assert found.counts["fallbacks"] == activity.fallback_count
+
+
+class Model:
+    """Anything that can be remembered by."""
+
+
+FINE, BLACK = torch.ones(2, 3), torch.tensor([1.0, float("nan")])
+
+
+@pytest.mark.parametrize(("far", "wrong"), [(0.1, False), (0.3, True), (float("nan"), True), (float("inf"), True)])
+def test_a_layer_is_wrong_beyond_the_tolerance(far, wrong):
+    guard, model = Guard(("sage",)), Model()
+    evaluation = guard.evaluation(model, (1,))
+    exact = torch.randn(1, 2, 8, 16, generator=torch.Generator().manual_seed(0))
+    for layer in range(3):
+        assert evaluation.next_layer() == layer
+        evaluation.compare(layer, exact * (1 + far) if layer == 1 else exact, exact)
+    assert guard.closed(evaluation, FINE) == wrong
+    assert guard.evaluation(model, (1,)).left == (frozenset({1}) if wrong else frozenset())
+    assert guard.evaluation(model, (2,)).left == frozenset()
+    assert guard.evaluation(Model(), (1,)).left == frozenset()
+
+
+def test_a_layer_that_was_given_such_numbers_is_not_wrong():
+    guard, model = Guard(("sage",)), Model()
+    evaluation = guard.evaluation(model, (1,))
+    evaluation.compare(0, BLACK, BLACK)
+    assert not evaluation.verdict(evaluation.close(FINE).wait())[1]
+
+
+def test_a_model_that_is_gone_is_forgotten():
+    guard, model = Guard(("sage",)), Model()
+    guard.evaluation(model, (1,))
+    before = len(guards._known)
+    del model
+    assert len(guards._known) == before - 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_numbers_of_a_gpu_travel_without_waiting():
+    guard, model = Guard(("sage",), can_begin_again=True), Model()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            guard.closed(guard.evaluation(model, (1,)), torch.full((2, 3), float("nan"), device="cuda"))
+    except Spoiled:  # it was quick
+        return
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    with pytest.raises(Spoiled):
+        guard.settle()

@@ -8,7 +8,7 @@ import re
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.choices import CHOICES, HARDLY_VISIBLE, SAME, VISIBLE
-from paceline.optimizers.token_merging import PRESETS
+from paceline.optimizers.token_merging.settings import PRESETS
 
 MEASURED = json.loads((ROOT / "benchmarks" / "results" / "peers_large_cpu.json").read_text())["rows"]
 

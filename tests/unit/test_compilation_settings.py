@@ -1,15 +1,23 @@
-"""Settings of a compilation, what torch is told for them, and whose memory its results are in."""
+"""Settings of a compilation, what torch is told for them, and what is said of a run and of what compiled again."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import torch._inductor.config
+from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import settings
 from paceline.optimizers.compilation.compiled import CompiledFunction
-from paceline.optimizers.compilation.reasons import explain
-from paceline.optimizers.compilation.settings import CompileSettings, cudagraph_trees_refusal, inductor_options
+from paceline.optimizers.compilation.compiler import CompiledNetwork
+from paceline.optimizers.compilation.policy import CompilePolicy
+from paceline.optimizers.compilation.reasons import explain, explain_recompile
+from paceline.optimizers.compilation.settings import (
+    CompileSettings,
+    NetworkSettings,
+    cudagraph_trees_refusal,
+    inductor_options,
+)
 
 
 @pytest.mark.parametrize(
@@ -101,3 +109,127 @@ def test_results_of_a_cuda_graph_stay_as_they_were_when_it_runs_again(monkeypatc
     second = function(torch.full((3,), 5.0))
     assert second.tolist() == [10.0] * 3
     assert first.tolist() == ([10.0] * 3 if overwritten else [2.0] * 3)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize(
+    ("first", "second", "changed"),
+    [
+        (torch.zeros(2, 4, 3), torch.zeros(2, 4, 5), "another size (torch: tensor 'args[0]' size mismatch at index 2."),
+        (
+            torch.zeros(2, 4, 3),
+            torch.zeros(3, 4, 3),
+            "another batch size (torch: tensor 'args[0]' size mismatch at index 0.",
+        ),
+        (
+            torch.zeros(2, 3),
+            torch.zeros(2, 3, dtype=torch.float64),
+            "another dtype (torch: tensor 'args[0]' dtype mismatch.",
+        ),
+    ],
+)
+def test_why_it_compiled_again_is_kept_in_words_and_as_torch_says_it(first, second, changed):
+    compiled = CompiledFunction(lambda x: x + 1, CompileSettings(backend="eager", dynamic="false"))
+    for x in (first, second, first):
+        compiled(x)
+    (reason,) = compiled.state.recompile_reasons
+    assert reason.startswith(changed) and reason.endswith(")")
+    assert CompiledFunction(lambda x: x, CompileSettings(backend="eager")).state.recompile_reasons == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "0/0: args[0].size()[2] == 8  # in f\nUser stack trace:\n  ...",
+            "another size (torch: args[0].size()[2] == 8)",
+        ),
+        ("0/3: weights == '0123'  # not weights", "weights of another dtype, size or device (a LoRA, a precision)"),
+        ("0/1: len(kwargs['transformer_options']['patches']) == 1", "other patches or options (patches) (torch: len("),
+        (
+            "0/2: args[5]['cond_or_uncond'] == '0'",
+            "other passes at once (the positive prompt, the negative one, or both",
+        ),
+        ("0/4: args[5]['some_node'] == 3", "other patches or options (some_node) (torch: args[5]"),
+        (
+            "0/1: function.__closure__[0].cell_contents.__self__._modules['layers']._modules['3'].forward == 1",
+            "another function, or other values that it holds in the layer layers.3 (torch: function",
+        ),
+        (
+            "0/1: args[0]._modules['attn1']._modules['to_q']._parameters['weight'].patches[0][0][0][0] == 0.5",
+            "a LoRA that is applied while the layer computes in the layer attn1.to_q (torch: args[0]",
+        ),
+        ("12/1: kwargs['y'] is None", "a value in the call or the network that is another one (torch: kwargs['y'] is"),
+    ],
+)
+def test_reasons_of_guards_that_are_no_tensors(line, said):
+    assert explain_recompile(line).startswith(said)
+
+
+HOW = NetworkSettings(backend="eager")
+
+
+def policy(**options):
+    return CompilePolicy("Compile UNet", HOW, "whole model", **options)
+
+
+def used(policy, **counts):
+    """Return a network that ``policy`` uses, with these counts."""
+    function = CompiledFunction(lambda x: x, HOW)
+    for name, value in counts.items():
+        setattr(function.state, name, value)
+    network = CompiledNetwork(function)
+    policy.use(network)
+    return network
+
+
+def activity(calls=4, graphs=0, **eager):
+    found = Activity()
+    for place, count in (("whole model", calls), ("graphs compiled", graphs)):
+        if count:
+            found.used[place] = count
+    found.fallbacks.update({reason.replace("_", " "): count for reason, count in eager.items()})
+    return found
+
+
+def test_a_run_that_compiled_and_one_that_found_everything_in_the_cache():
+    one = policy()
+    network = used(one, graphs=2, recompiles=1, seconds=12.4)
+    said = one.summarize(activity(graphs=2))
+    assert (said.state, said.headline) == ("active", "compiled whole model: 2 graphs, 1 recompile, 12 s once")
+    assert said.details == ("2 of the graphs compiled in this run; the next run of this kind has them",)
+    assert (said.counts["compiled_calls"], said.counts["fallbacks"]) == (4, 0)
+    network.functions[0].state.cache_hits = 2
+    assert "2 graphs (2 from the cache), 1 recompile" in one.summarize(activity()).headline
+
+
+def test_nothing_compiled_says_why():
+    assert policy().summarize(activity(calls=0)).headline == "not compiled: whole model was not called"
+    said = policy().summarize(activity(calls=0, no_compiler=2))
+    assert (said.state, said.headline) == ("inactive", "not compiled: all 2 calls ran uncompiled")
+    assert "2 x fallback: no compiler" in said.details
+    assert policy().summarize(activity(no_compiler=1)).state == "partly"
+
+
+def test_graph_breaks_are_named_by_the_worst_place_and_its_remedy():
+    one = policy(break_remedies={"get_free_memory": "start with --use-pytorch-cross-attention"})
+    places = {"get_free_memory (model_management.py:1710)": 3, "patch (pack.py:1)": 1}
+    network = used(one, graphs=3, graph_breaks=4, break_places=places)
+    said = one.summarize(activity())
+    assert said.state == "partly"
+    assert "4 graph breaks at get_free_memory (model_management.py:1710) and 1 more places: start with" in said.headline
+    network.functions[0].state.break_places = {"patch (pack.py:1)": 1}
+    assert "at patch (pack.py:1): take off the node that runs Python there" in one.summarize(activity()).headline
+
+
+def test_the_latest_reasons_and_the_last_variants_are_told():
+    one = policy()
+    network = used(one, recompile_reasons=["another size", "another dtype", "another batch size", "other patches"])
+    network.functions[0]._backend.variants[0] = HOW.recompile_limit - 2
+    details = one.summarize(activity()).details
+    assert [line for line in details if line.startswith("compiled again for ")] == [
+        "compiled again for another dtype",
+        "compiled again for another batch size",
+        "compiled again for other patches",
+    ]
+    assert any(line.startswith("2 of 32 variants are left to compile") for line in details)

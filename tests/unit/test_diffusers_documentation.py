@@ -1,11 +1,13 @@
-"""The code of docs/python.md, run as it stands there, on a small pipeline where the text expects the large one."""
+"""The package as docs/python.md has it: its code runs as it stands there, and pip installs it without another torch."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,59 @@ def test_importing_the_pack_imports_no_diffusers() -> None:
         "assert not {'torch', 'diffusers'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "core", "nodes",
+          "optimizers", "recipes", "faster", "server", "workbench")  # fmt: skip
+
+CHECK = """
+import importlib.util, pathlib, sys
+import paceline
+from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8
+from paceline import ScheduleOnCPU, TokenMerging, optimize, report, restore
+assert TokenMerging(ratio=0.5).method == "auto"
+assert importlib.util.find_spec("nodes") is None, "the plain name belongs to ComfyUI"
+assert importlib.util.find_spec("server") is None, "and so does this one"
+assert importlib.util.find_spec("optimizers") is None
+assert importlib.util.find_spec("setup") is None
+print(pathlib.Path(paceline.__file__).resolve().parent)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("editable", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_pip_install(editable: bool, tmp_path: Path) -> None:
+    source, venv = tmp_path / "checkout", tmp_path / "venv"
+    source.mkdir()
+    for name in NEEDED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, source / name)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python = venv / "bin" / "python"
+    packages = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    # torch and diffusers, and what builds, come from here; nothing is downloaded.
+    (Path(packages) / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", *options]
+    subprocess.run([*command, *(["-e"] if editable else []), str(source)], check=True, cwd=tmp_path)
+    ran = subprocess.run([python, "-c", CHECK], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    place = Path(ran.stdout.strip().splitlines()[-1])
+    assert place == source.resolve() if editable else place == (Path(packages) / "paceline").resolve()
+    if not editable:
+        assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == [
+            "__init__.py", "__main__.py", "core", "optimizers", "workbench",
+        ]  # fmt: skip
+        assert not list(place.rglob("*comfyui*"))
+    told = subprocess.run([python, "-m", "paceline"], cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 2 and "give tune, records" in told.stderr
+    told = subprocess.run([python, "-m", "paceline", "tune", "x.json"], cwd=tmp_path, capture_output=True, text=True)
+    if not editable:  # ComfyUI's part is not there
+        assert (told.returncode, told.stderr.count("\n")) == (2, 1) and "needs ComfyUI" in told.stderr

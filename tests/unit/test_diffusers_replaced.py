@@ -1,26 +1,35 @@
-"""What others do to an optimized component: other attention processors, fused projections, training."""
+"""What others do to an optimized component: other processors, training, copies, weights that move or are cast."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import pytest
 import torch
+from accelerate import cpu_offload, cpu_offload_with_hook
+from accelerate.hooks import AlignDevicesHook, ModelHook, add_hook_to_module, remove_hook_from_module
+from accelerate.utils import convert_outputs_to_fp32, extract_model_from_parallel
 from diffusers.models.attention_processor import AttnProcessor2_0
-from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize, report, restore
-from random_pipelines import distance, picture, small
-
-KEYS, MERGED = TokenMerging(ratio=0.5, method="kv_downsample"), TokenMerging(ratio=0.5, method="merge")
-
-
-def fuse(pipe: Any) -> None:
-    pipe.fuse_qkv_projections(vae=False)
-
+from paceline import (
+    Attention,
+    FuseQKV,
+    Precision,
+    QuantizeInt8,
+    TokenMerging,
+    optimize,
+    report,
+    restore,
+)
+from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.hosts.diffusers.components import device_of
+from random_pipelines import baseline, differences, picture, small, state_of
 
 REPLACED: dict[str, Callable[[Any], None]] = {
     "set_attn_processor": lambda pipe: pipe.unet.set_attn_processor(AttnProcessor2_0()),
-    "fuse_qkv_projections": fuse,
+    "fuse_qkv_projections": lambda pipe: pipe.fuse_qkv_projections(vae=False),
 }
 
 
@@ -43,27 +52,6 @@ def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) ->
     optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline), picture(plain))
-
-
-def test_diffusers_fuses_the_floating_point_weights_of_int8_layers() -> None:
-    plain, pipeline = small("sd15"), small("sd15")
-    optimize(pipeline.pipe, QuantizeInt8(include="*"), components=["unet"])
-    for one in (plain, pipeline):
-        fuse(one.pipe)
-    assert distance(picture(pipeline), picture(plain)) < 0.1
-    restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), picture(plain))
-
-
-def test_what_diffusers_fused_in_few_bits_goes_back_with_the_rest() -> None:
-    plain, pipeline = small("sd15"), small("sd15")
-    optimize(pipeline.pipe, Precision("bf16"))
-    for one in (plain, pipeline):
-        fuse(one.pipe)
-    assert distance(picture(pipeline), picture(plain)) < 0.1
-    restore(pipeline.pipe)
-    assert distance(picture(pipeline), picture(plain)) < 0.1
-    assert {tensor.dtype for tensor in pipeline.denoiser.parameters()} == {torch.float32}
 
 
 def test_a_backend_that_somebody_has_set_in_the_dispatcher_is_theirs() -> None:
@@ -94,3 +82,139 @@ def test_a_lora_is_trained_through_fused_projections() -> None:
         grads.append([one.grad for one in unet.parameters() if one.requires_grad])
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*grads, strict=True)) and grads[0]
     assert report(unets[1]).lines[0].summary.state == "active"
+
+
+MERGED = TokenMerging(method="merge", ratio=0.5)
+
+
+def halved(pipeline: Any) -> torch.Tensor:
+    """The picture after all weights of the UNet were halved: what a LoRA, an average or training does to a copy."""
+    with torch.no_grad():
+        for parameter in pipeline.pipe.unet.parameters():
+            parameter.mul_(0.5)
+    return picture(pipeline)
+
+
+def test_a_copy_keeps_what_was_merged_into_weights_of_another_precision() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, Precision("bf16"))
+    weight = pipeline.pipe.unet.conv_in.weight
+    with torch.no_grad():
+        weight.mul_(2)
+    copied = copy.deepcopy(pipeline.pipe.unet).conv_in.weight
+    assert copied.dtype == torch.float32 and torch.equal(copied, weight.float())
+
+
+def test_a_copy_of_what_accelerate_has_wrapped_since() -> None:
+    def mixed(unet: Any) -> None:  # what Accelerator.prepare does
+        unet.forward = MethodType(convert_outputs_to_fp32(unet.forward.__func__), unet)
+
+    def offloaded(unet: Any) -> None:
+        cpu_offload_with_hook(unet, execution_device=torch.device("cpu"))
+
+    for wrap in (mixed, offloaded):
+        first, second, plain = small("sd15"), small("sd15"), small("sd15")
+        optimize(first.pipe, FuseQKV(), Attention("vanilla"), components=["unet"])
+        wrap(first.pipe.unet)
+        second.pipe.register_modules(unet=copy.deepcopy(first.pipe.unet))
+        assert torch.equal(halved(second), halved(plain))
+
+
+def test_what_accelerate_has_prepared_and_unwrapped_is_optimized_still() -> None:
+    pipeline, unet = small("sd15"), small("sd15").denoiser
+    pipeline.pipe.register_modules(unet=unet)
+    before = state_of(pipeline.pipe)
+    optimize(pipeline.pipe, FuseQKV(), components=["unet"])
+    unet._original_forward = unet.forward
+    unet.forward = MethodType(convert_outputs_to_fp32(unet.forward.__func__), unet)
+    picture(pipeline)
+    extract_model_from_parallel(unet, keep_fp32_wrapper=False)
+    count = report(pipeline.pipe).lines[0].summary.counts["q_k_v"]
+    picture(pipeline)
+    assert report(pipeline.pipe).lines[0].summary.counts["q_k_v"] == 2 * count > 0
+    restore(pipeline.pipe)
+    assert not differences(before, state_of(pipeline.pipe))
+
+
+INT8 = QuantizeInt8(include="*")
+FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
+
+
+def titles(pipe: Any) -> list[str]:
+    return [line.title for line in report(pipe).lines if line.component == "unet"]
+
+
+def test_accelerate_offloads_below_ours() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), FEWER)
+    expected = picture(pipeline)
+    add_hook_to_module(pipeline.pipe.unet, AlignDevicesHook("cpu", io_same_device=True))
+    assert torch.equal(picture(pipeline), expected)
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+    optimize(pipeline.pipe, FuseQKV(), FEWER)
+    assert torch.equal(picture(pipeline), expected)
+    remove_hook_from_module(pipeline.pipe.unet)
+    assert torch.equal(picture(pipeline), expected)
+
+
+def test_weights_that_are_away_are_not_quantised() -> None:
+    pipeline = small("sd15")
+    cpu_offload(pipeline.pipe.unet, torch.device("cpu"))
+    with pytest.raises(UnsupportedModel, match="not on a device between its calls"):
+        optimize(pipeline.pipe, INT8)
+    assert not report(pipeline.pipe).lines
+    # A backend is tried out where the model computes, not where its weights wait.
+    optimize(pipeline.pipe, Attention("sdpa_math"), FEWER, components=["unet"])
+    assert set(titles(pipeline.pipe)) == {"Set Attention Processor", "Apply ToMe"}
+
+
+def test_a_model_computes_where_it_is_brought_for_each_call() -> None:
+    unet = small("sd15").denoiser
+    cpu_offload_with_hook(unet, execution_device=torch.device("cuda", 0))  # what enable_model_cpu_offload does
+    assert (unet.device.type, device_of(unet)) == ("cpu", torch.device("cuda", 0))
+
+
+def test_a_vae_has_its_weights_before_they_are_joined() -> None:
+    class Brings(ModelHook):
+        """In the place of a move to another device."""
+
+        def pre_forward(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+            module.double()
+            return args, kwargs
+
+    vae = small("sd15").pipe.vae
+    add_hook_to_module(vae, Brings())
+    latents = torch.zeros(1, 4, 8, 8, dtype=torch.float64)
+    with torch.no_grad():
+        expected = vae.decode(latents).sample
+        vae.float()
+        optimize(vae, FuseQKV())
+        assert torch.allclose(vae.decode(latents).sample, expected)
+
+
+def test_layers_whose_weights_diffusers_casts_in_each_call() -> None:
+    casts = {"storage_dtype": torch.float8_e4m3fn, "compute_dtype": torch.float32}
+    plain, first, later = small("sd15"), small("sd15"), small("sd15")
+    for pipeline in (plain, first):
+        pipeline.denoiser.enable_layerwise_casting(**casts)
+    expected = picture(plain)
+    for setting, reason in ((FuseQKV(), "casts its weights in each call"), (Precision("bf16"), "enable_layerwise")):
+        with pytest.raises(UnsupportedModel, match=reason):
+            optimize(first.pipe, setting, components=["unet"])
+    optimize(first.pipe, Attention("sdpa_math"), components=["unet"])
+    assert torch.allclose(picture(first), expected, atol=1e-4)
+    optimize(later.pipe, FuseQKV(), components=["unet"])
+    later.denoiser.enable_layerwise_casting(**casts)
+    assert torch.equal(picture(later), expected)
+
+
+def test_int8_is_off_where_a_hook_has_wrapped_it_since() -> None:
+    plain, pipeline = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, INT8)
+    for one in (plain, pipeline):
+        one.denoiser.enable_layerwise_casting(torch.float8_e4m3fn, torch.float32)
+    expected = picture(plain)
+    assert not torch.equal(picture(pipeline), expected)
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), expected)

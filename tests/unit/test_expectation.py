@@ -9,7 +9,7 @@ import pytest
 import torch
 from paceline.faster.sentences import Tried, expected_speed, left_open
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.expectation.expect import Probed, Range, expect, pays_from, propose, speedup, won_by
+from paceline.workbench.expectation.expect import Probed, Range, expect, propose, speedup, won_by
 from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample, replay
 
 
@@ -147,13 +147,6 @@ def test_what_a_busy_machine_shows_is_no_gain():
     )
     clear = replace(quick, noise=1.2)
     assert not clear.drowned and propose(run, [clear], 0.5, reuse=False).names == ("merged",)
-
-
-def test_what_costs_time_once_says_when_it_is_won_back():
-    assert pays_from(108.0, 0.4) == 270 and pays_from(0.3, 0.4) == 1 < pays_from(0.3, 0.0)
-    assert won_by(on("a"), probed(speedup=(1.2, 1.25, 1.3))) == pytest.approx(2.0)
-    said = expected_speed(Range(1.1, 1.2, 1.25), 108.0, 0.4)
-    assert said == "expected 1.2x (1.1 to 1.2); costs 108 s once, wins 0.4 s a picture: pays from picture 270"
 
 
 def test_numbers_are_written_as_people_read_them():

@@ -1,11 +1,19 @@
-"""Which layers are quantised: what gains and is near enough, and a reason for each of the others."""
+"""Which layers are quantised: by name, by what gains and is near enough, with a reason for each, in words."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
+from paceline import QuantizeInt8
+from paceline.core.activity import Activity
+from paceline.core.errors import InvalidSetting, NothingGained
+from paceline.optimizers.quantization.kernels import ChunkedIntMM
 from paceline.optimizers.quantization.layer_times import Timing
-from paceline.optimizers.quantization.layers import Chooser, Layer
+from paceline.optimizers.quantization.layers import Chooser, Layer, LayerChoice, LayerChoices, choose_layers
+from paceline.optimizers.quantization.policy import QuantizationPolicy
+from paceline.optimizers.quantization.rounding import quantize_weight
 from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
 
 CPU = torch.device("cpu")
@@ -84,3 +92,140 @@ def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
     choice = chooser.choose(few, weight)
     assert choice.weight is not None and choice.error < choose().error
     assert chooser.choose(last, weight).weight is None
+
+
+FOUR_BYTES = 512 * 512 * 4
+
+
+def layer(name="block.ff.net.2", **more) -> Layer:
+    return Layer(name, 512, 512, 768, FOUR_BYTES, **more)
+
+
+def quantized(speedup=None, error=0.0123, name="block.ff.net.2") -> LayerChoice:
+    weight = quantize_weight(torch.randn(512, 512, generator=torch.Generator().manual_seed(0)))
+    return LayerChoice(layer(name), weight, error=error, timing=Timing(speedup, 1.0) if speedup else None)
+
+
+def kept(reason="it embeds or modulates", speedup=None) -> LayerChoice:
+    return LayerChoice(layer("time_embed.0"), reason=reason, timing=Timing(speedup, 1.0) if speedup else None)
+
+
+def policy(*choices: LayerChoice, mode="int8", notes=()) -> QuantizationPolicy:
+    kernel = ChunkedIntMM() if mode == "int8" else None
+    return QuantizationPolicy(QuantizationSettings(mode=mode), LayerChoices(tuple(choices), kernel, notes))
+
+
+def test_layers_and_memory_are_said_before_a_run():
+    headline, by = policy(quantized(), quantized(name="block.attn1.to_q"), kept()).clauses()
+    assert headline.endswith("2 of 3 linear layers in int8")
+    assert by.startswith("3.1 MB -> 1.6 MB, kernel: torch._int_mm in chunks")
+    assert "computed in full precision" in policy(quantized(), mode="weight_only").clauses()[1]
+    assert policy().clauses()[0] == "the file's own int8 layers"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [
+        (1.5, "1.50 x in those layers as measured here"),
+        (0.5, "slower here than in full precision: 0.50 x in those layers as measured (mode weight_only saves the"),
+    ],
+)
+def test_measured_times_are_said_with_how_they_were_measured(speedup, said):
+    made = policy(quantized(speedup))
+    assert said in made.clauses()[1]
+    assert "the layers were timed without torch.compile, whether it follows or not" in made.details()
+
+
+def test_each_reason_to_keep_layers_is_counted_and_the_worst_error_named():
+    details = policy(quantized(error=0.004), quantized(), kept(), kept(), kept("excluded by name"), notes=("a note",))
+    assert details.details() == (
+        "a note",
+        "kept 2 layers in full precision: it embeds or modulates",
+        "kept 1 layer in full precision: excluded by name",
+        "largest error of a layer's output: 1.23% (block.ff.net.2)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("activity", "state", "headline"),
+    [
+        (Activity(2, used={"q": 70, "k": 70}), "active", "active in 70 linear layers over 2 model calls"),
+        (Activity(1, used={"q": 35}, fallbacks={"x": 5}), "partly", "active in 35 linear layers over 1 model call"),
+        (Activity(2, fallbacks={"no kernel": 140}), "inactive", "not active: all its layers fell back"),
+        (Activity(2), "inactive", "not active: none of its int8 layers was called"),
+    ],
+)
+def test_a_run_in_words(activity, state, headline):
+    found = policy(quantized()).summarize(activity)
+    assert (found.state, found.headline) == (state, headline)
+    assert found.counts["fallbacks"] == activity.fallback_count
+    assert found.details[: len(activity.fallbacks)] == activity.fallback_lines()
+
+
+def test_the_table_has_every_layer_with_its_decision():
+    rows = policy(quantized(1.5), kept(speedup=0.5)).table().splitlines()
+    assert rows[0] == "block.ff.net.2: 768 x 512 -> 512; int8, 1.0 MB -> 0.3 MB; error 1.23%; 1.50 x"
+    assert rows[1] == "time_embed.0: 768 x 512 -> 512; kept (it embeds or modulates); 0.50 x"
+
+
+def test_where_no_layer_gains_the_numbers_and_what_to_do_are_said():
+    policy(quantized()).require_gain("UNet")
+    slow = policy(kept("int8 is not quicker", 0.85), kept(), notes=("timed on one core", "tokens of a run"))
+    with pytest.raises(NothingGained) as caught:
+        slow.require_gain("UNet")
+    said = str(caught.value)
+    assert "None of the 2 linear layers of this UNet gains from int8 here: 1 would run at 0.85 x at best, and" in said
+    assert "1 stay as they are (it embeds or modulates). Timed on one core." in said
+    assert "Choose mode weight_only to save memory instead (about half of 2.1 MB), or name layers with include" in said
+    with pytest.raises(NothingGained, match="leave no layer of this UNet to quantise"):
+        policy(kept()).require_gain("UNet")
+
+
+def test_names_that_fit_no_layer_are_said():
+    settings = QuantizationSettings(mode="weight_only", include="attn9", exclude="time_embed")
+    layers = [(layer("time_embed.0"), lambda: torch.ones(512, 512))]
+    found = choose_layers(layers, settings, CPU)
+    assert found.notes == ("include names no layer of this model",)
+
+
+NAMES = (
+    "time_embed.0",
+    "input_blocks.1.1.transformer_blocks.0.attn1.to_q",
+    "input_blocks.12.1.transformer_blocks.10.attn2.to_k",
+    "input_blocks.12.1.transformer_blocks.10.ff.net.0.proj",
+    "double_blocks.3.img_attn.qkv",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("", []), (" , ", []), ("*", [0, 1, 2, 3, 4]),
+        ("attn", [1, 2, 4]), ("attn2, ff.net", [2, 3]), ("blocks.1.", [1]), ("Attn", []),
+        ("*.attn2.*, time_embed*", [0, 2]), ("attn2.*", []), ("*.attn?.to_q", [1]), ("*proj,\n*qkv", [3, 4]),
+    ],
+)  # fmt: skip
+def test_names_and_shell_patterns(text, places):
+    settings = QuantizeInt8(include=text, exclude=text)
+    assert [place for place, name in enumerate(NAMES) if settings.is_included(name)] == places
+    assert [place for place, name in enumerate(NAMES) if settings.is_excluded(name)] == places
+
+
+@pytest.mark.parametrize("name", ["include", "exclude"])
+@pytest.mark.parametrize(
+    "text", ["attn2|ff", r"ff\.net", "^time", "attn[12]", "(?!a)", "a+", "a{2}", "out$", "a" * 10_001]
+)
+def test_regular_expressions_are_refused_with_the_new_form(name, text):
+    with pytest.raises(InvalidSetting, match=rf"{name} is '.*not a list of layer names.* \*\.attn2\.\*, time_embed\*"):
+        QuantizeInt8(**{name: text})
+
+
+@pytest.mark.parametrize(
+    "part", ["*a", "*?a", "*a*,", "a,", "?", "*", "*.*_*", "*t*o*_*x,", "*" + "?" * 400 + "q"]
+)  # fmt: skip
+def test_no_text_takes_long(part):
+    begun = time.process_time()
+    settings = QuantizeInt8(exclude=(part * 10_000)[:10_000])
+    for place in range(1000):  # a large model has so many layers
+        settings.is_excluded(f"input_blocks.1.1.transformer_blocks.{place}.attn1.to_out.0")
+    assert time.process_time() - begun < 5

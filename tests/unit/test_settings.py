@@ -11,7 +11,7 @@ from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.optimizers.precision.settings import PrecisionSettings
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging import TokenMergingSettings
+from paceline.optimizers.token_merging.settings import TokenMergingSettings
 
 SETTINGS = (NetworkSettings, PrecisionSettings, QuantizationSettings, StepReuseSettings, TokenMergingSettings)
 FIELDS = [(owner, field) for owner in SETTINGS for field in fields(owner)]

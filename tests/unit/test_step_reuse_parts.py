@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import shapes_in
 from paceline.optimizers.hosts.diffusers.step_reuse.run import frames_of
 from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
 from paceline.optimizers.step_reuse.rule import Rule
@@ -80,24 +79,6 @@ def test_frames_are_held_against_their_stream():
     assert torch.allclose(frames[:, :4], change.square().mean((1, 3, 4)).sqrt())
     assert torch.allclose(scales[:, :4], change.square().mean((1, 2, 3, 4)).sqrt()[:, None].expand(2, 4))
     assert torch.equal(frames[:, 4], scales[:, 4]) and torch.allclose(frames[:, 4], sound.square().mean((1, 2)).sqrt())
-
-
-def test_what_a_mask_keeps_is_not_judged():
-    """A given first frame, a given sound: the sampler puts them back. If all is given, all is judged."""
-    mask = torch.ones(1, 1, 20_200)
-    frames = mask[..., :20_000].unflatten(2, WITH_SOUND[0][1:])[:, 0]
-    frames[:, :, 0] = 0
-    assert [len(each[0]) for each in split_for(WITH_SOUND, mask)(mask)] == [4, 1]
-    mask[..., 20_000:] = 0
-    assert [len(each[0]) for each in split_for(WITH_SOUND, mask)(mask)] == [4]
-    mask[:] = 0
-    assert [len(each[0]) for each in split_for(WITH_SOUND, mask)(mask)] == [5, 1]
-
-
-def test_shapes_are_those_that_the_network_is_told():
-    told = type("Told", (), {"cond": WITH_SOUND})
-    assert shapes_in({"negative": None, "positive": [{}, {"model_conds": {"latent_shapes": told}}]}) == WITH_SOUND
-    assert shapes_in({"positive": [{"model_conds": {}}]}) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import torch
 from paceline.optimizers.samplers import SAMPLERS
 from paceline.optimizers.step_reuse import short
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import FEWEST_STEPS, SHORT, StepReuseSettings
 from paceline.optimizers.step_reuse.short import ShortRule
 
@@ -134,9 +133,3 @@ def test_a_second_order_solver_keeps_a_level_before_a_long_step():
     levels = [14.6, 6.7, 3.5, 2.1, 1.3, 0.79, 0.44, 0.03, 0.0]
     assert set(ShortRule(StepReuseSettings(), levels, "dpmpp_2m")._costs) == {5, 7}
     assert set(ShortRule(StepReuseSettings(), levels, "euler")._costs) == {5, 6, 7}
-
-
-def test_longer_runs_have_the_other_rule():
-    policy = StepReusePolicy(StepReuseSettings(), "")
-    assert type(policy.rule_for(schedule(SHORT + 1), "euler", False)) is Rule
-    assert type(policy.rule_for(schedule(SHORT), "euler", False)) is ShortRule

@@ -1,16 +1,19 @@
-"""A sweep survives being killed, and is never mixed up with another."""
+"""A sweep: its axes are text that a person writes, it survives being killed, and one table shows its cells."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.workbench.sweep.study import Result, Sweep, SweepPlan
+from paceline.workbench.sweep.axes import cell_key, cells_of, parse_axes
+from paceline.workbench.sweep.study import VARIABLE, Result, Sweep, SweepPlan, best, to_markdown
 from waiting import until
 
 RATIOS = {"ApplyToMe.ratio": (0.1, 0.2, 0.3, 0.4, 0.5)}
@@ -93,3 +96,132 @@ def test_a_file_that_cannot_be_opened_is_said_in_optunas_words():
         BackendUnavailable, match="Optuna cannot use the storage of the study: OperationalError: .*open"
     ):
         Sweep(RATIOS, SweepPlan("one", Path("/proc/nowhere/x.db")), {})
+
+
+def test_another_storage_is_where_the_variable_says(tmp_path, monkeypatch):
+    there = tmp_path / "elsewhere.db"
+    monkeypatch.setenv(VARIABLE, f"sqlite:///{there}")
+    assert len(run(sweep(tmp_path))[0]) == 5 and there.exists()
+    assert not (tmp_path / "sweeps" / "study.db").exists()
+    assert SweepPlan("one", tmp_path).dashboard == f'optuna-dashboard "${VARIABLE}"'
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://ada:hunter2@127.0.0.1:1/lab", "mysql://ada:hun@ter2@x y/lab"])
+def test_no_error_tells_a_storages_password(tmp_path, monkeypatch, url, caplog):
+    monkeypatch.setenv(VARIABLE, url)
+    with pytest.raises(BackendUnavailable, match=f"Error, with {VARIABLE}") as error:
+        sweep(tmp_path)
+    assert "ter2" not in f"{error.value}{caplog.text}"
+
+
+TEXT = """
+# what a person writes
+Apply ToMe = off, on
+ApplyToMe.ratio = 0.25, 0.5    # two of them
+ApplyToMe.use_rand = true
+QuantizeInt8.include=attn
+"""
+
+
+def read(text):
+    return parse_axes(text, lambda name: name.replace("Apply ToMe", "ApplyToMe"), lambda name, value: None)
+
+
+def test_a_grid_has_every_cell_once():
+    cells = cells_of(read(TEXT))
+    # off: one, whatever the ratio; on: 2 ratios
+    assert cells == [
+        {"ApplyToMe": "off", "QuantizeInt8.include": "attn"},
+        {"ApplyToMe": "on", "ApplyToMe.ratio": 0.25, "ApplyToMe.use_rand": True, "QuantizeInt8.include": "attn"},
+        {"ApplyToMe": "on", "ApplyToMe.ratio": 0.5, "ApplyToMe.use_rand": True, "QuantizeInt8.include": "attn"},
+    ]
+    assert cell_key(cells[1]) == cell_key(dict(reversed(cells[1].items())))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", r"no settings to try\. Write e\.g\. Apply ToMe\.ratio = 0\.3, 0\.5, 0\.7"),
+        ("# nothing", "no settings to try"),
+        ("Apply ToMe.ratio 0.5", r"Line 1 is 'Apply ToMe.ratio 0.5'. It is not of the form .* Write e\.g\. Apply ToMe"),
+        ("Apply ToMe.ratio: 0.5", "not of the form"),
+        ("ApplyToMe = on\n\nApplyToMe.ratio =", r"Line 3 is 'ApplyToMe.ratio ='\. It is not of the form"),
+        ("A.x = 1\nA.x = 2", r"Line 2 is 'A.x = 2'\. A.x has a line already\. Put all its values on one line"),
+        ("Apply ToMe.x = 1\nApplyToMe.x = 2", "ApplyToMe.x has a line already"),
+        ("A.x = 512, 512", r"a value of A\.x twice, or none\. List each value once"),
+        ("A.x = ,", "or none"),
+        ("ApplyToMe = 0.5", r"Line 1 is 'ApplyToMe = 0.5'\. ApplyToMe is 0.5\. It must be one of: on, off"),
+        (f"A.x = {', '.join(map(str, range(200)))}\nA.y = {', '.join(map(str, range(200)))}",
+         "more than 10000 combinations. List fewer"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named_with_their_line(text, words):
+    with pytest.raises(InvalidSetting, match=words):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A.x = " + "[" * 300_000,
+        "A.x = " + "a" * 300_000 + " " * 300_000 + "a",
+        "A.x = " + "9" * 300_000,
+        "A.x " + "=" * 300_000,
+        "A" * 300_000 + "! = 1",
+    ],
+    ids=["brackets", "spaces", "digits", "equals", "name"],
+)
+def test_no_line_keeps_the_server_busy(line):
+    """The lines come with a workflow, which may come from anybody. Pytest's time limit ends one that takes for ever."""
+    with contextlib.suppress(InvalidSetting):
+        read(line)
+
+
+def test_more_values_than_cells_are_refused_before_they_are_looked_at():
+    with pytest.raises(InvalidSetting, match="too many values"):
+        read("A.x = " + ",".join(map(str, range(20_000))))
+
+
+def result(name, speedup, difference, **more):
+    cell = {"ApplyToMe.preset": name}
+    return Result(cell, "measured", speedup, seconds=1.0, difference=difference, memory_bytes=2**30, **more)
+
+
+LUCKY = result("lucky", 19.03, 0.1, low=0.0)
+RESULTS = [
+    result("quality", 1.1, 0.01),
+    result("balanced", 1.3, 0.05, low=1.2, high=1.4),
+    result("fast", 1.6, 0.4),
+    LUCKY,
+    replace(result("huge", None, None), state="out of memory", memory_bytes=None, seconds=None),
+]
+
+
+def test_the_preset_is_the_fastest_that_is_surely_faster_within_the_difference():
+    names = [best(RESULTS, allowed) for allowed in (0.03, 0.1, 0.5, 0.0)]
+    assert names == [RESULTS[0], RESULTS[1], RESULTS[2], None]
+    assert best([LUCKY, result("slower", 0.9, 0.0)], 1.0) is None
+
+
+def test_the_table_has_every_cell_the_fastest_first():
+    table = to_markdown(RESULTS, RESULTS[1]).splitlines()
+    assert len(table) == 2 + len(RESULTS)
+    assert table[3] == "| fast | 1.60x | 1.000 | 0.400 | - | 1.00 GiB |  |"
+    assert table[4] == "| balanced | 1.30x | 1.000 | 0.050 | - | 1.00 GiB | the preset |"
+    assert table[-1] == "| huge | - | - | - | - | - | out of memory |"
+
+
+def test_a_cell_that_the_plain_model_beats_says_so():
+    worth, not_worth = (
+        result(name, 1.5, share, control=0.05, control_title="9 steps") for name, share in (("a", 0.04), ("b", 0.06))
+    )
+    table = to_markdown([worth, not_worth], None)
+    assert "| a | 1.50x | 1.000 | 0.040 | 0.050 (9 steps) | 1.00 GiB |  |" in table
+    assert "| b | 1.50x | 1.000 | 0.060 | 0.050 (9 steps) | 1.00 GiB | the plain model does as well |" in table
+    assert "the preset, but the plain model does as well |" in to_markdown([not_worth], not_worth)
+
+
+def test_a_value_is_no_column():
+    """Values are texts of a workflow, which may come from anybody."""
+    header, _, line = to_markdown([Result({"QuantizeInt8.exclude": "a|b"}, "measured", 1.1)], None).splitlines()
+    assert line.replace("\\|", "").count("|") == header.count("|")

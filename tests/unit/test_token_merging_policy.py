@@ -6,11 +6,11 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
-from paceline.optimizers.families.block import Block
-from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
+from paceline.optimizers.families import Block
 from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, CallState, restored_output
 from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
 from paceline.optimizers.token_merging.residual import SamplingStep
+from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings
 
 LATENT = (24, 16)
 BLOCKS = [Block(f"input {number}.0", number, scale) for number, scale in enumerate((1, 1, 2, 2))]

@@ -6,9 +6,8 @@ import pytest
 import torch
 from distances import relative
 from paceline.core import devices
-from paceline.optimizers.token_merging.full_steps import FullSteps
 from paceline.optimizers.token_merging.residual import Residuals, SamplingStep, where_kept
-from paceline.optimizers.token_merging.stored import Store
+from paceline.optimizers.token_merging.stored import FullSteps, Store
 
 LEVELS = [*range(20, 0, -1), 0.0]
 

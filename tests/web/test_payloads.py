@@ -36,7 +36,7 @@ def ours(script: str) -> set[str]:
 @pytest.mark.usefixtures("comfy")
 def test_a_preset_switches_off_all_inputs_that_it_sets():
     from paceline.nodes.apply_tome import PacelineApplyToMe
-    from paceline.optimizers.token_merging import PRESETS
+    from paceline.optimizers.token_merging.settings import PRESETS
 
     listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", (SCRIPTS / "inputs.js").read_text(encoding="utf-8"))
     inputs = {entry.id for entry in PacelineApplyToMe.define_schema().inputs}

@@ -7,6 +7,7 @@ as done.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -93,15 +94,18 @@ def _format(value: float | None, how: str) -> str:
 
 _RESULT, _JOB = "paceline_result", "paceline_job"
 
+VARIABLE = "PACELINE_SWEEP_STORAGE"
+"""With it who starts the server may name another storage of Optuna's: ``postgresql+psycopg://user:password@host/name``."""
+
 
 @dataclass(frozen=True)
 class SweepPlan:
     """How to go through all cells, and what is wanted of them.
 
     A ``study`` of the same name continues where it stopped; the preset that is saved has its name too. It is kept with
-    others in an SQLite ``file``: a workflow can come from a stranger, so no input says where. ``trials`` is how many
-    cells Optuna chooses in all; with 0 every one is measured once. ``largest_difference`` is that of the preset, as a
-    share of a seed change.
+    others in an SQLite ``file``, or where ``VARIABLE`` says: a workflow can come from a stranger, so no input says
+    where. ``trials`` is how many cells Optuna chooses in all; with 0 every one is measured once.
+    ``largest_difference`` is that of the preset, as a share of a seed change.
     """
 
     study: str
@@ -115,13 +119,13 @@ class SweepPlan:
 
     @property
     def storage(self) -> str:
-        """The file as Optuna names it, which takes a name for a format string."""
-        return f"sqlite:///{self.file}".replace("{", "{{").replace("}", "}}")
+        """The storage as Optuna names it, which takes a file's name for a format string. It may hold a password."""
+        return os.environ.get(VARIABLE) or f"sqlite:///{self.file}".replace("{", "{{").replace("}", "}}")
 
     @property
     def dashboard(self) -> str:
         """The command that shows its studies."""
-        return f'optuna-dashboard "{self.storage}"'
+        return f'optuna-dashboard "{f"${VARIABLE}" if os.environ.get(VARIABLE) else self.storage}"'
 
 
 class Sweep:
@@ -204,7 +208,7 @@ class Sweep:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Turn what Optuna raises into `BackendUnavailable` with its own words, and let it log errors only."""
+        """Turn what Optuna raises into `BackendUnavailable`, in its own words for a file; let it log errors only."""
         before = self._optuna.logging.get_verbosity()
         self._optuna.logging.set_verbosity(logging.ERROR)
         try:
@@ -212,7 +216,10 @@ class Sweep:
                 warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
                 yield
         except Exception as error:
-            told = error_line(error.__cause__ or error, named=True)
+            cause = error.__cause__ or error
+            # The words can hold the storage's password.
+            named = f"{type(cause).__name__}, with {VARIABLE}" if os.environ.get(VARIABLE) else None
+            told = named or error_line(cause, named=True)
             raise BackendUnavailable(
                 f"Optuna cannot use the storage of the study: {told.rstrip('.')}.",
                 "Finished cells are kept: run the workflow again when it works. A damaged file can be moved away.",

@@ -10,7 +10,7 @@ from ....core.activity import Summary
 from ....core.errors import InvalidSetting, UnsupportedModel
 from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
-from ...token_merging import TokenMergingSettings
+from ...token_merging.settings import TokenMergingSettings
 from .attention.technique import Attention, ComponentAttention
 from .claims import Claim
 from .compilation.technique import ComponentCompilation

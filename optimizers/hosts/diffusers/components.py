@@ -10,7 +10,7 @@ import torch
 
 from ....core import weights
 from ....core.errors import InvalidSetting, UnsupportedModel
-from ...families import families
+from ...families import FAMILIES
 
 DENOISER, CONTROLNET, VAE, TEXT, SCHEDULER = "denoiser", "controlnet", "vae", "text encoder", "scheduler"
 
@@ -100,5 +100,5 @@ def _from_module(name: str, module: torch.nn.Module) -> Iterator[Component]:
         yield Component(name, VAE, module)
     elif name in _TEXT_ENCODERS:
         yield Component(name, TEXT, module)
-    elif name == "model" or any(name in family.parts for family in families()):
+    elif name == "model" or any(name in family.parts for family in FAMILIES):
         yield Component(name, DENOISER, module)

@@ -33,7 +33,10 @@ class Entries:
 
     def __init__(self, component: Component) -> None:
         self._part = component.part
-        self.below: dict[str, Function] = {name: _current(self._part, name) for name in entries_of(component)}
+        names: Iterable[str] = ("set_timesteps",) if component.role == SCHEDULER else ("forward",)
+        if component.role == VAE:
+            names = filter(_OF_VAES.fullmatch, dir(type(component.part)))
+        self.below: dict[str, Function] = {name: _current(self._part, name) for name in names}
         self._ours: dict[str, Any] = {}
 
     def put_on(self, name: str, host: Any, others: Iterable[str]) -> None:
@@ -87,15 +90,6 @@ class Entries:
             return copy.deepcopy(self._part, memo)
         finally:
             self._part.__dict__.update(ours)
-
-
-def entries_of(component: Component) -> tuple[str, ...]:
-    """Return the names of the methods through which pipelines and people call a component."""
-    if component.role == SCHEDULER:
-        return ("set_timesteps",)
-    if component.role != VAE:
-        return ("forward",)
-    return tuple(name for name in dir(type(component.part)) if _OF_VAES.fullmatch(name))
 
 
 def _entry(host: str, name: str, below: Function, part: object) -> Callable[..., object]:

@@ -223,22 +223,14 @@ class PipelineRun:
 
     def _look_at(self, call: PipelineCall) -> None:
         """Notice another network, size or text. Some pipelines make texts anew for each step: that is no sign."""
-        text, version = call.text, version_of(call.text)
+        text = call.text  # in inference mode torch does not count its changes
+        version = None if not isinstance(text, Tensor) or text.is_inference() else text._version
         before = self._given[self.calls] if self.calls < len(self._given) else None
         steady = before is not None and before.text() is text and before.version == version
         if before is None:
             self.taking_part += self.number != self.first
         else:
             self.taking_part += before.key != call.key or (before.steady and not steady)
-        given = _Given(call.key, self._reference(text, steady), version, steady)
-        self._given[self.calls : self.calls + 1] = [given]
-
-    def _reference(self, text: object, steady: bool) -> Callable[[], object]:
-        if not isinstance(text, Tensor):
-            return lambda: text
-        return weakref.ref(text, (lambda _: self.over()) if steady else None)
-
-
-def version_of(text: object) -> int | None:
-    """Return how often a tensor was changed in place; None in inference mode, where torch does not count it."""
-    return None if not isinstance(text, Tensor) or text.is_inference() else text._version
+        gone = (lambda _: self.over()) if steady else None
+        kept: Callable[[], object] = weakref.ref(text, gone) if isinstance(text, Tensor) else lambda: text
+        self._given[self.calls : self.calls + 1] = [_Given(call.key, kept, version, steady)]

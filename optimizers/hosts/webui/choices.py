@@ -11,7 +11,7 @@ from ....core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from ...attention.policy import AUTO
 from ...attention.registry import backend_names
 from ...step_reuse.settings import StepReuseSettings
-from ...token_merging import TokenMergingSettings, apply_preset, level_of
+from ...token_merging.settings import TokenMergingSettings, apply_preset, level_of
 from .run import SettingsByKind
 
 OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"

@@ -58,12 +58,6 @@ class WebUIReuseRun:
         self._active: Hashable = None
         self._shape: torch.Size | None = None
 
-    def move_to(self, model: WebUIModel) -> None:
-        """Go on with another network."""
-        self.blocks.leave()
-        self.model, self.blocks = model, Blocks(model.network)
-        self._forget()
-
     def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
         """Return the guided prediction of ``compute``, decided about beforehand and corrected afterwards."""
         rule, units, value = self.rule, self._guided_units, float(sigma.flatten()[0])
@@ -72,7 +66,7 @@ class WebUIReuseRun:
         level = units.sigma(value)
         active = (tuple(prompts_at(options, denoiser.step)), self.model.taking_part(level))
         if active != self._active:
-            self._forget()
+            self.forget()
             self._active = active
         if self._shape not in (None, x.shape):
             rule.step_aside(RESIZED)
@@ -102,7 +96,7 @@ class WebUIReuseRun:
                 denoised = self._passes.forecast(rule.method, slot, rule.place, latent)[0]
                 return units.output(x, denoised, now.value).to(x.dtype)
             if slot == 0:
-                self._forget()
+                self.forget()
             rule.compute(some=slot > 0)
         output = compute(x, *args, **options)
         denoised = units.denoised(x, output, now.value)
@@ -122,7 +116,7 @@ class WebUIReuseRun:
             return False
         return self._passes.can(rule.method, slot, [True])
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self.rule.forget()
         self._passes = Passes()
         self._now.before = []
@@ -164,7 +158,10 @@ class WebUIStepReuse(WebUITechnique):
 
     def moved_to(self, model: WebUIModel) -> bool:
         if self._run is not None:
-            self._run.move_to(model)
+            run = self._run
+            run.blocks.leave()
+            run.model, run.blocks = model, Blocks(model.network)
+            run.forget()
         return True
 
     def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:

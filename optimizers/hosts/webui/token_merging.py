@@ -9,10 +9,10 @@ from torch import Tensor
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ....core.shared import Function
-from ...token_merging import TokenMergingSettings
 from ...token_merging.blocks import CallState
 from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ...token_merging.residual import UNTOLD, WINDOWS, ResidualCall, SamplingStep
+from ...token_merging.settings import TokenMergingSettings
 from .samplers import CHOOSES, OWN_LOOPS
 from .technique import WebUISampling, WebUITechnique
 from .unet import WebUIBlock, image_attention, is_unet

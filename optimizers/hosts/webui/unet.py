@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 from torch.nn import Module, ModuleList
 
-from ...families.block import Block
+from ...families import Block
 
 
 class WebUIUNet(Protocol):

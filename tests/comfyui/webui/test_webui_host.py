@@ -10,7 +10,8 @@ from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from paceline.optimizers.hosts.webui import accelerate, keep_levels
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
+from paceline.optimizers.token_merging.methods import METHODS
+from paceline.optimizers.token_merging.settings import TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import LOOSE, MERGE, SIZE, Host, shadowed
 

@@ -129,16 +129,18 @@ _layers: WeakKeyDictionary[Module, tuple[ref[Module], ...]] = WeakKeyDictionary(
 def _with_attention(network: Module) -> Iterator[Module]:
     """Yield the layers of a network that call ComfyUI's attention by its name; looked for once in its life."""
     if network not in _layers:
-        _layers[network] = tuple(ref(module) for module in network.modules() if _names_attention(module))
+        modules = [
+            (module, [vars(kind).get("forward") for kind in type(module).__mro__]) for module in network.modules()
+        ]
+        _layers[network] = tuple(
+            ref(module)
+            for module, forwards in modules
+            if _FUNCTION in vars(module) or any(_FUNCTION in names_in(forward) for forward in forwards)
+        )
     for kept in _layers[network]:
         module = kept()
         if module is not None:
             yield module
-
-
-def _names_attention(module: Module) -> bool:
-    forwards = [vars(kind).get("forward") for kind in type(module).__mro__]
-    return _FUNCTION in vars(module) or any(_FUNCTION in names_in(forward) for forward in forwards)
 
 
 def in_options(options: Options) -> None:

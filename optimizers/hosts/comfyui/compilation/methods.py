@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import cast
@@ -15,7 +15,6 @@ from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
 from .....core.shared import Args, Function, Kwargs
 from ....compilation.changing import Sizes
-from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import (
     BLOCK_CALL,
     CompiledBlocks,
@@ -40,6 +39,7 @@ class CompileMethods(NetworkTechnique):
         methods: which to compile, as ``NetworkCall`` names them.
         notes: what was done to the object before, in sentences.
         parts: by method, the part of the network to compile in place of the whole method.
+        what: what of the network is compiled, in words; "" for the methods.
     """
 
     policy: CompilePolicy
@@ -52,8 +52,9 @@ class CompileMethods(NetworkTechnique):
         compiler: Compiler,
         notes: tuple[str, ...],
         parts: Mapping[str, str] = MappingProxyType({}),
+        what: str = "",
     ) -> None:
-        what = " and ".join(_name(method) for method in methods)
+        what = what or " and ".join(_name(method) for method in methods)
         super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
         self._methods, self._compiler, self._parts = methods, compiler, parts
 
@@ -97,20 +98,20 @@ class CompileMethods(NetworkTechnique):
         return inner(*args, **kwargs) if activity.fallback_count > fallbacks else result
 
     def _compiled(self, network: torch.nn.Module, method: str) -> CompiledNetwork:
-        how = self.policy.how
+        how, function = self.policy.how, getattr(type(network), method)  # not bound to the network
 
         def make() -> CompiledNetwork:
-            function, cache = getattr(type(network), method), self._compiler.cache()  # not bound to the network
-            owner = self._compiler.owner
-            compiled = CompiledFunction(function, how, name=self.title, cache=cache, sizes=Sizes(), owner=owner)
-            return CompiledNetwork(compiled)
+            return CompiledNetwork(self._compiler.function(function, how, self.title, Sizes()))
 
-        compiled = self._compiler.once(network, (method, how), make)
+        return self._ready(network, (method, how), make)
+
+    def _ready(self, owner: torch.nn.Module, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
+        compiled = self._compiler.once(owner, key, make)
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         return compiled
 
 
-class CompileBlocks(NetworkTechnique):
+class CompileBlocks(CompileMethods):
     """torch.compile on the transformer blocks of a VAE, which share their code, while some of its methods run.
 
     For networks that cut their input up in Python: what is around the blocks stays as it is.
@@ -122,8 +123,6 @@ class CompileBlocks(NetworkTechnique):
     Others as for `CompileMethods`.
     """
 
-    policy: CompilePolicy
-
     def __init__(
         self,
         title: str,
@@ -134,28 +133,18 @@ class CompileBlocks(NetworkTechnique):
         compiler: Compiler,
         notes: tuple[str, ...],
     ) -> None:
-        what = describe_blocks(getattr(network, part))
-        super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
-        self._part, self._methods, self._compiler = part, methods, compiler
-
-    def install(self, call: NetworkCall, activity: Activity) -> None:
-        for method in self._methods:
-            call.wrap(method, partial(self._run_method, call, activity))
+        super().__init__(title, how, methods, compiler, notes, what=describe_blocks(getattr(network, part)))
+        self._part = part
 
     def _run_method(
-        self, call: NetworkCall, activity: Activity, inner: Function, *args: object, **kwargs: object
+        self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: object, **kwargs: object
     ) -> object:
         network, part, how = call.network, getattr(call.network, self._part), self.policy.how
         reason = refusal(call.patcher, network, [(block, "forward") for block in repeated_blocks(part)])
         if reason is not None:
             activity.fall_back(reason)
             return inner(*args, **kwargs)
-
-        def make() -> CompiledBlocks:
-            return CompiledBlocks(part, how, self.title, self._compiler)
-
-        compiled = self._compiler.once(part, how, make)
-        self.policy.use(compiled, self._compiler.observer(self.node_id))
+        compiled = self._ready(part, how, lambda: CompiledBlocks(part, how, self.title, self._compiler))
         with Shadows() as shadows:
             in_modules(network, shadows)
             for block, function in cast(CompiledBlocks, compiled).places(part):

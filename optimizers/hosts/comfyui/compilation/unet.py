@@ -17,7 +17,6 @@ from .....core.phrases import phrase
 from .....core.shadow import Shadows
 from .....core.shared import Function, Kwargs
 from ....compilation.changing import Sizes, WeightGuards
-from ....compilation.compiled import CompiledFunction
 from ....compilation.compiler import (
     BLOCK_CALL,
     CompiledBlocks,
@@ -162,11 +161,8 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if self.blocks_share_code:
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = _with_parts_as_numbers(getattr(network, _forward(network)))
-        cache, weights = self._compiler.cache(), WeightGuards(network)
-        sizes, owner = Sizes(text=2), self._compiler.owner
-        return CompiledNetwork(
-            CompiledFunction(forward, how, name=self.title, cache=cache, weights=weights, sizes=sizes, owner=owner)
-        )
+        sizes, weights = Sizes(text=2), WeightGuards(network)
+        return CompiledNetwork(self._compiler.function(forward, how, self.title, sizes, weights))
 
     def _places(
         self, compiled: CompiledNetwork, network: torch.nn.Module

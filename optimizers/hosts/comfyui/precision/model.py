@@ -12,9 +12,8 @@ from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
 from .....core.shadow import Shadows
 from ....families import find_family
-from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
-from ....precision.settings import PrecisionSettings
+from ....precision.settings import PrecisionSettings, arithmetic
 from ..runtime.run import KEY
 from ..runtime.technique import ModelCall
 from ..structure.model import describe_model, inference_dtype, is_unet, require_model

@@ -7,9 +7,8 @@ from torch.nn import Module
 
 from .....core.activity import Activity
 from .....core.memory_format import first_channels_last
-from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
-from ....precision.settings import PrecisionSettings
+from ....precision.settings import PrecisionSettings, arithmetic
 from ..structure.protocols import VAE, NetworkPatcher
 from ..targets.method_proxy import NetworkCall, NetworkTechnique
 from ..targets.vae import at_home, describe_vae, moved_vae, require_vae

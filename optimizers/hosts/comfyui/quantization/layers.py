@@ -1,7 +1,7 @@
 """Read from a MODEL which linear layers could be in int8, and how many tokens each is given.
 
-The latter by running a second network that nobody else has (see ``weight_clone``), so that hooks on its layers disturb
-nobody. It is made of ``meta`` tensors, in no time and without memory.
+The latter by running a second network that nobody else has (``weights/clone.py``), so that hooks on its layers
+disturb nobody. It is made of ``meta`` tensors, in no time and without memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..weights.clone import second_module
 def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:
     """Return the linear layers of a MODEL's network with their modules; ``tokens``: rows each is given, where known.
 
-    Its weights must be those of the file (see ``weight_swap.original``). Raises `UnsupportedModel` if the network has
-    none, or is quantised in another format already.
+    Its weights must be those of the file (`swap.original`). Raises `UnsupportedModel` if the network has none, or is
+    quantised in another format already.
     """
     family = find_family(patcher.model.diffusion_model)
     found: list[tuple[Layer, Linear]] = []

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch.nn import Module
 
-from ....families.block import Block
+from ....families import Block
 from .protocols import ModelPatcher
 
 BlockKey = tuple[str, int, int]

@@ -17,10 +17,11 @@ from .....core.shared import Function, Shared
 from .....core.technique import COMPILATION, find
 from ....families import find_family
 from ....samplers import sampler_of
-from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.blocks import CallState, restored_output
+from ....token_merging.method import Reduction
 from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ....token_merging.residual import COMPILED, WINDOWS, ResidualCall, where_kept
+from ....token_merging.settings import TokenMergingSettings
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.run import SamplerCall, SamplingRun, followed_sampler
 from ..runtime.technique import ComfyTechnique, ModelCall

@@ -118,12 +118,9 @@ def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) ->
     origin = patcher.get_attachment(ORIGIN)
     if wanted == (origin[1] if origin else ()):
         return patcher
-    return _on_second_model(patcher, wanted) if wanted else original(patcher)
-
-
-def _on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...]) -> ModelPatcher:
-    """Return a clone of ``patcher`` on a BaseModel that nobody else has, with the weights that ``wanted`` ask for."""
-    origin, home = patcher.get_attachment(ORIGIN), original(patcher)
+    home = original(patcher)
+    if not wanted:
+        return home
     found = origin[0] if origin else Origin(home)
     unload(home)
     clone = _moved(home, _build_second_model(home, wanted), ({}, {}, {}, set()))

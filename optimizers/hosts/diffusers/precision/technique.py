@@ -15,9 +15,8 @@ import torch
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from .....core.settings import choice
 from .....core.shared import Function
-from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
-from ....precision.settings import DTYPES, PrecisionSettings
+from ....precision.settings import DTYPES, PrecisionSettings, arithmetic
 from ..components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
 from ..host import Host, PipelineTechnique
 from ..patches import Patches, to_channels_last
@@ -52,13 +51,19 @@ class ComponentPrecision(PipelineTechnique):
             settings = replace(settings, dtype=settings.vae_dtype)
         require_plain_weights(self.title, component)
         device = device_of(component.part)
-        if any(_is_cast(module) for module in component.part.modules()):
+        hooks = [
+            hook for each in component.part.modules() if (hook := getattr(each, "_diffusers_hook", None)) is not None
+        ]
+        if any(hook.get_hook("layerwise_casting") is not None for hook in hooks):
             raise UnsupportedModel(
                 f"Model Precision: diffusers casts the layers of this {component.class_name} in each call.",
                 "Leave Precision out for it, or enable_layerwise_casting: its compute_dtype says what they compute in.",
             )
         try:
-            dtype = choose_dtype(settings, component.class_name, device, _suitable(device))
+            # The 16 bits that devices other than processors multiply fastest.
+            newer = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+            otherwise = torch.bfloat16 if newer else torch.float16
+            dtype = choose_dtype(settings, component.class_name, device, otherwise)
         except BackendUnavailable as error:
             raise UnsupportedModel(f"Model Precision: {error.problem}", error.remedy) from None
         weights = list(_weights(component.part))
@@ -89,7 +94,10 @@ class ComponentPrecision(PipelineTechnique):
         def converted(inner: Function) -> Function:
             @functools.wraps(inner)
             def run(*args: Any, **kwargs: Any) -> Any:
-                return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), _dtype_of(args, kwargs))
+                # What a component is called with first: the noisy latents, or those to decode.
+                first = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
+                dtype = first.dtype if first is not None and first.is_floating_point() else None
+                return _back(inner(*_as(args, weight.dtype), **_as(kwargs, weight.dtype)), dtype)
 
             return run
 
@@ -104,19 +112,6 @@ class ComponentPrecision(PipelineTechnique):
         return arithmetic(self.settings)
 
 
-def _is_cast(module: torch.nn.Module) -> bool:
-    """Return whether diffusers keeps the weights of a layer in another dtype than it computes in."""
-    hooks = getattr(module, "_diffusers_hook", None)
-    return hooks is not None and hooks.get_hook("layerwise_casting") is not None
-
-
-def _suitable(device: torch.device) -> torch.dtype:
-    """Return what ``auto`` means on other devices than processors: those 16 bits that they multiply fastest."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
-        return torch.bfloat16
-    return torch.float16
-
-
 def _as(value: Any, dtype: torch.dtype) -> Any:
     """Return ``value`` with its floating point tensors in ``dtype``, however nested; those of one number as they are.
 
@@ -129,12 +124,6 @@ def _as(value: Any, dtype: torch.dtype) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_as(item, dtype) for item in value)
     return value
-
-
-def _dtype_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
-    """Return the dtype of what a component is called with first: the noisy latents, or those to decode."""
-    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
-    return first.dtype if first is not None and first.is_floating_point() else None
 
 
 def _back(result: Any, dtype: torch.dtype | None) -> Any:

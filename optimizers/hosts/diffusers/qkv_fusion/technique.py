@@ -14,8 +14,7 @@ from torch.nn import Module
 
 from .....core.shared import Args, Function, Kwargs
 from .....core.technique import INT8
-from ....families import find_layer
-from ....families.table import AttentionLayer
+from ....families import AttentionLayer, find_layer
 from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ....qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
 from ..components import CONTROLNET, DENOISER, VAE
@@ -81,7 +80,9 @@ class ComponentQKVFusion(PipelineTechnique):
         """Join weights that were moved, converted or loaded since the last call."""
         trained = torch.is_grad_enabled()
         for name, group in self.groups.items():
-            reason = GRADIENTS if trained and group.is_trained else group.prepare()
+            weights = (parameter for layer in group.layers for parameter in layer.parameters())
+            # Joined weights have no gradients.
+            reason = GRADIENTS if trained and any(one.requires_grad for one in weights) else group.prepare()
             if reason is not None:
                 self.activity.fall_back(f"{name}: {reason}")
             for wrap in self._wraps[group]:
@@ -90,11 +91,6 @@ class ComponentQKVFusion(PipelineTechnique):
 
 class LinearProjections(FusedProjections):
     """Below torch's own linear layers: hooks and layers around them go on to be called."""
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether gradients of the weights may be asked for, which the joined ones do not have."""
-        return any(parameter.requires_grad for layer in self.layers for parameter in layer.parameters())
 
     def foreseeing(self, forward: Function) -> Function | None:
         """Return what stands around the ``forward`` of the attention layer: always the same object."""

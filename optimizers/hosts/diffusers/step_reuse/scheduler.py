@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from ....samplers import SAMPLERS, Scheduler
+from ....samplers import SAMPLERS
 
 SMALLEST = 2.0**-24
 """Least part of the picture's energy in a noise level: schedules that begin at pure noise have 0 there."""
@@ -140,15 +140,13 @@ NOISE = ("eta", "s_churn", "per_token_timesteps", "use_clipped_model_output")
 def solver_of(scheduler: Any) -> str | None:
     """Return the solver of a scheduler; None where it is none that is known."""
     config: Mapping[str, Any] = scheduler.config
-    found = next((name for name, sampler in SAMPLERS.items() if _is_among(sampler.schedulers, scheduler, config)), None)
+    kind = type(scheduler).__name__
+    known = [(name, one) for name, sampler in SAMPLERS.items() for one in sampler.schedulers if one.name == kind]
+    same = (name for name, one in known if all(config.get(key) == value for key, value in one.settings.items()))
+    found = next(same, None)
     if found is None or any(config.get(name) for name in CHANGES) or not _steps_exactly(scheduler, config):
         return None
     return found
-
-
-def _is_among(known: Sequence[Scheduler], scheduler: Any, config: Mapping[str, Any]) -> bool:
-    same = [one for one in known if one.name == type(scheduler).__name__]
-    return any(all(config.get(name) == value for name, value in one.settings.items()) for one in same)
 
 
 def is_changed(arguments: Mapping[str, Any]) -> bool:

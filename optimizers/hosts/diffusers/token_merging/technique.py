@@ -15,11 +15,11 @@ from torch.nn import Module
 from .....core.errors import UnsupportedModel
 from .....core.shared import Args, Function, Kwargs
 from .....core.technique import COMPILATION
-from ....families.block import Block
-from ....token_merging import TokenMergingSettings
+from ....families import Block
 from ....token_merging.blocks import CallState
 from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, ResidualCall, SamplingStep
+from ....token_merging.settings import TokenMergingSettings
 from ..components import DENOISER
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted

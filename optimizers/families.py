@@ -1,11 +1,35 @@
-"""All families of models, with the facts that each technique needs. Data, not code; imports no host.
+"""Families of models, with the facts that each technique needs, and which one a network or a layer belongs to.
 
-A record comes before others whose packages hold its classes. ComfyUI is that of 0.30, or of 0.33 for what came later.
+Data, and no host. A record comes before others whose packages hold its classes. ComfyUI is that of 0.30, or of 0.33 for
+what came later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+Size = tuple[int, int]
+"""Rows and columns."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One place with self-attention over the image; each host adds how it finds it.
+
+    Attributes:
+        name: what a person calls it, e.g. ``input 4.1``.
+        number: how many others come before it: part of its random sequence, so ``max_downsample`` must not change it.
+        downsample: how many times smaller than the latent its tokens' grid is on each side (1, 2, 4, 8).
+    """
+
+    name: str
+    number: int
+    downsample: int
+
+    def size(self, latent: Size) -> Size:
+        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
+        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
 
 
 @dataclass(frozen=True)
@@ -212,3 +236,30 @@ FAMILIES: tuple[Family, ...] = (
     Family("SeedVR2", ("comfy.ldm.seedvr",), override_hook=False),
     Family("Other Wan", ("comfy.ldm.wan",), full_precision=_WAN_FULL_PRECISION),
 )
+
+
+def find_family(network: object) -> Family | None:
+    """Return the family of a network, or None."""
+    path = _path(network)
+
+    def is_at(entry: str) -> bool:
+        package, _, name = entry.rpartition(".")
+        in_package = path.startswith(f"{package}.") and path.endswith(f".{name}")
+        return path == entry or path.startswith(f"{entry}.") or in_package
+
+    return next((family for family in FAMILIES if any(map(is_at, family.networks))), None)
+
+
+def find_layer(module: object) -> AttentionLayer | None:
+    """Return what is known of the class of an attention layer; None for everything else."""
+    path = _path(module)
+    return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
+
+
+def family_names(chosen: Callable[[Family], object]) -> str:
+    """Return the names of the families for which ``chosen`` is true, as a list in one line."""
+    return ", ".join(family.name for family in FAMILIES if chosen(family))
+
+
+def _path(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
