@@ -7,13 +7,13 @@ them is ``QwenImage21Cache``: that network keeps its prefix by itself, and the n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 from ..core.errors import UnsupportedModel
-from ..core.phrases import Phrase, phrase
+from ..core.phrases import translatable
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..workbench.recipe import Step, Value
 from .node_types import choices_of, class_of, default_values, inputs_of, title_of
@@ -57,7 +57,7 @@ class Other:
     """A node that takes a MODEL and hands on a faster one.
 
     Attributes:
-        note: what a person should know of it, with its title.
+        note: template of what a person should know of it; ``node`` is its title.
         inputs: values other than its defaults, those of a choice's own inputs with dots in their names.
         same: whether the picture stays the same.
         keeps: whether the first evaluation of a run makes what the others use.
@@ -67,7 +67,7 @@ class Other:
         apart: nodes beside which it gains nothing, or they do not.
     """
 
-    note: Callable[[str], Phrase]
+    note: str
     inputs: Mapping[str, Value] = field(default_factory=dict)
     same: bool = False
     keeps: bool = False
@@ -79,34 +79,27 @@ class Other:
 
 OTHERS: Mapping[str, Other] = {
     "WanAnimate2Cache": Other(
-        lambda node: phrase(
-            "{node} takes memory, by ComfyUI about 12.5 GB for 81 frames of 480 x 832 pixels.", node=node
-        ),
+        translatable("{node} takes memory, by ComfyUI about 12.5 GB for 81 frames of 480 x 832 pixels."),
         same=True,
         keeps=True,
         network="comfy.ldm.wan.model_animate2.WanAnimate2Model",
         beside="WanAnimate2ToVideo",
     ),
     "FluxKVCache": Other(
-        lambda node: phrase(
-            "{node} is for models that were trained for it; with others it changes the picture.", node=node
-        ),
+        translatable("{node} is for models that were trained for it; with others it changes the picture."),
         keeps=True,
         network="comfy.ldm.flux.model.Flux",
         beside="ReferenceLatent",
     ),
     "ModelAttentionBackend": Other(
-        lambda node: phrase(
-            "{node} is not watched for wrong numbers; Set Attention Processor, kitchen, has the same kernel and is.",
-            node=node,
+        translatable(
+            "{node} is not watched for wrong numbers; Set Attention Processor, kitchen, has the same kernel and is."
         ),
         inputs={"attention": "comfy kitchen attention"},
         apart=(ATTENTION,),
     ),
     "BlockSparseAttention": Other(
-        lambda node: phrase(
-            "{node} pays from about 12,288 tokens on: long videos, and very large pictures.", node=node
-        ),
+        translatable("{node} pays from about 12,288 tokens on: long videos, and very large pictures."),
         inputs={"selection": "sol-attn", "selection.tau": 1.3},
         device="cuda",
         apart=(ATTENTION, "ModelAttentionBackend", MERGING),

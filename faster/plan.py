@@ -117,7 +117,7 @@ def _plan(
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
-    notes = [OTHERS[step.node].note(title) for title, step in others.items()]
+    notes = [phrase(OTHERS[step.node].note, node=title) for title, step in others.items()]
     notes += [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
     if changes and few is not None:
         notes.append(

@@ -69,8 +69,8 @@ def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
     """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
     for id in way:
         kind = class_of(workflow.type(id))
-        own = kind is not None and getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)
-        if not own and not workflow.type(id).startswith(PREFIX):
+        ours = workflow.type(id).startswith(PREFIX)
+        if not ours and (kind is None or not getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)):
             return None
     inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
     for name, folder in _FILES.items():

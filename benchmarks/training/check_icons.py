@@ -65,7 +65,8 @@ def nearest(source: icon_data.Icons, pictures: Tensor, captions: list[str]) -> t
     found, distances = [], []
     for picture, caption in zip(pictures, captions, strict=True):
         names = [name for name in beside(caption, source) for _ in range(DRAWINGS)]
-        apart = rms(source.drawings(names).cpu(), picture)
+        drawn = source.drawings(names)
+        apart = rms(drawn, picture.to(drawn))
         found.append(names[apart.index(min(apart))])
         distances.append(min(apart))
     return found, distances

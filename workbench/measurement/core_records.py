@@ -77,13 +77,12 @@ def core_record(
 def of_comparison(saved: Mapping[str, Any], name: str) -> Iterator[Record]:
     """Yield a record for each timed run of both sides of a comparison, as *Compare Models* saves it as ``name``."""
     around, settings = saved["surroundings"], saved["settings"]
-    batch = (settings.get("latent_shape") or [None])[0]
+    batch, backend = (settings.get("latent_shape") or [None])[0], around.get("backend")
     workflow = {one: settings.get(one) for one in ("steps", "scheduler", "cfg", "denoise", "seed")}
     workflow["sampler"] = settings.get("sampler_name")
     device = {
-        "backend": around.get("backend"),
-        "gpu_model": None if around.get("backend") == "cpu" else around["device"],
-        "cpu_model": around["device"] if around.get("backend") == "cpu" else None,
+        "backend": backend,
+        "cpu_model" if backend == "cpu" else "gpu_model": around["device"],
         "pytorch_version": around["torch"],
         "comfyui_version": around["comfyui"],
         "os": around["platform"],
@@ -92,16 +91,9 @@ def of_comparison(saved: Mapping[str, Any], name: str) -> Iterator[Record]:
         for number, one in enumerate(runs, start=1):
             parts = [one["sampling_seconds"], one["decode_seconds"]]
             run = {"image_count": batch, "batch_size": batch, "measured_runs": len(runs), "seed": settings.get("seed")}
-            yield core_record(
-                f"{name}_{side}_{number}",
-                around["date"],
-                sum(part for part in parts if part is not None),
-                run,
-                workflow,
-                device,
-                one["sampling_seconds"],
-                one["device_bytes"],
-            )
+            id, seconds = f"{name}_{side}_{number}", sum(part for part in parts if part is not None)
+            measured = one["sampling_seconds"], one["device_bytes"]
+            yield core_record(id, around["date"], seconds, run, workflow, device, *measured)
 
 
 def of_rows(results: Mapping[str, Any], name: str) -> Iterator[Record]:
@@ -136,9 +128,8 @@ def write_records(records: Iterator[Record], folder: Path) -> list[Path]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the records of some files and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("records", description=__doc__, formatter_class=layout)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="what Compare Models has saved, *.json")
     parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="folder, default: benchmarks")
     options = parser.parse_args(arguments)
@@ -147,10 +138,8 @@ def main(arguments: Sequence[str]) -> int:
             saved = json.loads(path.read_text(encoding="utf-8"))
             written = write_records(of_comparison(saved, path.stem.removesuffix("_comparison")), options.output)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            print(
-                f"{path} is no comparison that Compare Models has saved ({type(error).__name__}: {error}).",
-                file=sys.stderr,
-            )
+            problem = f"{path} is no comparison that Compare Models has saved ({type(error).__name__}: {error})."
+            print(problem, file=sys.stderr)
             return 1
         print(f"{path}: {len(written)} records in {options.output}")
     return 0
