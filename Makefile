@@ -92,7 +92,7 @@ bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in benchmarks/*.py; do \
 		echo "== $$file"; $(VENV_PYTHON) "$$file" $(BENCH_ARGS); \
 	done; \
-	for part in "step_caches.py --only icons-lumina" "step_caches.py --only icons-video" "peers.py --only transformer" "peers.py --only video"; do \
+	for part in "step_caches.py --only icons-lumina" "step_caches.py --only icons-video" "peers.py --only int8" "peers.py --only transformer" "peers.py --only video"; do \
 		echo "== $$part"; $(VENV_PYTHON) benchmarks/$$part $(BENCH_ARGS); \
 	done
 

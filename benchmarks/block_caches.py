@@ -1,4 +1,4 @@
-"""Caches of blocks in diffusers, beside Reuse Steps there and fewer steps.
+"""Caches of blocks in diffusers, beside Reuse Steps there, fewer steps, and late levels left out.
 
     python benchmarks/block_caches.py [--quick] [--json PATH] [--threads N]
 
@@ -10,11 +10,12 @@ is installed (``pip install cache-dit``). With ``--json`` a plot is drawn beside
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 from pages.plots import plot
+from shared.controls import PAIRS, held_out
 from shared.distances import NOTES
 from shared.measuring import arguments
 from shared.record import collected, report
@@ -51,8 +53,8 @@ RENAMED = {
     "feed_forward.w": "feed_forward.linear_",
 }
 Apply = Callable[[Any], object]
-
-
+LEFT = (12, 15, 18)
+"""Steps, or levels, of the plain model."""
 OF_CACHES = {
     "evaluations": "calls of the blocks' attention, as a share of those of one evaluation",
     "cache-dit": "DBCache, the first two blocks always run, warm-up of 8 steps; the number is its threshold",
@@ -117,7 +119,8 @@ class DiffusersBench(Bench):
 
     def __init__(self, pairs: int) -> None:
         witness = replace(ICONS_LUMINA, name=f"{ICONS_LUMINA.name}, diffusers", guidance=1.0)
-        super().__init__(witness, Solver("euler", "simple", 25), pairs=pairs)
+        super().__init__(witness, Solver("euler", "simple", 25))
+        self.pairs = held_out(self, pairs)
         self._network = self.patcher.model.diffusion_model
         self.counted = SimpleNamespace(pictures=0.0)
         self.patcher = self.fresh()
@@ -135,14 +138,18 @@ class DiffusersBench(Bench):
         return pipe
 
     @torch.no_grad()
-    def sample(self, patcher: Any, prompt: str, seed: int, steps: int) -> Tensor:
+    def sample(self, patcher: Any, prompt: str, seed: int, steps: int, sigmas: Sequence[float] | None = None) -> Tensor:
         [[text, _]] = self.encode(prompt)
         mask = torch.ones(1, text.shape[1], dtype=torch.bool)
         noise = torch.randn(self.witness.blank.shape, generator=torch.Generator().manual_seed(seed))
         return patcher(
             prompt_embeds=text, prompt_attention_mask=mask, latents=noise, guidance_scale=1.0, output_type="latent",
-            num_inference_steps=steps, height=8 * self.witness.side, width=8 * self.witness.side,
+            num_inference_steps=steps, sigmas=sigmas, height=8 * self.witness.side, width=8 * self.witness.side,
         ).images  # fmt: skip
+
+    def without(self, levels: Sequence[int]) -> list[float]:
+        """Return the noise levels of the schedule without some, as a pipeline takes them: before its shift."""
+        return [1 - level / self.solver.steps for level in range(self.solver.steps) if level not in levels]
 
     def runs(self, apply: Apply) -> Iterator[BenchRun]:
         from diffusers.hooks import HookRegistry
@@ -173,7 +180,7 @@ def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
     steps, learned = bench.solver.steps, bench.fresh()
     draw = [partial(bench.sample, learned, prompt, FIRST_SEED, steps) for prompt in PROMPTS]
     foretold = fitted(learned.transformer, steps, draw)
-    yield from ((f"TeaCache {one:g}", on(teacache, steps, one, foretold)) for one in (0.01, 0.02, 0.04, 0.08))
+    yield from ((f"TeaCache {one:g}", on(teacache, steps, one, foretold)) for one in (0.01, 0.02))
     kind = type(bench.patcher.transformer.layers[0])
     TransformerBlockRegistry.register(kind, TransformerBlockMetadata(return_hidden_states_index=0))
     learned, said = bench.fresh(), io.StringIO()
@@ -181,10 +188,10 @@ def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
     with contextlib.redirect_stdout(said):
         bench.sample(learned, PROMPTS[0], FIRST_SEED, steps)
     ratios = next(json.loads(line) for line in said.getvalue().splitlines() if line.startswith("[1"))
-    for threshold in (0.03, 0.06, 0.12, 0.24):
+    for threshold in (0.03, 0.06, 0.12):
         config = MagCacheConfig(threshold=threshold, num_inference_steps=steps, mag_ratios=ratios)
         yield f"MagCache {threshold:g}", on(apply_mag_cache, config)
-    for threshold in (0.07, 0.1, 0.15, 0.2):
+    for threshold in (0.07, 0.1, 0.15):
         yield f"First Block {threshold:g}", on(apply_first_block_cache, FirstBlockCacheConfig(threshold))
     with contextlib.suppress(ImportError):
         import cache_dit
@@ -203,16 +210,22 @@ def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
 
 def main() -> None:
     """Judge all of them by the same pairs."""
-    options = arguments(__doc__.splitlines()[0])
-    bench = DiffusersBench(2 if options.quick else 8)
-    rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench)), late=False))
-    notes = {key: NOTES[key] for key in ("psnr", "share", "gain", "fewer_nearer")} | OF_CACHES
+    options = arguments(__doc__.splitlines()[0], more=_more)
+    bench = DiffusersBench(2 if options.quick else options.pairs)
+    rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench)), LEFT))
+    notes = {
+        key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "gain", "fewer_nearer", "gain_late")
+    } | OF_CACHES
     with contextlib.suppress(PackageNotFoundError):
         notes["cache-dit"] += f"; version {version('cache-dit')}"
     notes[ICONS_LUMINA.name] = about_weights(ICONS_LUMINA)
     report(rows, "the plain pipeline with all steps, from the same seed", options.json, notes)
     if options.json:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina|icons-video]
                                      [--few]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--left N ...] [--pairs N]
-                                     [--guidance SCALE] [--rivals [NAME ...]]
+                                     [--guidance SCALE] [--rivals [NAME ...]] [--earlier PATH]
 
 All draw the same pairs of held-out caption and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps,
 ComfyUI's own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum
@@ -15,16 +15,19 @@ as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from pages.plots import plot
-from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others
-from shared.distances import NOTES, Curve, Pairs, in_short, of_runs, over, quality
+from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others, tenths
+from shared.distances import NOTES, Curve, Pairs, in_full, in_short, of_runs, over, quality
 from shared.measuring import arguments
 from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
@@ -62,9 +65,9 @@ LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (5, 7))}
 FEW_BUDGETS = (0.05, 0.15)
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
-THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
+THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2), "LazyCache": (0.05, 0.2)}
 RIVALS = (*THRESHOLDS, "DeepCache", "Spectrum", "bf16")
-EVERY = (2, 3)
+EVERY = (2,)
 GROWTHS = (0.0, 0.75)
 OUTER = 2
 """Blocks at each end of the UNet that DeepCache always runs: those of its first skip branch."""
@@ -74,6 +77,10 @@ OF_RIVALS = {
     "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
     "network returns",
 }
+
+
+Earlier = Mapping[tuple[str, str], Row]
+"""Rows by work and name."""
 
 
 def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
@@ -125,14 +132,16 @@ def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
         yield from ((f"Spectrum {growth:g}", spectrum(bench, growth)) for growth in GROWTHS)
 
 
-def measure(bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given: Sequence[int]) -> Iterator[Row]:
+def measure(
+    bench: Bench, budgets: Sequence[float], wanted: Sequence[str], given: Sequence[int], earlier: Earlier
+) -> Iterator[Row]:
     """Yield the rows of one solver; the notes say what their numbers are."""
 
     def tried() -> Iterator[tuple[str, Apply, float | None]]:
         yield from ((f"Reuse Steps {one:g}", reused(one), one) for one in budgets)
         yield from ((name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted)
 
-    yield from judged(bench, tried(), given)
+    yield from judged(bench, tried(), given, earlier)
     if "bf16" in wanted:
         yield from (Row(name, bench.work, quality=numbers) for name, numbers in others(bench))
 
@@ -141,30 +150,53 @@ def row(bench: Bench, name: str, numbers: dict[str, float], pairs: Pairs) -> Row
     return Row(name, bench.work, quality=numbers, pairs=in_short(pairs))
 
 
-def plain(bench: Bench, curves: tuple[Curve, ...], given: Sequence[int] = ()) -> Iterator[Row]:
+def plain(
+    bench: Bench, curves: tuple[Curve, ...], given: Sequence[int] = (), earlier: Earlier = MappingProxyType({})
+) -> Iterator[Row]:
     """Yield the rows of the plain model with less work, and add them to its curves.
 
-    Of one curve with fewer steps, of two without late levels too; ``given``: how many are left, tenths of all without.
+    Of one curve with fewer steps, of two without late levels too; ``given``: how many are left, tenths of all without;
+    ``earlier``: rows that are there.
     """
     ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {bench.solver.steps} levels"))
     for curve, (drawn, name) in zip(curves, ways, strict=False):
-        for left, numbers, pairs in drawn(bench, given):
-            curve.add(numbers, pairs)
-            yield row(bench, name.format(left), numbers, pairs)
+        for left in given or tenths(bench.solver.steps):
+            known = earlier.get((bench.work, name.format(left)))
+            found = [known] if known else [row(bench, name.format(left), *new) for _, *new in drawn(bench, [left])]
+            for one in found:
+                curve.add(one.quality, in_full(one.pairs))
+                yield one
 
 
 def judged(
-    bench: Bench, tried: Iterable[tuple[str, Apply, float | None]], given: Sequence[int] = (), late: bool = True
+    bench: Bench,
+    tried: Iterable[tuple[str, Apply, float | None]],
+    given: Sequence[int] = (),
+    earlier: Earlier = MappingProxyType({}),
 ) -> Iterator[Row]:
     """Yield the rows of the plain model with less work, then of what is tried: its name, how it is applied, its budget.
 
-    ``given``: numbers of steps and levels that are left, tenths of all without; ``late``: whether levels are left out.
+    ``given`` and ``earlier`` as of ``plain``.
     """
     curves = Curve(), Curve()
-    yield from plain(bench, curves[: 1 + late], given)
+    yield from plain(bench, curves, given, earlier)
     for name, apply, budget in tried:
+        if known := earlier.get((bench.work, name)):
+            yield known
+            continue
         numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
         yield row(bench, name, numbers | over(numbers, pairs, *curves), pairs)
+
+
+def rows_of(path: Path | None) -> tuple[Earlier, dict[str, str]]:
+    """Return the rows of a file of results, and a note that says when and how they were drawn."""
+    if path is None:
+        return {}, {}
+    found = json.loads(path.read_text("utf-8"))
+    rows = [Row(**row) for row in found["rows"]]
+    names = ", ".join(row.name for row in rows)
+    about = f"{names}: by `{found['command']}` at commit {found['commit']}"
+    return {(row.work, row.name): row for row in rows}, {f"earlier, {found['date']}": about}
 
 
 def few(bench: Bench) -> Iterator[Row]:
@@ -187,12 +219,15 @@ def main() -> None:
     witness, solvers = (FEW if options.few else WITNESSES)[options.only or "icons"]
     witness = replace(witness, guidance=options.guidance or witness.guidance)
     names = options.solvers or (QUICK if options.quick and not options.few else [solver.name for solver in solvers])
+    earlier, note = rows_of(options.earlier)
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
         bench = Bench(witness, solver)
         bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
-        rows += collected(few(bench) if options.few else measure(bench, options.budgets, options.rivals, options.left))
-    notes = NOTES | ({} if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
+        rows += collected(
+            few(bench) if options.few else measure(bench, options.budgets, options.rivals, options.left, earlier)
+        )
+    notes = NOTES | note | ({} if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
     if options.json and not options.few:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
@@ -201,6 +236,7 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
+    parser.add_argument("--earlier", type=Path, metavar="PATH", help="a file of results: its rows are not drawn again")
     parser.add_argument("--few", action="store_true", help="4 and 8 steps")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
     parser.add_argument(

@@ -121,3 +121,8 @@ def _gain(found: Mapping[str, float], curve: Sequence[Mapping[str, float]]) -> d
 def in_short(pairs: Pairs) -> dict[str, str]:
     """Return the values of each pair in one line for a JSON file: four significant digits, spaces between."""
     return {name: " ".join(f"{value:.4g}" for value in values) for name, values in pairs.items()}
+
+
+def in_full(pairs: Mapping[str, str]) -> Pairs:
+    """Return the values of each pair that ``in_short`` wrote."""
+    return {name: [float(value) for value in line.split()] for name, line in pairs.items()}

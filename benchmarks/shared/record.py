@@ -123,20 +123,33 @@ _introduced: set[str] = set()
 
 
 def kept(work: str) -> set[str]:
-    """Return the variants of some work that earlier calls of this stage have kept; none if all is to be measured again.
-
-    Lines that were cut off by a kill do not count.
-    """
-    place, stage = os.environ.get("PACELINE_KEEP"), os.environ.get("PACELINE_STAGE")
+    """Return the variants of some work that earlier calls of this stage have kept; none if all is measured again."""
+    place = os.environ.get("PACELINE_KEEP")
     if not place or not Path(place).is_file() or os.environ.get("PACELINE_AGAIN"):
         return set()
-    found = set()
-    for line in Path(place).read_text(encoding="utf-8").splitlines():
-        with suppress(ValueError):
+    found = stages(Path(place)).get(os.environ.get("PACELINE_STAGE", ""), {"rows": []})["rows"]
+    return {row["name"] for row in found if row["work"] == work}
+
+
+def stages(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the content of a results file for each stage of what `keep` has written.
+
+    Of several lines for one row the last one counts; a line that was cut off by a kill is left out and said.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
             entry = json.loads(line)
-            if entry["stage"] == stage and entry.get("row", {}).get("work") == work:
-                found.add(entry["row"]["name"])
-    return found
+        except ValueError:
+            print(f"{path}: line {number} is not complete and is left out", file=sys.stderr)
+            continue
+        stage = found.setdefault(entry["stage"], {"rows": {}})
+        if "about" in entry:
+            stage |= entry["about"]
+        else:
+            row = entry["row"]
+            stage["rows"][row.get("work"), row.get("name")] = row
+    return {name: stage | {"rows": list(stage["rows"].values())} for name, stage in found.items()}
 
 
 def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[str, str] | None = None) -> None:

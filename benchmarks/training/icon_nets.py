@@ -170,12 +170,12 @@ class Net(nn.Module):
         partial.replace(path)  # a reader never sees half a file
 
 
-def trained(kind: str, path: Path, device: torch.device, init: Path | None = None) -> Net:
-    """Return a network of the settings and words in a file of weights, with the weights of this file or of ``init``."""
+def trained(kind: str, path: Path, device: torch.device) -> Net:
+    """Return the network of a file of weights."""
     with safe_open(path, "pt") as file:
         facts = file.metadata()
     net = Net(kind, json.loads(facts["config"]), json.loads(facts["vocabulary"]), device)
-    net.warm_start(init or path)
+    net.warm_start(path)
     return net.to(device, memory_format=torch.channels_last)
 
 

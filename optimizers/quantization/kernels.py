@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
-from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
+from .rounding import Int8Weight, quantize_rows, rotate
 
 ROWS_PER_THREAD = 256
 """Tokens per chunk. On an AMX processor 64 was up to 1.4 times slower and 512 no quicker (320 to 10240 channels)."""
@@ -244,11 +244,6 @@ def available(device: torch.device) -> tuple[list[Kernel], dict[str, str]]:
     return usable, {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def weight_only_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-    """Return what a weight-only layer computes: floating point tokens, the dequantised weight."""
-    return torch.nn.functional.linear(x, dequantize_weight(weight).to(x.dtype), bias)
-
-
 class SafeKernel:
     """A kernel at work in one model, until it raises: from then on the model's int8 layers compute in floating point.
 
@@ -260,10 +255,6 @@ class SafeKernel:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.failure = ""
-
-    def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        """Return the layer's output for ``x``, as ``Kernel.linear``; in floating point once the kernel has failed."""
-        return self.run(lambda: self.kernel.linear(x, weight, bias), lambda: weight_only_linear(x, weight, bias))
 
     def run(self, product: Callable[[], Tensor], instead: Callable[[], Tensor]) -> Tensor:
         """Return what ``product`` computes with the kernel, or ``instead`` in floating point once it has failed.

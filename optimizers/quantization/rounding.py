@@ -74,11 +74,6 @@ def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight
     return Int8Weight(values, scale.reshape(-1, 1).expand(outputs, 1).contiguous(), group)
 
 
-def dequantize_weight(weight: Int8Weight) -> Tensor:
-    """Return the float32 weight ``[out, in]`` that ``weight`` stands for."""
-    return rotate(weight.values.float() * weight.scale, weight.rotation)
-
-
 @lru_cache(maxsize=16)
 def _hadamard(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return the regular, symmetric Hadamard matrix of ConvRot (arXiv 2512.03673), normalised."""
