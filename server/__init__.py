@@ -1,1 +1,1 @@
-"""The routes of the page: advice, trials, presets, runs. The nodes' classes are handed in."""
+"""The routes of the page: what is known before a run, runs, the cache; and sweeps. Nodes' classes are handed in."""

@@ -87,9 +87,14 @@ def test_a_preset_keeps_the_same_layers_of_the_same_model(comfyui):
     """Names as ComfyUI itself maps them. The reason can have other words: an embedder can be a first layer too."""
     from comfy import utils
 
-    unets = checkpoints.tiny_sd15(width=32), checkpoints.sdxl_layout(width=32, head_channels=32)
+    def linear(unet):
+        names = utils.unet_to_diffusers(unet.model.model_config.unet_config)
+        layers = {name for name, m in unet.model.diffusion_model.named_modules() if isinstance(m, torch.nn.Linear)}
+        return {ours: comfy for ours, comfy in names.items() if comfy.removesuffix(".weight") in layers}
+
     for names in (
-        *(utils.unet_to_diffusers(unet.model.model_config.unet_config) for unet in unets),
+        linear(checkpoints.tiny_sd15(width=32)),
+        linear(checkpoints.sdxl_layout(width=32, head_channels=32)),
         utils.flux_to_diffusers({"depth": 2, "depth_single_blocks": 2, "hidden_size": 64}),
         utils.mmdit_to_diffusers({"depth": 2, "num_blocks": 2, "hidden_size": 64}),
         utils.z_image_to_diffusers({"n_layers": 2, "n_refiner_layers": 1, "dim": 64}),

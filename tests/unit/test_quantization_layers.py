@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 from paceline import QuantizeInt8
@@ -224,8 +222,7 @@ def test_regular_expressions_are_refused_with_the_new_form(name, text):
     "part", ["*a", "*?a", "*a*,", "a,", "?", "*", "*.*_*", "*t*o*_*x,", "*" + "?" * 400 + "q"]
 )  # fmt: skip
 def test_no_text_takes_long(part):
-    begun = time.process_time()
+    """The text comes with a workflow, which may come from anybody. Pytest's time limit ends one that takes for ever."""
     settings = QuantizeInt8(exclude=(part * 10_000)[:10_000])
     for place in range(1000):  # a large model has so many layers
         settings.is_excluded(f"input_blocks.1.1.transformer_blocks.{place}.attn1.to_out.0")
-    assert time.process_time() - begun < 5

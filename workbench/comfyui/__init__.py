@@ -1,1 +1,1 @@
-"""Comparing and sweeping ComfyUI models; the commands that run ComfyUI without its server."""
+"""Sampling, comparing, watching and saving ComfyUI's models; nothing here changes one."""
