@@ -59,10 +59,6 @@ class Activity(Shared):
     def use_count(self) -> int:
         return sum(self.used.values())
 
-    def token_sizes(self) -> list[tuple[int, int]]:
-        """Return the distinct (before, after) token counts, largest first."""
-        return sorted(set(self.tokens.values()), reverse=True)
-
     def fallback_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to step aside, most frequent first."""
         ordered = sorted(self.fallbacks.items(), key=lambda item: -item[1])

@@ -123,15 +123,6 @@ class LayerChoice:
         return replace(self, weight=replace(self.weight, values=values, scale=scale))
 
 
-def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
-    """Return the relative L2 error of a layer's output for the tokens ``x``; all in float32 on one device."""
-    values, scale = quantize_rows(x)
-    result = ((values.float() * scale) @ quantized.values.float().t()) * quantized.scale.reshape(1, -1)
-    expected = x @ weight.t()
-    norm = expected.norm()
-    return float((result - expected).norm() / norm) if norm > 0 else 0.0
-
-
 class Chooser:
     """Chooses layer by layer, computing on ``device``.
 
@@ -184,7 +175,11 @@ class Chooser:
             difference = quantized.values.float().mul_(quantized.scale).sub_(values)
             error = float((x @ difference.t()).norm() / (x @ values.t()).norm().clamp(min=1e-30))
         else:
-            error = output_error(values, quantized, x)
+            tokens, scale = quantize_rows(x)
+            result = ((tokens.float() * scale) @ quantized.values.float().t()) * quantized.scale.reshape(1, -1)
+            expected = x @ values.t()
+            norm = expected.norm()
+            error = float((result - expected).norm() / norm) if norm > 0 else 0.0
         return LayerChoice(layer, weight=quantized, error=error, timing=timing)
 
 

@@ -85,7 +85,8 @@ def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
         return Matching(torch.arange(tokens, device=metric.device).expand(batch, tokens), rows, rows, rows)
 
     similarity, destination = _best_destination(metric, destinations, sources)
-    chosen = _most_alike(similarity, merged_count)  # [batch, merged], into sources
+    # [batch, merged], into sources: the most alike first, of equal ones the first
+    chosen = similarity.sort(dim=-1, descending=True, stable=True).indices[:, :merged_count]
     target = destinations[destination.gather(1, chosen)]
     every = torch.arange(tokens, device=metric.device)
     kept_as = every.expand(batch, tokens).scatter(1, sources[chosen], target)
@@ -172,11 +173,6 @@ def _products(a: Tensor, b: Tensor) -> Tensor:
 def _has_mixed_product(x: Tensor) -> bool:
     """Whether matrices like ``x`` are multiplied into a float32 result at the speed of half precision."""
     return _MIXED_PRODUCT and x.dtype in (torch.float16, torch.bfloat16) and x.device.type == "cuda"
-
-
-def _most_alike(values: Tensor, count: int) -> Tensor:
-    """Return where the ``count`` largest of each row are, largest first, of equal ones the first."""
-    return values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
 
 
 def _check_tokens(x: Tensor, batch: int, tokens: int) -> None:

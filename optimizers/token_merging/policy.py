@@ -166,8 +166,8 @@ class TokenMergingPolicy(Policy, Generic[B]):
         calls, fallbacks = activity.model_calls, activity.fallback_count
         counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}
         if not settings.does_something:
-            reason = phrase("ratio is 0") if settings.ratio == 0 else phrase("all three merge options are off")
-            return Summary("inactive", phrase("off: {reason}", reason=reason), counts)
+            why = phrase("ratio is 0") if settings.ratio == 0 else phrase("all three merge options are off")
+            return Summary("inactive", phrase("off: {reason}", reason=why), counts)
         if calls and activity.idle_calls == calls:
             headline = phrase(
                 "not active: no step was between start and end percent ({start:g} to {end:g})",
@@ -183,7 +183,8 @@ class TokenMergingPolicy(Policy, Generic[B]):
             return Summary("inactive", text, counts, details)
         if activity.idle_calls:
             details = (f"in {calls - activity.idle_calls} of {calls} model calls", *details)
-        sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
+        pairs = sorted(set(activity.tokens.values()), reverse=True)
+        sizes = ", ".join(f"{before} -> {after}" for before, after in pairs) or "no"
         details = (f"{sizes} {'tokens' if self.shrinks_queries else 'keys and values'}", *details)
         details = (*details, *(self.residuals.lines() if self.keeps else ()))
         text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
@@ -279,8 +280,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         key = (method, call.height, call.width, call.ratio, tokens.device)
         if key not in self._prepared:
             self._prepared[key] = method.prepare(call, tokens.device)
-        prepared = self._prepared[key]
-        if prepared is not None:
+        if (prepared := self._prepared[key]) is not None:
             return prepared
         if method.uses_cells:
             call = call._replace(partition=self._partition(method, block, call, tokens.device, state))
