@@ -56,7 +56,7 @@ def plot(rows: Rows, path: Path) -> None:
     if any(panel.collections for panel in panels.flat):
         handles.append(pyplot.Rectangle((0, 0), 1, 1, color="0.72"))
         names.append("here fewer steps are nearer than Reuse Steps")
-    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=10)
+    figure.legend(handles, names, loc="outside lower center", ncols=min(3, 1 + len(works)), frameon=False, fontsize=10)
     figure.suptitle("How near to the picture with all steps: higher is nearer, further left is faster", fontsize=13)
     figure.savefig(path, dpi=100, facecolor="white")
     pyplot.close(figure)
