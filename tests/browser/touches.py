@@ -36,8 +36,6 @@ PAGE = (
     Touch("api.apiURL", "comparisons have no pictures"),
     Touch("api.fetchApi", "nothing of ours but the nodes"),
     Touch("api.clientId", "Make this workflow faster does not end"),
-    Touch("api.getSetting", "nothing is remembered of earlier runs"),
-    Touch("api.storeSetting", "nothing is remembered of earlier runs"),
 )
 
 GRAPH = (

@@ -54,7 +54,6 @@ export class Node {
 
 class Api {
   clientId = "this page";
-  settings = {};
   #listeners = new EventTarget();
 
   addEventListener(...listener) {
@@ -79,14 +78,6 @@ class Api {
     if (found === undefined) return { ok: false, statusText: "Not Found", json: async () => ({}) };
     const answer = typeof found === "function" ? await found(request, route) : found;
     return { ok: true, json: async () => structuredClone(answer) };
-  }
-
-  async getSetting(name) {
-    return structuredClone(this.settings[name]);
-  }
-
-  async storeSetting(name, value) {
-    this.settings[name] = structuredClone(value);
   }
 
   /** A message of the server. */

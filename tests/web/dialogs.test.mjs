@@ -24,7 +24,6 @@ const toasts = (context) => {
 
 beforeEach(() => {
   api.answers = {};
-  api.settings = {};
 });
 afterEach(() => dialog()?.close());
 
