@@ -59,7 +59,7 @@ WORK = {
     "VAE": ("decoding with SDXL's VAE, 1024 x 1024", 1, "one picture, bf16"),
 }
 """Name of what was counted, how often, and in words."""
-_ICONS = "step_caches_cpu: icons, euler, normal, 30 steps"
+_ICONS = "step_caches_late_euler_cpu: icons, euler, normal, 30 steps, guidance 3, 32 pairs"
 REUSED = {
     "SDXL": _ICONS,
     "SD 1.5": _ICONS,

@@ -1,6 +1,7 @@
 """The plots of step_caches.py, block_caches.py and peers.py: how near the picture stays, over the work that is left.
 
-``python benchmarks/pages/plots.py FILE.json`` draws that of a file of results anew.
+``python benchmarks/pages/plots.py FILE.json`` draws that of a file of results anew; of several files one plot, to the
+picture that is named last.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def plot(rows: Rows, path: Path) -> None:
     for label, panel in zip(LABELS.values(), panels[:, 0], strict=True):
         panel.set_ylabel(label)
     panels[0, 0].set_ylim(7, HIGHEST + 1)
-    handles, names = panels[0, 0].get_legend_handles_labels()
+    legends = [zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels[0]]
+    named = {name: handle for legend in legends for handle, name in legend}
+    names, handles = (list(part) for part in zip(*sorted(named.items(), key=lambda one: _place(one[0])), strict=True))
     if any(panel.collections for panel in panels.flat):
         handles.append(pyplot.Rectangle((0, 0), 1, 1, color="0.72"))
         names.append("here fewer steps are nearer than Reuse Steps")
@@ -65,6 +68,11 @@ def plot(rows: Rows, path: Path) -> None:
 def _method(row: dict[str, Any]) -> str:
     name = str(row["name"])
     return PLAIN.get(name.split()[-1]) or (TOME if name.count(",") == 1 and TOME in name else name.rsplit(" ", 1)[0])
+
+
+def _place(label: str) -> int:
+    """Return where a line of the legend stands."""
+    return [LEGEND.get(method, method) for method in COLORS].index(label)
 
 
 def _left(row: dict[str, Any]) -> float | None:
@@ -121,5 +129,6 @@ def _write(panel: Any, text: str, place: Any, off: tuple[int, int], side: str, c
 
 
 if __name__ == "__main__":
-    results = Path(sys.argv[1])
-    plot(json.loads(results.read_text(encoding="utf-8"))["rows"], results.with_suffix(".png"))
+    *files, last = map(Path, sys.argv[1:])
+    files, target = (files, last) if files else ([last], last.with_suffix(".png"))
+    plot([row for file in files for row in json.loads(file.read_text(encoding="utf-8"))["rows"]], target)
