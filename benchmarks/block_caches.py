@@ -10,7 +10,6 @@ is installed (``pip install cache-dit``). With ``--json`` a plot is drawn beside
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import itertools
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 from pages.plots import plot
-from shared.controls import PAIRS, held_out
+from shared.controls import add_pairs, held_out
 from shared.distances import NOTES
 from shared.measuring import arguments
 from shared.record import collected, report
@@ -210,22 +209,17 @@ def caches(bench: DiffusersBench) -> Iterator[tuple[str, Apply]]:
 
 def main() -> None:
     """Judge all of them by the same pairs."""
-    options = arguments(__doc__.splitlines()[0], more=_more)
+    options = arguments(__doc__.splitlines()[0], more=add_pairs)
     bench = DiffusersBench(2 if options.quick else options.pairs)
     rows = collected(judged(bench, ((name, apply, None) for name, apply in caches(bench)), LEFT))
-    notes = {
-        key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "gain", "fewer_nearer", "gain_late")
-    } | OF_CACHES
+    notes = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "gain", "fewer_nearer", "gain_late")}
+    notes |= OF_CACHES
     with contextlib.suppress(PackageNotFoundError):
         notes["cache-dit"] += f"; version {version('cache-dit')}"
     notes[ICONS_LUMINA.name] = about_weights(ICONS_LUMINA)
     report(rows, "the plain pipeline with all steps, from the same seed", options.json, notes)
     if options.json:
         plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
-
-
-def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
 
 
 if __name__ == "__main__":

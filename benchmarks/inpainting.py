@@ -14,18 +14,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from shared.controls import add_pairs, held_out
 from shared.distances import NOTES, in_short, of_runs
 from shared.measuring import arguments
 from shared.nodes import reused
 from shared.record import Row, collected, report
 from shared.trained import ICONS, Bench, Solver, about_weights, in_process
-from step_caches import held_out
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 SOLVERS = (Solver("euler", "normal", 24), Solver("dpmpp_2m", "normal", 24))
 BUDGETS = (0.05, 0.15)
-PAIRS = 32
 EDGE, FEATHER = 6, 9
 """Pixels: what a hard mask keeps at each side, and over how many its edge is blurred."""
 OF_KEPT = 3
@@ -88,7 +87,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     names = [solver.sampler for solver in SOLVERS]
     parser.add_argument("--solvers", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
-    parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N")
+    add_pairs(parser)
 
 
 if __name__ == "__main__":

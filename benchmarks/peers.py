@@ -30,7 +30,7 @@ import torch
 from compile import sample
 from pages.plots import plot
 from shared import trained
-from shared.controls import PAIRS, held_out, others
+from shared.controls import add_pairs, held_out, others
 from shared.distances import NOTES, Curve, over, quality
 from shared.measuring import arguments, relative_error
 from shared.nodes import Apply, core_cache, core_compile, core_tome, node, reused, tome
@@ -237,7 +237,7 @@ def main() -> None:
 
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kjnodes", type=Path, metavar="FOLDER", help="a clone of ComfyUI-KJNodes")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
+    add_pairs(parser)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from unittest.mock import patch
 
 import torch
 from pages.plots import plot
-from shared.controls import PAIRS, fewer_steps, held_out, late_levels, others, tenths
-from shared.distances import NOTES, Curve, Pairs, in_full, in_short, of_runs, over, quality
+from shared.controls import add_pairs, fewer_steps, held_out, late_levels, others, tenths, without_levels
+from shared.distances import NOTES, Curve, Pairs, in_full, in_short, of_runs, over
 from shared.measuring import arguments
 from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
@@ -161,11 +161,12 @@ def plain(
     ways = ((fewer_steps, "{} steps"), (late_levels, f"{{}} of {bench.solver.steps} levels"))
     for curve, (drawn, name) in zip(curves, ways, strict=False):
         for left in given or tenths(bench.solver.steps):
-            known = earlier.get((bench.work, name.format(left)))
-            found = [known] if known else [row(bench, name.format(left), *new) for _, *new in drawn(bench, [left])]
-            for one in found:
-                curve.add(one.quality, in_full(one.pairs))
-                yield one
+            found = earlier.get((bench.work, name.format(left)))
+            if found is None and (new := drawn(bench, left)) is not None:
+                found = row(bench, name.format(left), *new)
+            if found is not None:
+                curve.add(found.quality, in_full(found.pairs))
+                yield found
 
 
 def judged(
@@ -204,11 +205,7 @@ def few(bench: Bench) -> Iterator[Row]:
     steps = bench.solver.steps
     yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps > 4 else (steps - 1,))
     for levels in LATE[steps]:
-        sigmas = bench.without(levels)
-        drawn = (bench.sample(bench.patcher, *pair, steps - len(levels), sigmas) for pair in bench.pairs)
-        numbers, pairs = quality(bench, drawn)
-        numbers |= {"evaluations": float(steps - len(levels))}
-        yield row(bench, f"without level {' and '.join(map(str, levels))}", numbers, pairs)
+        yield row(bench, f"without level {' and '.join(map(str, levels))}", *without_levels(bench, levels))
     for budget in FEW_BUDGETS:
         yield row(bench, f"Reuse Steps {budget:g}", *of_runs(bench, list(bench.runs(reused(budget))), budget))
 
@@ -238,7 +235,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
     parser.add_argument("--earlier", type=Path, metavar="PATH", help="a file of results: its rows are not drawn again")
     parser.add_argument("--few", action="store_true", help="4 and 8 steps")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
+    add_pairs(parser)
     parser.add_argument(
         "--left", nargs="+", type=int, default=(), metavar="N", help="steps, or levels, of the plain model"
     )

@@ -24,13 +24,7 @@ from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.evidence import CONTROLS
 from ..workbench.measurement.measure import MeasurePlan
 from .common import PacelineNode
-from .measuring import (
-    drawn_inputs,
-    most_runs_input,
-    prompts_in,
-    prompts_input,
-    sampling_inputs,
-)
+from .measuring import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _PREFIX = "paceline/compare"
 _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")

@@ -53,9 +53,9 @@ def plot(rows: Rows, path: Path) -> None:
     for label, panel in zip(LABELS.values(), panels[:, 0], strict=True):
         panel.set_ylabel(label)
     panels[0, 0].set_ylim(7, HIGHEST + 1)
-    legends = [zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels[0]]
-    named = {name: handle for legend in legends for handle, name in legend}
-    names, handles = (list(part) for part in zip(*sorted(named.items(), key=lambda one: _place(one[0])), strict=True))
+    lines = {line.get_label(): line for panel in panels[0] for line in panel.get_lines()}
+    names = [name for method in COLORS if (name := LEGEND.get(method, method)) in lines]
+    handles = [lines[name] for name in names]
     if any(panel.collections for panel in panels.flat):
         handles.append(pyplot.Rectangle((0, 0), 1, 1, color="0.72"))
         names.append("here fewer steps are nearer than Reuse Steps")
@@ -68,11 +68,6 @@ def plot(rows: Rows, path: Path) -> None:
 def _method(row: dict[str, Any]) -> str:
     name = str(row["name"])
     return PLAIN.get(name.split()[-1]) or (TOME if name.count(",") == 1 and TOME in name else name.rsplit(" ", 1)[0])
-
-
-def _place(label: str) -> int:
-    """Return where a line of the legend stands."""
-    return [LEGEND.get(method, method) for method in COLORS].index(label)
 
 
 def _left(row: dict[str, Any]) -> float | None:

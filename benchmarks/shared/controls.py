@@ -6,6 +6,7 @@ more than half of the levels takes early ones too, from a fifth of the schedule 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -18,8 +19,13 @@ HELD_OUT = 9000
 PAIRS = 32
 """In a whole table."""
 
-Drawn = Iterator[tuple[int, dict[str, float], Pairs]]
-"""How many steps or levels are left, what that came to, and of each pair."""
+Drawn = tuple[dict[str, float], Pairs]
+"""What it came to, and of each pair."""
+
+
+def add_pairs(parser: argparse.ArgumentParser) -> None:
+    """Let the command line say how many pairs are drawn."""
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
 
 
 def held_out(bench: Bench, count: int = PAIRS) -> list[tuple[str, int]]:
@@ -34,23 +40,19 @@ def held_out(bench: Bench, count: int = PAIRS) -> list[tuple[str, int]]:
     return [(caption, HELD_OUT + number) for number, caption in enumerate(chosen)]
 
 
-def fewer_steps(bench: Bench, given: Sequence[int] = ()) -> Drawn:
-    """Yield the plain model with fewer steps: as many as given, or four tenths to all but one."""
-    for fewer in given or tenths(bench.solver.steps):
-        numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
-        bench.counted.pictures = 0.0
-        bench.sample(bench.patcher, *bench.pairs[0], fewer)
-        yield fewer, numbers | {"evaluations": bench.counted.pictures / bench.passes}, pairs
+def fewer_steps(bench: Bench, left: int) -> Drawn:
+    """Return what the plain model draws with so many steps."""
+    numbers, pairs = quality(bench, (bench.plain(*pair, left) for pair in bench.pairs))
+    bench.counted.pictures = 0.0
+    bench.sample(bench.patcher, *bench.pairs[0], left)
+    return numbers | {"evaluations": bench.counted.pictures / bench.passes}, pairs
 
 
-def late_levels(bench: Bench, given: Sequence[int] = ()) -> Drawn:
-    """Yield the plain model without some late levels, so many left: of the choices the nearest in the mean."""
+def late_levels(bench: Bench, left: int) -> Drawn | None:
+    """Return what it draws without some late levels, so many left: of the choices the nearest in the mean, or None."""
     steps = bench.solver.steps
-    for kept in given or tenths(steps):
-        found = [_without(bench, levels) for levels in choices(steps, steps - kept)]
-        if found:
-            numbers, pairs = max(found, key=lambda one: one[0]["psnr"])
-            yield kept, numbers, pairs
+    found = [without_levels(bench, levels) for levels in choices(steps, steps - left)]
+    return max(found, key=lambda one: one[0]["psnr"], default=None)
 
 
 def tenths(steps: int) -> list[int]:
@@ -81,7 +83,8 @@ def others(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
     yield "bf16", quality(bench, (bench.sample(half, *pair, bench.solver.steps) for pair in bench.pairs))[0]
 
 
-def _without(bench: Bench, levels: Sequence[int]) -> tuple[dict[str, float], Pairs]:
+def without_levels(bench: Bench, levels: Sequence[int]) -> Drawn:
+    """Return what it draws without these levels, numbers from 0."""
     sigmas, left = bench.without(levels), bench.solver.steps - len(levels)
     bench.counted.pictures = 0.0
     drawn = [bench.sample(bench.patcher, *pair, left, sigmas) for pair in bench.pairs]

@@ -23,7 +23,7 @@ def _int8(**inputs: Any) -> tuple[Step, ...]:
 
 
 TOKEN_REDUCTION: Cases = {
-    **{f"tokens preset {name}": _tokens(preset=name) for name in ("quality",)},
+    "tokens preset quality": _tokens(preset="quality"),
     **{f"tokens {method}": _tokens(method=method, ratio=0.3) for method in ("auto", "merge", "kv_downsample")},
     **{f"tokens merge, max_downsample {n}": _tokens(method="merge", max_downsample=n) for n in ("1", "8")},
     "tokens merge around all": _tokens(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample="2"),

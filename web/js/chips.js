@@ -17,6 +17,8 @@ const HEIGHT = 24;
 
 /** @typedef {{seconds: number, times: number}} Uncompared a step's seconds, and how many times there are to compare it with: too few */
 
+/** @typedef {WeakMap<TimedRun, Promise<import("./payloads").Samplings>>} Asked what the server said of the samplers of runs */
+
 /** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
 const measurements = new Set();
 
@@ -50,8 +52,8 @@ export function startChips(timeline, store) {
   /** @type {Map<string, {workflow: string, text: string}>} */
   const texts = new Map();
   drawChips(texts);
-  /** @type {Map<string, Promise<import("./payloads").Samplings>>} by prompt */
-  const asked = new Map();
+  /** @type {Asked} */
+  const asked = new WeakMap();
   /** @type {WeakMap<LGraphNode, HTMLElement>} */
   const chips = new WeakMap();
   /** @type {Map<Part, Uncompared>} */
@@ -65,9 +67,7 @@ export function startChips(timeline, store) {
     const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
     for (const part of run ? parts : []) {
       if (secondsPerStep(part) === null || !run) continue;
-      const known = asked.get(run.promptId) ?? samplingsOf({ prompt_id: run.promptId });
-      asked.set(run.promptId, known);
-      const sampling = (await known)[part.node];
+      const sampling = (await samplingsOfRun(run, asked))[part.node];
       const seconds = secondsPerStep(part) ?? 0; // with the steps that were done while the server was asked
       const idle = store.idle(run.workflow);
       part.chip = run.ours ? chipText(part, seconds, sampling, run.over, idle) : "";
@@ -86,13 +86,15 @@ export function startChips(timeline, store) {
   timeline.addEventListener("kept", async (event) => {
     const promptId = /** @type {CustomEvent} */ (event).detail;
     const measured = (await Promise.all(measurements)).includes(promptId);
+    /** @type {Asked} */
+    const again = new WeakMap();
     for (const [part, { seconds, times }] of uncompared) {
       const run = timeline.runs.find(({ parts }) => parts.includes(part));
       if (!run) continue;
-      const known = samplingsOf({ prompt_id: run.promptId });
+      const known = samplingsOfRun(run, again);
       const sampling = (await known)[part.node];
       if (!sampling || sampling.off.length <= times) continue;
-      asked.set(run.promptId, known);
+      asked.set(run, known);
       uncompared.delete(part);
       part.chip = chipText(part, seconds, sampling, true);
       noteWonBack(run, part, seconds, sampling.off);
@@ -128,6 +130,17 @@ export function startChips(timeline, store) {
       for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
     }
   };
+}
+
+/**
+ * @param {TimedRun} run
+ * @param {Asked} asked
+ * @returns {Promise<import("./payloads").Samplings>} asked once
+ */
+function samplingsOfRun(run, asked) {
+  const known = asked.get(run) ?? samplingsOf({ prompt_id: run.promptId });
+  asked.set(run, known);
+  return known;
 }
 
 /**

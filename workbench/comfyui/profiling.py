@@ -137,7 +137,7 @@ class Profile:
     """Where the time went, in seconds.
 
     ``loading`` is all before the first step, also compiling and first allocations; ``step`` is the median step, which
-    ``slices`` are parts of: see :data:`..measurement.profile.SLICES`; ``weights`` is how they were moved.
+    ``slices`` are parts of: see `SLICES`; ``weights`` is how they were moved.
     """
 
     loading: float

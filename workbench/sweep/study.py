@@ -118,14 +118,19 @@ class SweepPlan:
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
 
     @property
+    def named(self) -> str:
+        """The storage that the server was started with, which may hold a password; empty for the file."""
+        return os.environ.get(VARIABLE, "")
+
+    @property
     def storage(self) -> str:
-        """The storage as Optuna names it, which takes a file's name for a format string. It may hold a password."""
-        return os.environ.get(VARIABLE) or f"sqlite:///{self.file}".replace("{", "{{").replace("}", "}}")
+        """The storage as Optuna names it, which takes a file's name for a format string."""
+        return self.named or f"sqlite:///{self.file}".replace("{", "{{").replace("}", "}}")
 
     @property
     def dashboard(self) -> str:
         """The command that shows its studies."""
-        return f'optuna-dashboard "{f"${VARIABLE}" if os.environ.get(VARIABLE) else self.storage}"'
+        return f'optuna-dashboard "{f"${VARIABLE}" if self.named else self.storage}"'
 
 
 class Sweep:
@@ -140,8 +145,9 @@ class Sweep:
 
     def __init__(self, axes: Axes, plan: SweepPlan, job: dict[str, str]) -> None:
         self._optuna = _import_optuna()
-        with suppress(OSError):  # Optuna says that it cannot open the file
-            plan.file.parent.mkdir(parents=True, exist_ok=True)
+        if not plan.named:
+            with suppress(OSError):  # Optuna says that it cannot open the file
+                plan.file.parent.mkdir(parents=True, exist_ok=True)
         self._plan = plan
         self._cells = {} if plan.trials else {cell_key(cell): cell for cell in cells_of(axes)}
         self._distributions = {name: self._distribution(values) for name, values in axes.items()}
@@ -217,9 +223,9 @@ class Sweep:
                 yield
         except Exception as error:
             cause = error.__cause__ or error
-            # The words can hold the storage's password.
-            named = f"{type(cause).__name__}, with {VARIABLE}" if os.environ.get(VARIABLE) else None
-            told = named or error_line(cause, named=True)
+            # The words can hold the password of a storage.
+            kind = f"{type(cause).__name__}, with {VARIABLE}"
+            told = kind if self._plan.named else error_line(cause, named=True)
             raise BackendUnavailable(
                 f"Optuna cannot use the storage of the study: {told.rstrip('.')}.",
                 "Finished cells are kept: run the workflow again when it works. A damaged file can be moved away.",
