@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -79,8 +79,6 @@ class WeightGuards:
     those that a LoRA has changed outside of it, so each LoRA on other layers would compile the network anew, to the
     same code. One guard on a text for all sizes, dtypes and devices replaces these. Weights of quantised and other
     special classes keep torch's own guards.
-
-    ``version`` changes whenever weights may have moved, if the host knows that; None looks in every call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -89,15 +87,10 @@ class WeightGuards:
         self._weights: list[tuple[dict[str, Any], str]] = []
         self._seen: tuple[list[int], list[tuple[int, int]]] = ([], [])
         self._key = ""
-        self._checked: Hashable = None
-        self.version: Hashable = None
 
     def key(self) -> str:
         """Return a text that is another one when a weight has another size, stride, dtype or device."""
-        if self._key and self.version is not None and self.version == self._checked:
-            return self._key
-        self._checked = self.version
-        # Where nobody knows, in every step, so quick: the same objects at the same addresses are the same weights.
+        # In every step, so quick: the same objects at the same addresses are the same weights.
         try:
             seen = self._look()
         except (KeyError, AttributeError, RuntimeError):  # something was taken away, or is special now

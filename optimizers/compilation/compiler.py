@@ -29,12 +29,6 @@ class CompiledNetwork:
     def __init__(self, *functions: CompiledFunction) -> None:
         self.functions = functions
 
-    def weights_are(self, version: Hashable) -> None:
-        """Note which version of the weights is in place: nothing is looked at again while it stays the same."""
-        for function in self.functions:
-            if function.weights is not None:
-                function.weights.version = version
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.functions[0](*args, **kwargs)
 

@@ -75,36 +75,6 @@ def test_a_part_of_the_schedule_is_one_graph_more_and_no_third(small, compiled):
     assert (state(model).graphs, state(model).graph_breaks) == (2, 0) and not state(model).eager_calls
 
 
-@pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])
-def test_every_way_in_which_weights_move_is_seen(small, compiled, change):
-    """Weights are looked at once a run. Whatever ComfyUI does to them in between must be noticed."""
-    import comfy.model_management
-
-    model = compiled(small.model)
-    technique = model.get_attachment("paceline").find("compilation")
-    with torch.compiler.set_stance("force_eager"):
-        small.sample(model)
-        before = technique._version(model.model)
-        places = [weight.data_ptr() for weight in model.model.diffusion_model.parameters()]
-        if change == "lora":
-            clone = model.clone()
-            key = next(name for name in clone.model_state_dict() if name.endswith("attn1.to_q.weight"))
-            clone.add_patches({key: ("diff", (torch.randn_like(clone.model_state_dict()[key]),))})
-            comfy.model_management.load_models_gpu([clone])
-        elif change == "partial unload":
-            model.partially_unload(model.offload_device, 1)
-        elif change == "unload":
-            comfy.model_management.unload_all_models()
-        elif change == "another clone":
-            comfy.model_management.load_models_gpu([model.clone()])
-        else:
-            comfy.model_management.unload_all_models()
-            model.patch_model(lowvram_model_memory=1)
-        moved = places != [weight.data_ptr() for weight in model.model.diffusion_model.parameters()]
-        assert technique._version(model.model) != before or not moved
-        assert torch.equal(small.sample(model), small.sample(small.model))
-
-
 @pytest.mark.parametrize(
     ("backend", "sizes"),
     often([("eager", ())], [("eager", ()), ("aot_eager", ((32, 24), (40, 24)))], several=True),

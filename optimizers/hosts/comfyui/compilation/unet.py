@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -32,7 +30,7 @@ from ..runtime.run import KEY
 from ..runtime.technique import PATCHES, ComfyTechnique, ModelCall
 from ..structure.attention_owner import SLOT, layers_with_a_preference
 from ..structure.model import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
-from ..structure.protocols import BaseModel, ModelPatcher
+from ..structure.protocols import ModelPatcher
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
 from .comfy_env import refusal
@@ -105,7 +103,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         self._compiler = compiler
         self._preferring = layers_with_a_preference(network)
         self._hands_options = family is None or family.override_hook
-        self._runs = 0
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
@@ -116,7 +113,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         compiled = self._compiler.once(
             call.model, (self.policy.how, self.blocks_share_code), partial(self._compile, network)
         )
-        compiled.weights_are(self._version(call.model))
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.policy.run, compiled, self.policy.what, activity)
         if not self._preferring:  # an override would disable these layers' own attention
@@ -126,35 +122,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             in_layers(network, shadows)
         for module, attribute, function in self._places(compiled, network):
             shadows.put(module, attribute, partial(run, function))
-
-    def began(self) -> None:
-        super().began()
-        self._runs += 1  # ComfyUI loads and patches weights before a run
-
-    def ended(self) -> None:
-        super().ended()
-        self._runs += 1  # and between two
-
-    def unloaded(self, model: BaseModel) -> None:
-        self._runs += 1
-
-    def _version(self, model: BaseModel) -> Hashable:
-        """Return what changes whenever weights may have moved.
-
-        Within a run that is when ComfyUI makes room for another model, and when hooks patch weights; in between, and
-        between runs, it loads, patches and unloads.
-        """
-        patcher = getattr(model, "current_patcher", None)
-        hooks = getattr(patcher, "current_hooks", None)
-        if hooks is not None or getattr(patcher, "hook_patches", None):
-            return None  # written in place, at any call
-        names = ("current_weight_patches_uuid", "model_loaded_weight_memory", "lowvram_patch_counter", "model_lowvram")
-        return (
-            self._runs,
-            id(patcher),
-            *(getattr(model, name, None) for name in names),
-            *_some_places(model.diffusion_model),
-        )
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how
@@ -185,20 +152,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         modules = repeated_blocks(network) if self.blocks_share_code else [network]
         methods = [(module, "forward" if self.blocks_share_code else _forward(network)) for module in modules]
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
-
-
-_first_weights: WeakKeyDictionary[torch.nn.Module, list[tuple[dict[str, torch.nn.Parameter | None], str]]]
-_first_weights = WeakKeyDictionary()
-"""Where the first weights of a network are kept: to look for them takes longer than to look at them."""
-
-
-def _some_places(network: torch.nn.Module) -> list[int]:
-    """Return where the first weights of a network are: all move together, and a look at a few costs nothing."""
-    kept = _first_weights.get(network)
-    if kept is None:
-        every = ((layer._parameters, name) for layer in network.modules() for name in layer._parameters)
-        kept = _first_weights[network] = list(islice((one for one in every if one[0][one[1]] is not None), 4))
-    return [0 if (weight := place[name]) is None else weight.data_ptr() for place, name in kept]
 
 
 def _forward(network: torch.nn.Module) -> str:
