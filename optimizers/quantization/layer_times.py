@@ -91,59 +91,6 @@ def _one_core() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class KeptTimes:
-    """Measured seconds, in memory and in a JSON file, so that the same machine decides the same way at the next start.
-
-    The file holds ``{section: {key: seconds of each function}}`` and wins over what was measured now; None for no file.
-    """
-
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file
-        self._known = _read(file)
-        self._failed: dict[tuple[str, str], str] = {}  # no errors: their frames would keep tensors in memory
-        self._changed = False
-
-    def known(self, section: str, key: str) -> list[float] | None:
-        """Return the seconds under ``key`` if they were measured."""
-        return self._known.get(section, {}).get(key)
-
-    def get(self, section: str, key: str, measure: Callable[[], list[float]]) -> list[float]:
-        """Return the seconds under ``key``, by ``measure`` unless they are known.
-
-        Raises:
-            KernelFailed: if ``measure`` raises. That is remembered.
-            RuntimeError: if memory runs out. That is not: a moment later there can be enough.
-        """
-        seconds = self.known(section, key)
-        if seconds is None:
-            if (failed := self._failed.get((section, key))) is not None:
-                raise KernelFailed(failed)
-            try:
-                seconds = measure()
-            except Exception as error:
-                if is_out_of_memory(error):
-                    raise
-                failed = f"failed here: {error_line(error)}"
-                self._failed[section, key] = failed
-                raise KernelFailed(failed) from error
-            self._known.setdefault(section, {})[key] = seconds
-            self._changed = True
-        return seconds
-
-    def save(self) -> None:
-        """Write what was measured to the file, if the folder can be written."""
-        if self.file is None or not self._changed:
-            return
-        content = _read(self.file)
-        for section, times in self._known.items():
-            content[section] = {**times, **content.get(section, {})}
-        try:
-            write_atomically(self.file, lambda path: path.write_text(json.dumps(content, indent=1)))
-        except OSError as error:
-            logging.warning("Paceline: timings of kernels are not kept for the next start: %s", error)
-        self._changed = False
-
-
 def where(device: torch.device, dtype: torch.dtype) -> str:
     """Return what times depend on beside the sizes: the machine, torch and the dtype."""
     if device.type == "cuda":
@@ -163,7 +110,7 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
         known = {
             name: {key: [float(one) for one in each] for key, each in times.items()} for name, times in content.items()
         }
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         return {}
     seconds = [each for times in known.values() for each in times.values()]
     return known if all(len(each) == 2 and all(0 < one < math.inf for one in each) for each in seconds) else {}
@@ -212,21 +159,23 @@ class Timing:
 
 
 class Timings:
-    """The times of layers on one device, each measured once, and kept from one start to the next if there is a file.
+    """The times of layers on one device, each measured once, so that the same machine decides the same way each time.
 
     Args:
         dtype: of the floating point layers and the tokens.
-        file: see ``KeptTimes``: sections are machine and kernel, each time is [in floating point, in int8].
+        file: keeps them for the next start, ``{machine and kernel: {shape: [in floating point, in int8]}}``, and wins
+            over what was measured now; None for no file.
         layers: the host's own, with all that they do around the product; None to time the products.
     """
 
     def __init__(
         self, device: torch.device, dtype: torch.dtype, file: Path | None = None, layers: MakeLayers | None = None
     ) -> None:
-        self.device, self.dtype, self.layers = device, dtype, layers
+        self.device, self.dtype, self.file, self.layers = device, dtype, file, layers
         self._machine = where(device, dtype) + (" | whole layers" if layers is not None else "")
-        self._kept = KeptTimes(file)
-        self.save = self._kept.save
+        self._known = _read(file)
+        self._failed: dict[tuple[str, str], str] = {}  # no errors: their frames would keep tensors in memory
+        self._changed = False
 
     def time(self, kernel: Kernel, shape: Shape) -> Timing:
         """Return the timing of ``shape`` with ``kernel``, measured unless it is known.
@@ -234,15 +183,42 @@ class Timings:
         Raises `KernelFailed` if the kernel cannot compute it, which is remembered for this shape, and RuntimeError if
         memory runs out, which is not: a moment later there can be enough.
         """
+        known = self.known(kernel, shape)
+        if known is not None:
+            return known
         timed = self._timed(shape)
-        floating, int8 = self._kept.get(self._section(kernel), timed.key, lambda: self._measure(kernel, timed))
-        return Timing(floating, int8).times(shape.tokens / timed.tokens)
+        section, key = place = self._section(kernel), timed.key
+        if place in self._failed:
+            raise KernelFailed(self._failed[place])
+        try:
+            seconds = self._measure(kernel, timed)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            self._failed[place] = f"failed here: {error_line(error)}"
+            raise KernelFailed(self._failed[place]) from error
+        self._known.setdefault(section, {})[key] = seconds
+        self._changed = True
+        return Timing(*seconds).times(shape.tokens / timed.tokens)
 
     def known(self, kernel: Kernel, shape: Shape) -> Timing | None:
         """Return the timing of ``shape`` with ``kernel`` if it was measured before; measures nothing."""
         timed = self._timed(shape)
-        seconds = self._kept.known(self._section(kernel), timed.key)
+        seconds = self._known.get(self._section(kernel), {}).get(timed.key)
         return None if seconds is None else Timing(*seconds).times(shape.tokens / timed.tokens)
+
+    def save(self) -> None:
+        """Write what was measured to the file, if the folder can be written."""
+        if self.file is None or not self._changed:
+            return
+        content = _read(self.file)
+        for section, times in self._known.items():
+            content[section] = {**times, **content.get(section, {})}
+        try:
+            write_atomically(self.file, lambda path: path.write_text(json.dumps(content, indent=1)))
+        except OSError as error:
+            logging.warning("Paceline: timings of kernels are not kept for the next start: %s", error)
+        self._changed = False
 
     def _timed(self, shape: Shape) -> Shape:
         most = MOST_TOKENS.get(self.device.type, OTHERWISE_MOST_TOKENS)

@@ -22,7 +22,6 @@ from paceline.optimizers.quantization.kernels import (
     kernel_named,
 )
 from paceline.optimizers.quantization.layer_times import (
-    KeptTimes,
     KernelFailed,
     Shape,
     Timing,
@@ -273,28 +272,42 @@ def test_one_core_is_timed_and_all_are_given_back():
         torch.set_num_threads(before)
 
 
+def that_measure(file: Path, *seconds: float) -> Timings:
+    timings = Timings(CPU, torch.float32, file)
+    timings._measure = lambda kernel, shape: list(seconds)
+    return timings
+
+
 def test_what_was_decided_stays_decided(tmp_path):
-    file = tmp_path / "timings.json"
-    quiet, busy = KeptTimes(file), KeptTimes(file)
-    assert quiet.get("machine", "layer", lambda: [2.0, 1.0]) == [2.0, 1.0]
+    file, kernel = tmp_path / "timings.json", Named("ours")
+    quiet, busy = that_measure(file, 2.0, 1.0), that_measure(file, 4.0, 2.0)
+    assert quiet.time(kernel, SMALL) == Timing(2.0, 1.0)
     quiet.save()
-    assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
-    busy.get("machine", "layer", lambda: [1.0, 3.0])
-    busy.get("machine", "another", lambda: [4.0, 2.0])
+    assert that_measure(file, 1.0, 2.0).time(kernel, SMALL) == Timing(2.0, 1.0)
+    assert (busy.time(kernel, SMALL), busy.time(kernel, LARGE)) == (Timing(4.0, 2.0), Timing(4.0, 2.0))
     busy.save()  # a second server that did not know of it yet
-    assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
-    assert KeptTimes(file).get("machine", "another", lambda: [5.0, 1.0]) == [4.0, 2.0]
+    assert that_measure(file, 1.0, 2.0).time(kernel, SMALL) == Timing(2.0, 1.0)
+    assert that_measure(file, 5.0, 1.0).time(kernel, LARGE) == Timing(4.0, 2.0)
 
 
 @pytest.mark.parametrize(
     "content",
-    ['{"cpu": 7}', '[{"a": NaN}]', '{"cpu": {"a": "x", "b": [null], "c": [NaN, 1e999], "d": [-1.0]}}', "", "\x00"],
+    [
+        *(
+            f'{{"SECTION": {{"64x64x64": {value}}}}}'
+            for value in ('"x"', "[null]", "[NaN, 1e999]", "[-1.0]", "[1, -1]", f"[1{'0' * 400}, 1]")
+        ),
+        '{"SECTION": 7}',
+        '[{"a": NaN}]',
+        "",
+        "\x00",
+    ],
 )
 def test_a_damaged_file_of_times_is_measured_anew(tmp_path, content):
-    file = tmp_path / "times.json"
-    file.write_text(content)
-    assert KeptTimes(file).get("cpu", "a", lambda: [1.0, 2.0]) == [1.0, 2.0]
-    kept = KeptTimes(file)
-    assert kept.get("cpu", "c", lambda: [3.0, 1.0]) == [3.0, 1.0]
-    kept.save()
-    assert json.loads(file.read_text())["cpu"]["c"] == [3.0, 1.0]
+    file, kernel = tmp_path / "times.json", Named("ours")
+    section = Timings(CPU, torch.float32)._section(kernel)
+    file.write_text(content.replace("SECTION", section))
+    timings = that_measure(file, 3.0, 1.0)
+    assert timings.time(kernel, SMALL) == Timing(3.0, 1.0)
+    timings.save()
+    assert json.loads(file.read_text()) == {section: {SMALL.key: [3.0, 1.0]}}
