@@ -22,12 +22,11 @@ class Denoiser(Protocol):
 
     Attributes:
         inner_model: in A1111 the module that computes passes; in both hosts it has the schedule (``t_to_sigma``).
-        step: number of the evaluation; total_steps: how many there will be.
+        step: number of the evaluation.
     """
 
     inner_model: Any
     step: int
-    total_steps: int | None
 
     def forward(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor: ...
 

@@ -154,7 +154,7 @@ class _SamplingRun:
         self._position.moved_to(x, sigma, options)
         compute: Compute = functools.partial(self._guided, x, sigma, *args, **options)
         for technique in self._techniques:
-            compute = functools.partial(technique.guided, self._denoiser, x, sigma, options, compute)
+            compute = functools.partial(technique.guided, compute, x)
         return compute()
 
     def _passes(self, x: Tensor, *args: Any, **options: Any) -> Tensor:

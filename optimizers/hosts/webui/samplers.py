@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,12 +154,32 @@ class Position:
             self._read = 0.0 if self.value is None else float(self.value.flatten()[0])
         return self._read
 
+    @property
+    def step(self) -> int:
+        """The host's number of the evaluation."""
+        return self._denoiser.step
+
+    @property
+    def joined(self) -> bool:
+        """Whether an image has several prompts, joined by AND."""
+        return any(len(image) > 1 for image in self._images())
+
     def prompts(self) -> tuple[Hashable, ...]:
         """Return which part of each prompt is drawn now, of prompts that change while they are."""
-        return tuple(prompts_at(self._options, self._denoiser.step))
+        found: list[int] = []
+        for image in self._images():
+            found += [len(image), *(self._part(composed.schedules) for composed in image)]
+        negative = self._options.get("uncond")
+        if isinstance(negative, list):
+            found += map(self._part, negative)
+        return tuple(found)
 
-    def progress(self) -> tuple[int, int]:
-        return self._denoiser.step, self._denoiser.total_steps or 0
+    def _images(self) -> Sequence[Sequence[Any]]:
+        images: Sequence[Sequence[Any]] = getattr(self._options.get("cond"), "batch", ())
+        return images
+
+    def _part(self, schedules: Sequence[Any]) -> int:
+        return next((number for number, one in enumerate(schedules) if self.step <= one.end_at_step), 0)
 
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         if self.value is None:
@@ -178,19 +198,3 @@ class Position:
             return -math.inf
         timestep = (1.0 - percent) * 999.0
         return timestep if self._timesteps else float(self._denoiser.inner_model.t_to_sigma(torch.tensor(timestep)))
-
-
-def prompts_at(options: Kwargs, step: int) -> Iterator[Hashable]:
-    """Yield which part of each prompt is drawn in a step, of prompts that change while they are."""
-    multi = options.get("cond")
-    for image in getattr(multi, "batch", ()):
-        yield len(image)
-        for composed in image:
-            yield _part(composed.schedules, step)
-    negative: Any = options.get("uncond")
-    for schedules in negative if isinstance(negative, list) else ():
-        yield _part(schedules, step)
-
-
-def _part(schedules: Sequence[Any], step: int) -> int:
-    return next((number for number, one in enumerate(schedules) if step <= one.end_at_step), 0)

@@ -6,7 +6,6 @@ So guidance, prompts joined by AND, masks, previews and the callbacks of other e
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,8 +18,8 @@ from ...step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Rule
 from ...step_reuse.settings import StepReuseSettings
-from .models import Denoiser, WebUIModel
-from .samplers import CHOOSES, OWN_LOOPS, Timesteps, Units, WebUISolver, prompts_at
+from .models import WebUIModel
+from .samplers import CHOOSES, OWN_LOOPS, Position, Timesteps, Units, WebUISolver
 from .technique import Compute, WebUISampling, WebUITechnique
 
 UNASKED = "the sampler asked for no evaluation"
@@ -28,57 +27,44 @@ OTHER_WORDS = ("cache", "spectrum")
 """Parts of the names of functions that other extensions put in the place of a network's, to leave out steps too."""
 
 
-@dataclass
-class DenoiserCall:
-    """One evaluation of the denoiser.
+class WebUIReuseRun:
+    """Forecasts passes by ``rule``, with ``model``.
 
-    Attributes:
-        value: the noise level or timestep that the sampler asked for.
-        shape: of the latents.
-        joined: whether an image has several prompts, joined by AND.
-        before: shapes in the calls for passes of the evaluation before; empty where nothing of it can be used.
-        shapes: those in the calls for passes of this evaluation so far.
+    Args:
+        position: of the evaluation of the denoiser that goes on.
+        timesteps: where the sampler counts in them.
     """
 
-    value: float = 0.0
-    shape: torch.Size = field(default_factory=torch.Size)
-    joined: bool = False
-    before: list[torch.Size] = field(default_factory=list)
-    shapes: list[torch.Size] = field(default_factory=list)
-
-
-class WebUIReuseRun:
-    """Forecasts passes by ``rule``, with ``model``; ``timesteps``: where the sampler counts in them."""
-
-    def __init__(self, rule: Rule, model: WebUIModel, timesteps: Timesteps | None) -> None:
-        self.rule, self.model, self.blocks = rule, model, Blocks(model.network)
+    def __init__(self, rule: Rule, model: WebUIModel, position: Position, timesteps: Timesteps | None) -> None:
+        self.rule, self.model, self.blocks, self._position = rule, model, Blocks(model.network), position
         self._guided_units = timesteps or Units()
         self._pass_units = Units() if timesteps is None or not model.gives_noise else timesteps
-        self._now, self._passes = DenoiserCall(), Passes()
+        self._passes = Passes()
+        self._shapes: list[torch.Size] = []  # in the calls for passes of this evaluation so far
+        self._before: list[torch.Size] = []  # and of the one before; empty where nothing of that can be used
         self._active: Hashable = None
-        self._shape: torch.Size | None = None
+        self._size: torch.Size | None = None
 
-    def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
+    def guided(self, compute: Compute, x: Tensor) -> Tensor:
         """Return the guided prediction of ``compute``, decided about beforehand and corrected afterwards."""
-        rule, units, value = self.rule, self._guided_units, float(sigma.flatten()[0])
-        joined = any(len(image) > 1 for image in getattr(options.get("cond"), "batch", ()))
-        self._now = now = DenoiserCall(value, x.shape, joined, before=self._now.shapes)
+        rule, units, position, value = self.rule, self._guided_units, self._position, self._position.now()
+        self._before, self._shapes = self._shapes, []
         level = units.sigma(value)
-        active = (tuple(prompts_at(options, denoiser.step)), self.model.taking_part(level))
+        active = (position.prompts(), self.model.taking_part(level))
         if active != self._active:
             self.forget()
             self._active = active
-        if self._shape not in (None, x.shape):
+        if self._size not in (None, x.shape):
             rule.step_aside(RESIZED)
-        self._shape = x.shape
+        self._size = x.shape
         rule.begin(rule.place_of(level))
         latent = units.latent(x, value)  # before: solvers may change theirs in place
         output = compute()
-        if not now.shapes:
+        if not self._shapes:
             rule.compute()  # nobody asked for the passes
         if not rule.skips and self.blocks.were_left_out():
             rule.step_aside(LEFT_OUT)
-        if now.before and now.before != now.shapes and not rule.skips:
+        if self._before and self._before != self._shapes and not rule.skips:
             rule.forget()  # the host began or ceased to leave out the negative pass, for example
         if output.shape != x.shape:
             return output
@@ -88,38 +74,39 @@ class WebUIReuseRun:
 
     def passes(self, compute: Compute, x: Tensor, args: Args, options: Kwargs) -> Tensor:
         """Return the passes of the call ``compute(x, *args, **options)``: computed or forecast."""
-        rule, units, now, slot = self.rule, self._pass_units, self._now, len(self._now.shapes)
-        latent = units.latent(x, now.value)
+        rule, units, position, slot = self.rule, self._pass_units, self._position, len(self._shapes)
+        value, images = position.now(), position.size
+        latent = units.latent(x, value)
         if rule.skips:
             if self.forecasts(x):
-                now.shapes.append(x.shape)
+                self._shapes.append(x.shape)
                 denoised = self._passes.forecast(rule.method, slot, rule.place, latent)[0]
-                return units.output(x, denoised, now.value).to(x.dtype)
+                return units.output(x, denoised, value).to(x.dtype)
             if slot == 0:
                 self.forget()
             rule.compute(some=slot > 0)
         output = compute(x, *args, **options)
-        denoised = units.denoised(x, output, now.value)
+        denoised = units.denoised(x, output, value)
         self._passes.keep(slot, rule.place, latent, [denoised])
-        now.shapes.append(x.shape)
-        if now.joined or x.shape[1:] != now.shape[1:]:  # else a call for whole pictures, of prompts without AND
+        self._shapes.append(x.shape)
+        if position.joined or x.shape[1:] != images[1:]:  # else a call for whole pictures, of prompts without AND
             return output
-        positive = self.model.positive(len(x), now.shape[0], options)
+        positive = self.model.positive(len(x), images[0], options)
         if positive is not None:
             rule.first_pass(denoised[positive])
         return output
 
     def forecasts(self, x: Tensor) -> bool:
         """Return whether the next call for passes, with latents ``x``, is forecast."""
-        rule, slot = self.rule, len(self._now.shapes)
-        if not rule.skips or self._now.before[slot : slot + 1] != [x.shape]:
+        rule, slot = self.rule, len(self._shapes)
+        if not rule.skips or self._before[slot : slot + 1] != [x.shape]:
             return False
         return self._passes.can(rule.method, slot, [True])
 
     def forget(self) -> None:
         self.rule.forget()
         self._passes = Passes()
-        self._now.before = []
+        self._before = []
 
 
 class WebUIStepReuse(WebUITechnique):
@@ -143,7 +130,7 @@ class WebUIStepReuse(WebUITechnique):
             refusals.append(f"the noise levels of the sampler {solver.function} are not known")
         rule = self.policy.rule_for(levels, solver.name, model.flow, refusals)
         if rule is not None:
-            self._run = WebUIReuseRun(rule, model, timesteps)
+            self._run = WebUIReuseRun(rule, model, self._sampling.position, timesteps)
 
     def ended(self) -> None:
         if self._run is not None:
@@ -164,8 +151,8 @@ class WebUIStepReuse(WebUITechnique):
             run.forget()
         return True
 
-    def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
-        return compute() if self._run is None else self._run.guided(denoiser, x, sigma, options, compute)
+    def guided(self, compute: Compute, x: Tensor) -> Tensor:
+        return compute() if self._run is None else self._run.guided(compute, x)
 
     def passes(self, compute: Compute, x: Tensor, /, *args: object, **options: object) -> Tensor:
         return compute(x, *args, **options) if self._run is None else self._run.passes(compute, x, args, options)

@@ -11,8 +11,7 @@ from torch import Tensor
 from ....core import technique as core
 from ....core.activity import Activity, Summary
 from ....core.shadow import Shadows
-from ....core.shared import Kwargs
-from .models import Denoiser, Processing, WebUIModel
+from .models import Processing, WebUIModel
 from .samplers import Position, Timesteps, Units, WebUISolver
 
 Compute = Callable[..., Tensor]
@@ -71,8 +70,8 @@ class WebUITechnique(core.Technique):
         """Get ready for one call of the network for passes with the latents ``x`` ``[rows, channels, ...]``."""
         self.activity.model_calls += 1
 
-    def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
-        """Return the guided prediction, which ``compute()`` gives."""
+    def guided(self, compute: Compute, x: Tensor) -> Tensor:
+        """Return the guided prediction for the latents ``x``, which ``compute()`` gives."""
         return compute()
 
     def passes(self, compute: Compute, x: Tensor, /, *args: object, **options: object) -> Tensor:

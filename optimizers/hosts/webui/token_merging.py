@@ -58,7 +58,7 @@ class WebUITokenMerging(WebUITechnique):
         if not self._active:
             return
         self._latent = (x.shape[-2], x.shape[-1])
-        self._state = CallState(self.activity, self._position.progress()[0], residual=self._residual_call(x))
+        self._state = CallState(self.activity, self._position.step, residual=self._residual_call(x))
 
     def _residual_call(self, x: Tensor) -> ResidualCall | None:
         policy, position = self.policy, self._position
