@@ -104,7 +104,7 @@ class Times:
         draw(timed(self.model, seconds), 3 if self.keeps else 1)
         self.step.append(seconds[-1])
         if self.keeps:
-            outcome = self.policy.residuals.counts
+            outcome = self.policy.residuals
             if (outcome.full, outcome.added) != (2, 1):
                 raise SystemExit(f"not two full calls and one after them: {outcome}")
             self.full.append(seconds[1])

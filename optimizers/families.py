@@ -6,8 +6,9 @@ what came later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 Size = tuple[int, int]
 """Rows and columns."""
@@ -30,6 +31,24 @@ class Block:
     def size(self, latent: Size) -> Size:
         """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
         return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
+
+
+def transformer_blocks(unet: Any) -> Iterator[tuple[str, int, int, int, Any, Any]]:
+    """Yield each spatial transformer block of a UNet of SD 1.x, SD 2.x or SDXL, in the order of execution.
+
+    As part, row, number in the layer, downsample, layer and block: ldm, sgm, ComfyUI and Forge name all of it alike.
+    Not the temporal ones of video UNets (``time_stack``), whose tokens are frames.
+    """
+    scale = 1
+    middle = [] if unet.middle_block is None else [unet.middle_block]  # KOALA-700M has none
+    for part, rows in (("input", unet.input_blocks), ("middle", middle), ("output", unet.output_blocks)):
+        for row, layers in enumerate(rows):
+            for layer in layers.children():
+                # resblock_updown: the change of resolution sits inside of the residual block
+                resampler = type(layer.h_upd if getattr(layer, "updown", False) else layer).__name__
+                scale = scale * 2 if resampler == "Downsample" else scale // 2 if resampler == "Upsample" else scale
+                for number, block in enumerate(getattr(layer, "transformer_blocks", ())):
+                    yield part, row, number, scale, layer, block
 
 
 @dataclass(frozen=True)

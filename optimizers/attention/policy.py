@@ -33,9 +33,6 @@ FULL_PRECISION = "the model asks for full precision here"
 HOST_DOES_IT = "attention"
 """Place that is skipped because the host computes with this very backend."""
 
-MOST_SIGNATURES = 64
-"""Kinds of calls whose refusals are remembered; sizes may differ in each call."""
-
 
 class AttentionPolicy(Policy):
     """Attention with one backend, tried out on one model's device.
@@ -67,7 +64,6 @@ class AttentionPolicy(Policy):
     ) -> None:
         self.always_raised, self.notes = always_raised, notes
         self.broken: dict[tuple[object, ...], str] = {}
-        self._refusals: dict[tuple[object, ...], str | None] = {}
         name = OWN if name == AUTO else name
         self.backend = get(name)
         calls = [AttentionCall(device.type, dtype, size, query_tokens=64, key_tokens=64) for size in head_sizes]
@@ -119,7 +115,6 @@ class AttentionPolicy(Policy):
     def failed(self, error: Exception, kind: tuple[object, ...]) -> str:
         """Remember that the backend cannot take calls of a kind, and return why; raises as :func:`limit_of`."""
         reason = self.broken[kind] = limit_of(error, self.always_raised)
-        self._refusals = {}
         return reason
 
     def _compare(self, evaluation: GuardedEvaluation, layer: int, output: Tensor, inputs: Inputs) -> None:
@@ -135,20 +130,6 @@ class AttentionPolicy(Policy):
 
     def refusal(self, inputs: Inputs, full_precision: bool = False) -> str | None:
         """Return why the backend cannot take a call of these shapes, dtypes and device; None if it can."""
-        if is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
-            return self._find_refusal(inputs, full_precision)
-        q, k, v, mask, *_ = inputs
-        records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-        masked = None if mask is None else mask.dtype
-        signature = (q.shape, k.shape, v.shape, q.dtype, q.device, masked, records, full_precision)
-        known = self._refusals
-        if signature not in known:
-            if len(known) >= MOST_SIGNATURES:  # another one: the thread of another GPU may be looking into this one
-                known = self._refusals = {}
-            known[signature] = self._find_refusal(inputs, full_precision)
-        return known[signature]
-
-    def _find_refusal(self, inputs: Inputs, full_precision: bool) -> str | None:
         reason = self.backend.refusal(AttentionCall.of(*inputs[:4]))
         if reason is None and full_precision and not self.backend.exact:
             reason = FULL_PRECISION

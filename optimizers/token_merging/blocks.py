@@ -35,8 +35,8 @@ class CallState:
     partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
     residual: ResidualCall | None = None
 
-    def attend(self, block: str, x: Tensor, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
-        """Return the output of a self-attention over all of ``x``, which can be computed both ways."""
+    def attend(self, block: str, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
+        """Return the output of a self-attention for all tokens, which can be computed both ways."""
         residual = where_kept(self.residual, block)
         return reduced() if residual is None else residual.attend(block, whole, reduced)
 

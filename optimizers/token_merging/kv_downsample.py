@@ -45,8 +45,8 @@ class KVDownsampling(Reduction):
         return cls(call.height, call.width, call.ratio, index)
 
     @classmethod
-    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-        rows, columns = _places(height, ratio, device), _places(width, ratio, device)
+    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device) -> Tensor:
+        rows, columns = cls.places(height, ratio, device), cls.places(width, ratio, device)
         return (rows[:, None] * width + columns).flatten()
 
     @classmethod
@@ -66,8 +66,20 @@ class KVDownsampling(Reduction):
 
     @classmethod
     def kept_side(cls, side: int, ratio: float) -> int:
-        """Return how many of ``side`` rows (or columns) stay."""
-        return downsampled_side(side, ratio)
+        """Return how many of ``side`` rows (or columns) stay, so that about ``1 - ratio`` of all tokens do."""
+        evenly = _evenly(side, ratio)
+        return min(side, evenly + 1) if evenly < side else side
+
+    @classmethod
+    def places(cls, side: int, ratio: float, device: torch.device) -> Tensor:
+        """Return those that stay: spread evenly, as torch's "nearest" interpolation has them, and the last one."""
+        kept = cls.kept_side(side, ratio)
+        if kept == side:
+            return torch.arange(side, device=device)
+        place, last = torch.arange(kept, device=device), max(1, kept - 1)
+        # The place after the last even one would be `side`; one less is the last. A smaller-of-two would say the same,
+        # but inductor cannot compile that in an index that begins behind the tokens of a text.
+        return (place * side - place // last) // last
 
     def reduce(self, x: Tensor) -> Tensor:
         """Leave out rows and columns of keys and values; ``x`` itself if nothing is left out.
@@ -90,34 +102,14 @@ class EvenDownsampling(KVDownsampling):
     """
 
     @classmethod
-    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-        # As torch's "nearest" interpolation has them.
-        rows, columns = (
-            torch.arange(_evenly(side, ratio), device=device) * side // _evenly(side, ratio) for side in (height, width)
-        )
-        return (rows[:, None] * width + columns).flatten()
-
-    @classmethod
     def kept_side(cls, side: int, ratio: float) -> int:
         return _evenly(side, ratio)
 
-
-def downsampled_side(side: int, ratio: float) -> int:
-    """Return how many of ``side`` rows (or columns) stay, so that about ``1 - ratio`` (0 to 1) of all tokens do."""
-    evenly = _evenly(side, ratio)
-    return min(side, evenly + 1) if evenly < side else side
+    @classmethod
+    def places(cls, side: int, ratio: float, device: torch.device) -> Tensor:
+        kept = cls.kept_side(side, ratio)
+        return torch.arange(kept, device=device) * side // kept
 
 
 def _evenly(side: int, ratio: float) -> int:
     return max(1, round(side * math.sqrt(1.0 - ratio)))
-
-
-def _places(side: int, ratio: float, device: torch.device | str) -> Tensor:
-    """Return places spread evenly from 0 on, as torch's "nearest" interpolation has them, and the last one."""
-    kept = downsampled_side(side, ratio)
-    if kept == side:
-        return torch.arange(side, device=device)
-    place, last = torch.arange(kept, device=device), max(1, kept - 1)
-    # The place after the last even one would be `side`; one less is the last. A smaller-of-two would say the same, but
-    # inductor cannot compile that in an index that begins behind the tokens of a text.
-    return (place * side - place // last) // last

@@ -271,7 +271,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
             state.activity.use(block.name, reduction.tokens, reduction.kept)
             return output
 
-        return state.attend(block.name, x, lambda: attend(x, None), fewer)
+        return state.attend(block.name, lambda: attend(x, None), fewer)
 
     def _planned(
         self, method: type[Reduction], block: B, tokens: Tensor, call: BlockCall, state: CallState

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...core.devices import is_compiling, is_out_of_memory
 from .method import Reduction
-from .stored import AttentionPlace, FullSteps, ResidualCounts, Store, Stored
+from .stored import MEMORY, AttentionPlace, FullSteps, Store, Stored
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
@@ -31,6 +31,7 @@ WINDOWS = "several parts of the latent were computed one by one in a step (tiles
 NO_MEMORY = "memory ran out"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
 GRADIENTS = "gradients are asked for"
+NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
 NEVER_MEASURED = "another node computed attention itself, so nothing could be measured"
 
 
@@ -67,14 +68,22 @@ class _Kept:
 
 
 class Residuals:
-    """The kept differences of one sampling run."""
+    """The kept differences of one sampling run.
+
+    Attributes:
+        full, added: calls of the network that computed attention both ways, and that added what was kept.
+        left_out: why others were made without what is kept.
+    """
 
     def __init__(self, allocating: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self.allocating = allocating
-        self.counts, self.store = ResidualCounts(), Store()
+        self.store = Store()
+        self.full = self.added = 0
+        self.left_out: dict[str, None] = {}
         self._kept: dict[Hashable, _Kept] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
-        self._drifts: list[Tensor] = []
+        self._drifts: list[Tensor] = []  # norms of a change and of the difference, on the device
+        self._moved: list[float] = []  # their quotients
         self._given_up = False
         self._open: dict[int, ResidualCall] = {}  # by thread: ComfyUI may have several devices at work
 
@@ -117,7 +126,7 @@ class Residuals:
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
-        self.counts.left_out[reason] = None
+        self.left_out[reason] = None
 
     def give_up(self, reason: str) -> None:
         """Drop everything, and keep nothing more in this run."""
@@ -142,9 +151,9 @@ class Residuals:
             return
         if not call.visits:
             return
-        self.counts.full += call.full
-        self.counts.added += not call.full
-        if call.missed and not self._given_up and not self.counts.left_out:
+        self.full += call.full
+        self.added += not call.full
+        if call.missed and not self._given_up and not self.left_out:
             self.leave_out(NEVER_MEASURED)  # where all was dropped, the reason is known
         made, call.made = call.made, {}
         for place in () if call.last else tuple(made):
@@ -180,15 +189,29 @@ class Residuals:
         return compute()
 
     def lines(self) -> Iterator[str]:
-        """Return what the run came to, in words."""
+        """Yield what the run came to, in words."""
         self.settle()
         self._read()
-        return self.counts.lines(self.store)
+        store = self.store
+        if self.added:
+            kind = " in int8" if store.small else ""
+            yield (
+                f"residual: {self.full} of {self.full + self.added} model calls computed attention both "
+                f"ways, the others added the difference that was kept ({store.most / 2**20:.1f} MiB{kind})"
+            )
+        if self._moved:
+            mean, most = sum(self._moved) / len(self._moved), max(self._moved)
+            yield f"from one full step to the next the difference changed by {mean:.0%} (most: {most:.0%})"
+        if store.refused:
+            limit = f"{store.limit / 2**20:.0f} MiB, {MEMORY:.0%} of the memory"
+            yield f"residual left out in {len(store.refused)} blocks: all would take more than {limit}"
+        for reason in self.left_out or ({} if self.full else {NOWHERE: None}):
+            yield f"residual left out: {reason}"
 
     def _read(self) -> None:
         # Devices are waited for here, once, and not in the steps. Of an evaluation that is made again they may be NaN.
         found = (float(changed / max(size, 1e-12)) for changed, size in map(Tensor.tolist, self._drifts))
-        self.counts.drifts += filter(math.isfinite, found)
+        self._moved += filter(math.isfinite, found)
         self._drifts.clear()
 
 

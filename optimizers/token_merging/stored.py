@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from threading import Lock
@@ -73,10 +73,6 @@ class FullSteps:
 
 MEMORY = 0.05
 """At most this share of a device's memory is held."""
-
-LIMITED = "residual left out in {blocks} blocks: all would take more than {limit:.0f} MiB, {share:.0%} of the memory"
-NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
-
 
 AttentionPlace = tuple[Hashable, int]
 """An attention: its block, and its number among those of the block."""
@@ -180,29 +176,3 @@ class Store:
         for part in self._parts:
             for place in [place for place in part if place[0] == refused]:
                 self._remove(part, place)
-
-
-@dataclass
-class ResidualCounts:
-    """The calls of the network, and why others were made without what is kept."""
-
-    full: int = 0
-    added: int = 0
-    drifts: list[float] = field(default_factory=list)
-    left_out: dict[str, None] = field(default_factory=dict)
-
-    def lines(self, store: Store) -> Iterator[str]:
-        """Yield what a run came to."""
-        if self.added:
-            kind = " in int8" if store.small else ""
-            yield (
-                f"residual: {self.full} of {self.full + self.added} model calls computed attention both "
-                f"ways, the others added the difference that was kept ({store.most / 2**20:.1f} MiB{kind})"
-            )
-        if self.drifts:
-            mean, most = sum(self.drifts) / len(self.drifts), max(self.drifts)
-            yield f"from one full step to the next the difference changed by {mean:.0%} (most: {most:.0%})"
-        if store.refused:
-            yield LIMITED.format(blocks=len(store.refused), share=MEMORY, limit=store.limit / 2**20)
-        for reason in self.left_out or ({} if self.full else {NOWHERE: None}):
-            yield f"residual left out: {reason}"

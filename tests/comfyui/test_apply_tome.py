@@ -165,7 +165,7 @@ def with_residual(studio, model=None, **settings):
 
 
 def outcome(model):
-    return policy(model).residuals.counts
+    return policy(model).residuals
 
 
 def policy(model):

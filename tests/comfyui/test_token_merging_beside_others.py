@@ -20,10 +20,10 @@ def random_tokens(seed, *shape):
 def with_image_prompt(model):
     """Image prompts as IP-Adapters add them: a second attention to tokens of an image, beside the one to the text."""
     from comfy.ldm.modules.attention import optimized_attention
-    from paceline.optimizers.hosts.comfyui.structure.unet import transformer_blocks
+    from paceline.optimizers.hosts.comfyui.structure.unet import described_blocks
 
     clone = model.clone()
-    for number, (block, module) in enumerate(transformer_blocks(model.model.diffusion_model)):
+    for number, (block, module) in enumerate(described_blocks(model.model.diffusion_model)):
         width = module.n_heads * module.d_head
         keys, values = random_tokens(number, 1, 4, width), random_tokens(number + 100, 1, 4, width)
 

@@ -104,7 +104,7 @@ def test_what_is_the_hosts_to_handle_is_raised_and_not_remembered(error):
 def test_a_model_that_asks_for_full_precision_gets_no_kernel_that_quantises():
     policy, activity = made("vanilla"), Activity()
     assert attend(policy, activity, full_precision=True) is not None
-    policy.backend, policy._refusals = dataclasses.replace(policy.backend, exact=False), {}
+    policy.backend = dataclasses.replace(policy.backend, exact=False)
     assert attend(policy, activity, full_precision=True) is None
     assert list(activity.fallbacks) == [policies.FULL_PRECISION]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from needs import package
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
-from paceline.optimizers.token_merging.kv_downsample import KVDownsampling, downsampled_side
+from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
 from paceline.optimizers.token_merging.merging import Merging, match, merge, unmerge
 from paceline.optimizers.token_merging.method import BlockCall
 from paceline.optimizers.token_merging.methods import METHODS, Automatic
@@ -44,7 +44,7 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
         numbers = torch.arange(side, dtype=torch.float64)[None, None]
         grid = F.interpolate(numbers, size=evenly, mode="nearest").long().flatten().tolist()
         places.append(sorted({*grid, side - 1}))
-        assert downsampled_side(side, ratio) == len(places[-1])
+        assert KVDownsampling.kept_side(side, ratio) == len(places[-1])
     expected = x.view(batch, height, width, -1)[:, places[0]][:, :, places[1]].flatten(1, 2)
     assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
 

@@ -119,13 +119,11 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     done: list[tuple[ComponentTarget, tuple[Claim, ...]]] = []
     try:
         for part, plan in plans:
-            if not plan:
-                continue
-            optional = components is None and len(parts) > 1 and part.role != DENOISER
-            target = ComponentTarget(part, pipe, optional)
-            before = target.claims
-            target.claim(plan)
-            done.append((target, before))
+            if plan:
+                optional = components is None and len(parts) > 1 and part.role != DENOISER
+                target = ComponentTarget(part, pipe, optional)
+                done.append((target, target.claims))
+                target.claim(plan)
         _require_use(settings, [item.settings for target, _ in done for item in target.techniques], chosen)
     except BaseException:
         for target, before in reversed(done):

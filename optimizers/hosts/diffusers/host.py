@@ -71,10 +71,6 @@ class PipelineTechnique(Counted):
         """Return a context in which the component must run, outside of compiled code."""
         return nullcontext()
 
-    def block(self, kwargs: Kwargs) -> AbstractContextManager[Kwargs]:
-        """Return a context for a block that is compiled by itself, with its named arguments as the code gets them."""
-        return nullcontext(kwargs)
-
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         """Return the component's result; ``compute`` runs it with all techniques. Only the last technique is asked."""
         return compute(*args, **kwargs)

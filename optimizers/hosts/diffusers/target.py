@@ -38,16 +38,11 @@ class ComponentTarget:
         return () if host is None else host.claims
 
     def claim(self, wanted: Sequence[tuple[type[PipelineTechnique], Any]]) -> None:
-        """Put on what is wanted, techniques with their settings; after an error the component has what it had."""
+        """Put on what is wanted, techniques with their settings; after an error nothing is on the component."""
         owner = None if self.pipeline is None else weakref.ref(self.pipeline)
         kinds = {technique.kind for technique, _ in wanted}
         kept = [one for one in self.claims if one.pipeline is not self.pipeline or one.technique.kind not in kinds]
-        before = self.claims
-        try:
-            self.put_on([*kept, *(Claim(technique, value, owner, self.optional) for technique, value in wanted)])
-        except BaseException:
-            self.put_on(before)
-            raise
+        self.put_on([*kept, *(Claim(technique, value, owner, self.optional) for technique, value in wanted)])
 
     def release(self) -> None:
         """Take off what this pipeline has asked for, and what nobody can give back; for the component itself, all."""

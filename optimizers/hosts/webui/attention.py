@@ -11,8 +11,9 @@ from ....core.shadow import Shadows
 from ....core.shared import Function
 from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
+from ...families import transformer_blocks
+from .models import is_unet
 from .technique import WebUISampling, WebUITechnique
-from .unet import is_unet, transformer_blocks
 
 _OTHER_INPUTS = "the host or another extension gives this layer more than tokens and a mask"
 _MASK = "an attention mask of the host"
@@ -31,7 +32,7 @@ class WebUIAttention(WebUITechnique):
         blocks = transformer_blocks(network) if is_unet(network) else ()
         layers = [
             (f"{part} {row}.{number} {attribute}", layer)
-            for part, row, number, _, block in blocks
+            for part, row, number, _, _, block in blocks
             for attribute in ("attn1", "attn2")
             if (layer := getattr(block, attribute, None)) is not None and _head_size(layer)
         ]

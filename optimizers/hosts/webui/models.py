@@ -119,6 +119,11 @@ class ForgeModel(WebUIModel):
         shadows.put(control, "get_control", get_control)
 
 
+def is_unet(network: object) -> bool:
+    """Return whether a network is a UNet with the layout of SD 1.x, SD 2.x and SDXL."""
+    return all(hasattr(network, name) for name in ("input_blocks", "middle_block", "output_blocks"))
+
+
 def _is_flow(model: Any) -> bool:
     predictor = getattr(model, "predictor", None)  # of Forge; the others have classes by ComfyUI's names
     if predictor is not None:

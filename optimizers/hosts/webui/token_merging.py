@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ....core.shared import Function
+from ...families import Block, transformer_blocks
 from ...token_merging.blocks import CallState
 from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ...token_merging.residual import UNTOLD, WINDOWS, ResidualCall, SamplingStep
 from ...token_merging.settings import TokenMergingSettings
+from .models import is_unet
 from .samplers import CHOOSES, OWN_LOOPS
 from .technique import WebUISampling, WebUITechnique
-from .unet import WebUIBlock, image_attention, is_unet
 
 HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its own"
+
+
+@dataclass(frozen=True)
+class WebUIBlock(Block):
+    """A transformer block with self-attention over the image; its name is e.g. ``input 4.0``."""
+
+    module: Module
+
+
+def image_attention(network: Module) -> tuple[WebUIBlock, ...]:
+    """Return every block whose first attention is over the image."""
+    found = (found for found in transformer_blocks(network) if not getattr(found[-1], "disable_self_attn", False))
+    return tuple(
+        WebUIBlock(f"{part} {row}.{number}", index, scale, block)
+        for index, (part, row, number, scale, _, block) in enumerate(found)
+    )
 
 
 class WebUITokenMerging(WebUITechnique):

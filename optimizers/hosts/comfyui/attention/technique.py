@@ -19,7 +19,7 @@ from ....families import find_family
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
 from ..runtime.run import KEY
 from ..runtime.technique import ComfyTechnique, LostInputs, ModelCall
-from ..structure.attention_owner import SLOT, checkpoint_attention_overrides, layers_with_a_preference, start_option
+from ..structure.attention_owner import SLOT, layers_with_a_preference, start_option
 from ..structure.model import describe_model, inference_dtype, is_unet
 from ..structure.protocols import ModelPatcher, Options
 from ..structure.unet import attention_blocks
@@ -40,10 +40,13 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
 
         _require_hook(patcher)
         blocks = attention_blocks(patcher) if is_unet(patcher) else ()
-        option, replaced = start_option(), list[str]()
-        if name != AUTO:
-            replaced += [f"in the place of {option}, with which ComfyUI was started"] if option else []
-            replaced += checkpoint_attention_overrides(patcher.model.diffusion_model)
+        option, layers = start_option(), layers_with_a_preference(patcher.model.diffusion_model)
+        replaced = []
+        if option and name != AUTO:
+            replaced.append(f"in the place of {option}, with which ComfyUI was started")
+        if layers and name != AUTO:
+            where = f"{layers} layer{'' if layers == 1 else 's'}"
+            replaced.append(f"the checkpoint asks for an attention of its own in {where}, which this node replaces")
         policy = AttentionPolicy(
             name,
             torch.device(patcher.load_device),

@@ -14,8 +14,7 @@ from .....core.shadow import Shadows
 from ....families import find_family
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ....precision.settings import PrecisionSettings, arithmetic
-from ..runtime.run import KEY
-from ..runtime.technique import ModelCall
+from ..runtime.technique import ModelCall, around_network
 from ..structure.model import describe_model, inference_dtype, is_unet, require_model
 from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.clone import WeightPlan, require_plain_weights, stage_in
@@ -65,15 +64,8 @@ class ModelPrecision(WeightTechnique):
         """Switch arithmetic on, and hand the network its input in the order of its weights, which layers keep."""
         activity.use("call")
         call.cleanup.enter_context(arithmetic(self.policy.settings))
-        if not self.policy.settings.channels_last:
-            return
-        from comfy.patcher_extension import WrappersMP
-
-        wrappers = dict(call.transformer_options.get("wrappers", {}))
-        network = dict(wrappers.get(WrappersMP.DIFFUSION_MODEL, {}))
-        network[f"{KEY}_{self.kind}"] = [first_channels_last]
-        wrappers[WrappersMP.DIFFUSION_MODEL] = network
-        call.transformer_options["wrappers"] = wrappers
+        if self.policy.settings.channels_last:
+            around_network(call.transformer_options, self.kind, first_channels_last)
 
     def install_exactly(self, call: ModelCall, activity: Activity) -> None:
         """Compute in the dtype of before, whose numbers do not overflow: ComfyUI's layers cast their weights to it."""

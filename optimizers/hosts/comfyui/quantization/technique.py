@@ -60,11 +60,7 @@ class Int8Quantization(WeightTechnique):
             weight, weight_only = existing_weight(module)
             kernel = None if weight_only else kernel
             return quantized_linear(weight, module.bias, plan.compute_dtype, kernel, self._network)
-        choice = (
-            self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX))
-            if name.startswith(MODEL_PREFIX)
-            else None
-        )
+        choice = self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX))
         if choice is None or choice.weight is None or not isinstance(module, Linear):
             return None
         return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel, self._network)

@@ -20,7 +20,7 @@ from ....guard import GuardedEvaluation
 from ..structure.protocols import Executor, ModelPatcher, Options
 from .reporting import running_prompt
 from .run import KEY, RUN, SamplingRun
-from .technique import AnyTechnique, LostInputs, ModelCall, shapes_of
+from .technique import AnyTechnique, LostInputs, ModelCall, around_network, shapes_of
 
 ACTIVE_STACK = "paceline_active_stack"
 """Transformer option that names another stack than the wrapper's own: see ``targets/model.py``."""
@@ -124,8 +124,7 @@ def _answered_by_others(transformer_options: Options) -> Callable[[], bool]:
     """Return what tells whether a wrapper of another node has answered in the place of the network: a step cache."""
     from comfy.patcher_extension import WrappersMP
 
-    wrappers = transformer_options.get("wrappers", {})
-    around = wrappers.get(WrappersMP.DIFFUSION_MODEL, {})
+    around = transformer_options.get("wrappers", {}).get(WrappersMP.DIFFUSION_MODEL, {})
     if all(str(key).startswith(KEY) for key in around):
         return lambda: False
     reached = []
@@ -138,8 +137,8 @@ def _answered_by_others(transformer_options: Options) -> Callable[[], bool]:
         reached.append(True)
         return executor(*args, **kwargs)
 
-    around = {f"{KEY}_outermost": [outermost], **around, f"{KEY}_innermost": [innermost]}
-    transformer_options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
+    around_network(transformer_options, "outermost", outermost, outermost=True)
+    around_network(transformer_options, "innermost", innermost)
     return lambda: bool(reached) and not any(reached)
 
 

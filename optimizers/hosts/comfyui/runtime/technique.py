@@ -12,7 +12,7 @@ from torch import Tensor
 from .....core import technique as core
 from .....core.activity import Activity, Counter, Summary, with_faults
 from .....core.phrases import phrase
-from .....core.shared import Shared
+from .....core.shared import Function, Shared
 from .....core.technique import Target, attach, find
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
@@ -99,6 +99,19 @@ class ModelCall(Shared):
         del self.model, self.sigmas
         self.techniques = ()
         self.transformer_options = {}
+
+
+def around_network(options: Options, name: str, wrapper: Function, outermost: bool = False) -> None:
+    """Let ``wrapper(executor, *args, **kwargs)`` run around the network in the call whose own ``options`` these are.
+
+    Inside of the wrappers of other nodes; or ``outermost``, outside of them.
+    """
+    from comfy.patcher_extension import WrappersMP
+
+    wrappers = options.get("wrappers", {})
+    others, ours = wrappers.get(WrappersMP.DIFFUSION_MODEL, {}), {f"{KEY}_{name}": [wrapper]}
+    around = {**ours, **others} if outermost else {**others, **ours}
+    options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
 
 
 def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

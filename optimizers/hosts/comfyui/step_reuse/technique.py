@@ -26,7 +26,7 @@ from ....step_reuse.rule import Rule
 from ....step_reuse.settings import StepReuseSettings
 from ..runtime.run import KEY, SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
 from ..runtime.stack import stack_of
-from ..runtime.technique import ComfyTechnique, ModelCall
+from ..runtime.technique import ComfyTechnique, ModelCall, around_network
 from ..structure.model import is_compiled_by_others, is_flow, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
 
@@ -53,16 +53,8 @@ class AttentionRoute:
 
     def watch(self, options: Options) -> None:
         """Let a call of the network with these ``transformer_options`` leave what the policies ask for."""
-        from comfy.patcher_extension import WrappersMP
-
-        if POLICIES not in options:
-            return
-        wrappers = options.get("wrappers", {})
-        around: dict[str, list[Function]] = {
-            **wrappers.get(WrappersMP.DIFFUSION_MODEL, {}),
-            f"{KEY}_route": [self._seen],
-        }
-        options["wrappers"] = {**wrappers, WrappersMP.DIFFUSION_MODEL: around}
+        if POLICIES in options:
+            around_network(options, "route", self._seen)
 
     def _seen(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
         result = executor(*args, **kwargs)

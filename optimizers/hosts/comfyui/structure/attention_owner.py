@@ -84,14 +84,3 @@ def layers_with_a_preference(network: Module) -> int:
     """
     own = (getattr(module, "comfy_attention", None) for module in network.modules())
     return sum(getattr(attention, "function", None) is not None for attention in own)
-
-
-def checkpoint_attention_overrides(network: Module) -> tuple[str, ...]:
-    """Return a note on the layers whose own attention an override of ours replaces; empty if there are none."""
-    count = layers_with_a_preference(network)
-    if not count:
-        return ()
-    return (
-        f"the checkpoint asks for an attention of its own in {count} layer{'' if count == 1 else 's'}, "
-        "which this node replaces",
-    )

@@ -9,7 +9,7 @@ from torch.nn import Module
 
 from .....core.shadow import Shadows
 from ....token_merging.blocks import CallState
-from ..structure.unet import AttentionBlock, BlockKey, transformer_blocks
+from ..structure.unet import AttentionBlock, BlockKey, described_blocks
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -29,7 +29,7 @@ class FeedForwards:
         """Run the layers of ``blocks`` on the tokens that ``state.reductions`` leave, until ``shadows`` are undone."""
         self._state = state
         shadows.on_undo(self._forget)
-        for block, module in transformer_blocks(network):
+        for block, module in described_blocks(network):
             if block.key not in blocks:
                 continue
             layer = module.ff

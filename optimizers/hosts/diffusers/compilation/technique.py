@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from .....core.errors import UnsupportedModel
 from .....core.shared import Function
@@ -49,7 +50,7 @@ class ComponentCompilation(PipelineTechnique):
             to_channels_last(component.part, patches)
         if getattr(how, "regional", False) and component.role != VAE:
             self.policy = CompilePolicy(self.title, how, self._blocks(host))
-            int8 = host.find(INT8)
+            int8: Any = host.find(INT8)
             alike = nullcontext if int8 is None else int8.block
             blocks = CompiledBlocks(component.part, how, component.name, Compiler(), alike)
             self.policy.use(blocks)

@@ -211,7 +211,7 @@ class PipelineTokenMerging(PipelineTechnique):
                 self.activity.use(block.name, k.shape[2], text + reduction.kept)
                 return output
 
-            output: Tensor = self._state.attend(block.name, q[:, 0], whole, reduced)
+            output: Tensor = self._state.attend(block.name, whole, reduced)
             return output
 
         with_fewer = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
