@@ -106,7 +106,7 @@ class Times:
         if self.keeps:
             outcome = self.policy.residuals
             if (outcome.full, outcome.added) != (2, 1):
-                raise SystemExit(f"not two full calls and one after them: {outcome}")
+                raise SystemExit(f"not two full calls and one after them: {outcome.full} and {outcome.added}")
             self.full.append(seconds[1])
             self.held = self.policy.residuals.store.most
 

@@ -1,11 +1,11 @@
-"""What a technique is in every host, the order of techniques, the one way to attach them, and the sum of their runs."""
+"""What a technique is in every host, the order of techniques, and the sum of their runs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from .activity import Activity, Summary, with_faults
 from .phrases import phrase
@@ -112,20 +112,6 @@ class Technique(Shared):
 T = TypeVar("T", bound=Technique)
 
 
-class Target(Protocol[T]):
-    """Something that carries techniques: a MODEL, a VAE, a CONTROL_NET, a component of a diffusers pipeline."""
-
-    @property
-    def techniques(self) -> tuple[T, ...]:
-        """What is attached, in canonical order."""
-
-    def with_techniques(self, techniques: tuple[T, ...]) -> object:
-        """Return the object with exactly these techniques: a copy where the host copies, else changed in place.
-
-        If a technique cannot be attached, its error is raised and the object is what it was.
-        """
-
-
 def find(techniques: Iterable[T], kind: str) -> T | None:
     """Return the technique of ``kind``, or None."""
     return next((technique for technique in techniques if technique.kind == kind), None)
@@ -136,17 +122,6 @@ def in_order(techniques: Iterable[T], kinds: Sequence[str] = KINDS) -> tuple[T, 
     places = {kind: place for place, kind in enumerate(kinds)}
     latest = {technique.kind: technique for technique in techniques}
     return tuple(sorted(latest.values(), key=lambda technique: places.get(technique.kind, -1)))
-
-
-def attach(target: Target[T], *techniques: T) -> object:
-    """Return the object of ``target`` with ``techniques`` added; each replaces one of the same kind."""
-    return target.with_techniques(in_order([*target.techniques, *techniques]))
-
-
-def detach_all(target: Target[T]) -> tuple[object, tuple[T, ...]]:
-    """Return the object of ``target`` without our techniques, and the techniques that it had."""
-    techniques = target.techniques  # before: some are changed in place
-    return target.with_techniques(()), techniques
 
 
 MOST_LINES = 6

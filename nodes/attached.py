@@ -11,7 +11,7 @@ from comfy_execution.graph_utils import ExecutionBlocker
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..core.phrases import phrase
-from ..core.technique import Target, detach_all
+from ..optimizers.hosts.comfyui.runtime.technique import Target
 from ..optimizers.hosts.comfyui.structure.model import require_model
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ControlNet, ModelPatcher
 from ..optimizers.hosts.comfyui.targets.controlnet import ControlNetTarget
@@ -75,7 +75,7 @@ class PacelineOptimizationReport(PacelineNode):
         return io.NodeOutput(text, ui={"text": (text,), "paceline_report": (text,)})
 
 
-_TARGETS: dict[str, Callable[[Any], Target[Any]]] = {
+_TARGETS: dict[str, Callable[[Any], Target]] = {
     "model": ModelTarget,
     "vae": VAETarget,
     "control_net": ControlNetTarget,
@@ -115,9 +115,9 @@ class PacelineRemoveOptimizations(PacelineNode):
             if value is None:
                 outputs.append(ExecutionBlocker(f"Remove Optimizations: connect its input {name} to use this output."))
             else:
-                copy, techniques = detach_all(_TARGETS[name](value))
-                outputs.append(copy)
-                removed.extend(technique.title for technique in techniques)
+                target = _TARGETS[name](value)
+                outputs.append(target.with_techniques(()))
+                removed.extend(technique.title for technique in target.techniques)
         headline = phrase("removed {names}", names=", ".join(removed)) if removed else phrase("nothing to remove")
         cls.announce(Summary("active" if removed else "inactive", headline, {"removed": len(removed)}))
         return io.NodeOutput(*outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -13,7 +13,6 @@ from ..core.devices import device_name, is_out_of_memory
 from ..core.errors import PacelineError, error_line
 from ..core.files import fingerprint_of
 from ..core.phrases import phrase
-from ..core.technique import detach_all
 from ..faster.same_work import made_of
 from ..faster.workflow import Workflow
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
@@ -61,11 +60,13 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
     """Return model and VAE without our techniques, and a line that names what was taken off."""
     require_model(model)
-    bare, taken = detach_all(ModelTarget(model))
-    bare_vae, taken_too = (None, ()) if vae is None else detach_all(VAETarget(vae))
-    model = cast("ModelPatcher", bare) if taken else model
-    vae = cast("VAE", bare_vae) if taken_too else vae
-    names = ", ".join(technique.title for technique in (*taken, *taken_too))
+    taken = list(ModelTarget(model).techniques)
+    if taken:
+        model = ModelTarget(model).with_techniques(())
+    if vae is not None and (of_vae := VAETarget(vae).techniques):
+        vae = VAETarget(vae).with_techniques(())
+        taken += of_vae
+    names = ", ".join(technique.title for technique in taken)
     line = f"taken off for this measurement, because each setting is held against the plain model: {names}"
     return model, vae, (line,) if names else ()
 

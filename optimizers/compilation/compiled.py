@@ -119,7 +119,6 @@ class CompiledFunction:
         if self._backend.runs == runs:
             state.count_eager(LIMIT_REACHED if self.variants_left() <= 0 else TURNED_OFF)
             return result
-        state.compiled_calls += 1
         if not self._reuses_results:
             return result
         from torch.utils._pytree import tree_map_only  # the next replay of a CUDA graph overwrites its results

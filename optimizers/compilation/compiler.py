@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -91,10 +91,9 @@ class CompiledBlocks(CompiledNetwork):
         }
         super().__init__(*self._by_class.values())
 
-    def places(self, network: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Function]]:
-        """Yield each block, and what is to run as its ``BLOCK_CALL``."""
-        for block in repeated_blocks(network):
-            yield block, partial(self._run, self._by_class[type(block)], block)
+    def call_of(self, block: torch.nn.Module) -> Function:
+        """Return what is to run as the ``BLOCK_CALL`` of one of the blocks."""
+        return partial(self._run, self._by_class[type(block)], block)
 
     def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
         with self._alike(kwargs) as named:

@@ -139,7 +139,6 @@ class CompileState:
     recompile_reasons: list[str] = field(default_factory=list)
     graph_breaks: int = 0
     seconds: float = 0.0
-    compiled_calls: int = 0
     break_places: dict[str, int] = field(default_factory=dict)
     eager_calls: dict[str, int] = field(default_factory=dict)
     cache_hits: int = 0

@@ -24,22 +24,6 @@ ROWS_PER_THREAD = 256
 """Tokens per chunk. On an AMX processor 64 was up to 1.4 times slower and 512 no quicker (320 to 10240 channels)."""
 
 
-def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int = 0) -> Tensor:
-    """Return ``x @ (values * scale).T + bias`` with ``x`` ``[..., in]`` quantised for each token.
-
-    For processors, made of torch's own operators: a few hundred tokens at a time, so that what one pass writes is still
-    in the cache for the next. The operations and their order are comfy-kitchen's, and so is every bit.
-
-    ``values``: int8 ``[out, in]``; ``scale``: float32 ``[out, 1]``, or one number for all; ``bias``: ``[out]``;
-    ``rotation``: size of the groups of input channels to rotate first, or 0.
-    """
-    # A tensor of another class has no values: torch.compile or make_fx is tracing.
-    if torch.compiler.is_compiling() or type(x) is not Tensor:
-        result: Tensor = _as_operator(x, values, scale, bias, rotation)
-        return result
-    return _chunked(x, values, scale, bias, rotation)
-
-
 @lru_cache(maxsize=1)
 def prefers_unsigned() -> bool:
     """Return whether to multiply unsigned numbers: on processors with VNNI but not AMX, where this torch can do it."""
@@ -137,14 +121,20 @@ class Kernel(ABC):
 
 
 class ChunkedIntMM(Kernel):
-    """``torch._int_mm``, chunked so that everything stays in a processor's cache; old processors do it without VNNI."""
+    """``torch._int_mm``, a few hundred tokens at a time, so that what one pass writes is in the cache for the next.
+
+    The operations and their order are comfy-kitchen's, and so is every bit. Old processors do it without VNNI.
+    """
 
     name = "torch._int_mm in chunks"
     needs = "torch:_int_mm"
     not_on_gpu = "for processors"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        return chunked_linear(x, weight.values, weight.scale, bias, weight.rotation)
+        # A tensor of another class has no values: torch.compile or make_fx is tracing.
+        traced = torch.compiler.is_compiling() or type(x) is not Tensor
+        compute: Callable[..., Tensor] = _as_operator if traced else _chunked
+        return compute(x, weight.values, weight.scale, bias, weight.rotation)
 
 
 class Kitchen(Kernel):

@@ -92,4 +92,4 @@ def test_a_restart_finds_what_was_compiled_and_throws_damaged_code_away(studio, 
     for _ in range(2):
         assert difference(sample(model), expected) < TOLERANCE
     assert not state(model).fallback and not state(model).cache_hits
-    assert state(model).compiled_calls > 0
+    assert "not compiled:" not in studio.report(model)

@@ -30,7 +30,6 @@ def test_at_the_limit_what_fits_stays_compiled_and_the_rest_is_counted(fullgraph
         x = torch.randn(size, 3)
         assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
     assert compiled.state.graphs == 2
-    assert compiled.state.compiled_calls == 4
     assert compiled.state.eager_calls == {LIMIT_REACHED: 2}
     assert not compiled.state.fallback
     assert compiled.variants_left() == 0

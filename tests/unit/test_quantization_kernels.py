@@ -191,10 +191,10 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
     x, weight = torch.randn(40, 64), quantize_weight(torch.randn(48, 64))
     kernels.prefers_unsigned.cache_clear()
     try:
-        expected = kernels.chunked_linear(x, weight.values, weight.scale, None)
+        expected = ChunkedIntMM().linear(x, weight, None)
         kernels.prefers_unsigned.cache_clear()
         monkeypatch.setattr(torch, "_int_mm", signed_only)
-        assert torch.equal(kernels.chunked_linear(x, weight.values, weight.scale, None), expected)
+        assert torch.equal(ChunkedIntMM().linear(x, weight, None), expected)
     finally:
         kernels.prefers_unsigned.cache_clear()
 

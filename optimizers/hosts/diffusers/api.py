@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +17,15 @@ from .attention.technique import Attention, ComponentAttention
 from .claims import Claim
 from .compilation.technique import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import PipelineTechnique, host_of
+from .host import Host, PipelineTechnique, host_of
 from .precision.technique import ComponentPrecision, Precision
 from .qkv_fusion.technique import ComponentQKVFusion, FuseQKV
 from .quantization.technique import ComponentQuantization
 from .schedule_on_cpu.technique import PipelineScheduleOnCPU, ScheduleOnCPU
 from .step_reuse.technique import ControlNetReuse, PipelineStepReuse, ReuseSteps
-from .target import ComponentTarget
 from .token_merging.technique import PipelineTokenMerging
+
+log = logging.getLogger("paceline")
 
 _TECHNIQUES: tuple[tuple[type[Any], tuple[type[PipelineTechnique], ...]], ...] = (
     (Precision, (ComponentPrecision,)),
@@ -116,18 +119,23 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     wanted = [(kind, value) for value in settings for kind in _techniques(value)]
     plans = [(part, [one for one in wanted if part.role in one[0].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for _, value in plan], chosen)
-    done: list[tuple[ComponentTarget, tuple[Claim, ...]]] = []
+    done: list[tuple[Component, tuple[Claim, ...]]] = []
     try:
         for part, plan in plans:
             if plan:
                 optional = components is None and len(parts) > 1 and part.role != DENOISER
-                target = ComponentTarget(part, pipe, optional)
-                done.append((target, target.claims))
-                target.claim(plan)
-        _require_use(settings, [item.settings for target, _ in done for item in target.techniques], chosen)
+                asker = _asker(pipe, part)
+                owner = None if asker is None else weakref.ref(asker)
+                kinds = {technique.kind for technique, _ in plan}
+                component, before = _as_known(part)
+                done.append((component, before))
+                kept = [one for one in before if one.pipeline is not asker or one.technique.kind not in kinds]
+                _put_on(component, [*kept, *(Claim(technique, value, owner, optional) for technique, value in plan)])
+        hosts = [host for component, _ in done if (host := host_of(component.part)) is not None]
+        _require_use(settings, [item.settings for host in hosts for item in host.techniques], chosen)
     except BaseException:
-        for target, before in reversed(done):
-            target.put_on(before)
+        for component, before in reversed(done):
+            _put_on(component, before)
         raise
     return Report(pipe)
 
@@ -139,12 +147,46 @@ def restore(pipe: object) -> None:
     another pipeline has optimized too keeps what that one asked for, until it is restored, or is gone.
     """
     for part in components_of(pipe):
-        ComponentTarget(part, pipe).release()
+        component, claims = _as_known(part)
+        asker, host = _asker(pipe, part), host_of(part.part)
+        others = [] if asker is None else [one for one in claims if one.pipeline is not asker]
+        kept = [one for one in others if one.pipeline is not None]  # else nobody can give it back
+        if kept:
+            log.info("%s keeps what another pipeline has put on it.", component.name)
+        if _effect(kept) != _effect(claims):
+            _put_on(component, kept)
+        elif host is not None:
+            host.claims = tuple(kept)
 
 
 def report(pipe: object) -> Report:
     """Return what is on a pipeline and what it has done."""
     return Report(pipe)
+
+
+def _asker(pipe: object, part: Component) -> Any:
+    """Return the pipeline that asks for something on one of its parts; None for a model that asks for itself."""
+    return None if pipe is part.part else pipe
+
+
+def _as_known(part: Component) -> tuple[Component, tuple[Claim, ...]]:
+    """Return a part by the name that it had when something was put on it first, and what was asked for on it."""
+    host = host_of(part.part)
+    return (part, ()) if host is None else (host.component, host.claims)
+
+
+def _put_on(component: Component, claims: Sequence[Claim]) -> None:
+    """Let a component have exactly these claims; after an error it has none."""
+    host = host_of(component.part)
+    if host is not None:
+        host.detach()
+    if claims:
+        Host(component, claims).attach()
+
+
+def _effect(claims: Sequence[Claim]) -> dict[str, tuple[object, ...]]:
+    """Return what claims come to: of each kind the last one."""
+    return {one.technique.kind: (one.technique, one.settings, one.optional) for one in claims}
 
 
 def _techniques(value: object) -> tuple[type[PipelineTechnique], ...]:

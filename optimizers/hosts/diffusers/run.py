@@ -14,31 +14,26 @@ from ....core.shared import Args, Kwargs
 
 
 class PipelinePosition:
-    """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always at step 0."""
+    """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always at step 0.
+
+    Attributes:
+        timestep: what the denoiser was called with.
+        timesteps: the scheduler's; None without a scheduler.
+    """
 
     def __init__(self) -> None:
+        self.timestep: Any = None
+        self.timesteps: torch.Tensor | None = None
         self._scheduler: Any = None
-        self._timestep: Any = None
-        self._timesteps: torch.Tensor | None = None
         self._values: list[float] = []
-
-    @property
-    def timestep(self) -> object:
-        """What the denoiser was called with."""
-        return self._timestep
-
-    @property
-    def timesteps(self) -> torch.Tensor | None:
-        """The scheduler's; None without a scheduler."""
-        return self._timesteps
 
     def moved_to(self, pipeline: object, timestep: object) -> None:
         """Go to a call of the denoiser."""
-        self._timestep = timestep
+        self.timestep = timestep
         self._scheduler = getattr(pipeline, "scheduler", None)
         timesteps = getattr(self._scheduler, "timesteps", None)
-        if timesteps is not self._timesteps:
-            self._timesteps, self._values = timesteps, []
+        if timesteps is not self.timesteps:
+            self.timesteps, self._values = timesteps, []
 
     def index(self) -> int:
         """Return the number of the step.
@@ -46,7 +41,7 @@ class PipelinePosition:
         Where the scheduler does not count, it is found by where the timestep stands among the scheduler's, as most
         pipelines hand on an element of them; else by its value, which waits for the device.
         """
-        if self._timesteps is None:
+        if self.timesteps is None:
             return 0
         counted = getattr(self._scheduler, "step_index", None)
         if counted is not None:
@@ -54,7 +49,7 @@ class PipelinePosition:
         if hasattr(self._scheduler, "step_index"):
             return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
         values = self.schedule()
-        given, place = self._timestep, _place_of(self._timestep, self._timesteps)
+        given, place = self.timestep, _place_of(self.timestep, self.timesteps)
         now = _number(given) if place is None else values[place]
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
 
@@ -64,7 +59,7 @@ class PipelinePosition:
         `index` gives equal ones the first number, as random numbers are drawn by it.
         """
         known = any(getattr(self._scheduler, name, None) is not None for name in ("step_index", "begin_index"))
-        place = None if known or self._timesteps is None else _place_of(self._timestep, self._timesteps)
+        place = None if known or self.timesteps is None else _place_of(self.timestep, self.timesteps)
         return self.index() if place is None else place
 
     def is_between(self, start_percent: float, end_percent: float) -> bool:
@@ -85,7 +80,7 @@ class PipelinePosition:
 
     def is_at(self, timestep: object) -> bool:
         """Return whether the call is for this timestep; waits for the device where the two were made apart."""
-        here = self._timestep
+        here = self.timestep
         if isinstance(here, torch.Tensor) and isinstance(timestep, torch.Tensor):  # of one memory: nothing is read
             places = {(one.untyped_storage().data_ptr(), one.storage_offset()) for one in (here, timestep)}
             if len(places) == 1:
@@ -96,8 +91,8 @@ class PipelinePosition:
 
     def schedule(self) -> list[float]:
         """Return the scheduler's timesteps; none without a scheduler. Read once for each run, which waits for them."""
-        if not self._values and self._timesteps is not None:
-            self._values = [float(value) for value in self._timesteps.tolist()]
+        if not self._values and self.timesteps is not None:
+            self._values = [float(value) for value in self.timesteps.tolist()]
         return self._values
 
 

@@ -140,14 +140,16 @@ class CompileBlocks(CompileMethods):
         self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: object, **kwargs: object
     ) -> object:
         network, part, how = call.network, getattr(call.network, self._part), self.policy.how
-        reason = refusal(call.patcher, network, [(block, "forward") for block in repeated_blocks(part)])
+        blocks = repeated_blocks(part)
+        reason = refusal(call.patcher, network, [(block, "forward") for block in blocks])
         if reason is not None:
             activity.fall_back(reason)
             return inner(*args, **kwargs)
         compiled = self._ready(part, how, lambda: CompiledBlocks(part, how, self.title, self._compiler))
         with Shadows() as shadows:
             in_modules(network, shadows)
-            for block, function in cast(CompiledBlocks, compiled).places(part):
+            for block in blocks:
+                function = cast(CompiledBlocks, compiled).call_of(block)
                 run = partial(self.policy.run, compiled, self.policy.what, activity, function)
                 shadows.put(block, BLOCK_CALL, run)
             return inner(*args, **kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -106,7 +106,8 @@ class CompileUNet(ComfyTechnique[ModelCall]):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
-        reason = self._refusal(call, network)
+        modules = repeated_blocks(network) if self.blocks_share_code else [network]
+        reason = self._refusal(call, modules)
         if reason is not None:
             activity.fall_back(reason)
             return
@@ -120,28 +121,22 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         shadows = call.cleanup.enter_context(Shadows())
         if not self._hands_options:
             in_layers(network, shadows)
-        for module, attribute, function in self._places(compiled, network):
-            shadows.put(module, attribute, partial(run, function))
+        if isinstance(compiled, CompiledBlocks):
+            for block in modules:
+                shadows.put(block, BLOCK_CALL, partial(run, compiled.call_of(block)))
+        else:
+            ordered = partial(first_channels_last, compiled) if self.policy.how.channels_last else compiled
+            shadows.put(network, _forward(network), partial(run, _given(ordered, _parts_as_text)))
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how
         if self.blocks_share_code:
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
-        forward = _with_parts_as_numbers(getattr(network, _forward(network)))
+        forward = _given(getattr(network, _forward(network)), _parts_as_numbers)
         sizes, weights = Sizes(text=2), WeightGuards(network)
         return CompiledNetwork(self._compiler.function(forward, how, self.title, sizes, weights))
 
-    def _places(
-        self, compiled: CompiledNetwork, network: torch.nn.Module
-    ) -> Iterator[tuple[torch.nn.Module, str, Function]]:
-        if isinstance(compiled, CompiledBlocks):
-            for block, function in compiled.places(network):
-                yield block, BLOCK_CALL, function
-        else:
-            ordered = partial(first_channels_last, compiled) if self.policy.how.channels_last else compiled
-            yield network, _forward(network), _with_parts_as_text(ordered)
-
-    def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
+    def _refusal(self, call: ModelCall, modules: list[torch.nn.Module]) -> str | None:
         options = call.transformer_options
         if is_compiled_by_others(options):
             return _FOREIGN
@@ -149,8 +144,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)
         ):
             return _PATCHED_BLOCKS
-        modules = repeated_blocks(network) if self.blocks_share_code else [network]
-        methods = [(module, "forward" if self.blocks_share_code else _forward(network)) for module in modules]
+        methods = [(module, "forward" if self.blocks_share_code else _forward(module)) for module in modules]
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
 
 
@@ -158,36 +152,30 @@ def _forward(network: torch.nn.Module) -> str:
     return "_forward" if hasattr(network, "_forward") else "forward"
 
 
-def _with_parts_as_text(function: Function) -> Function:
-    """Return a function that hands on the parts of the batch as a text, which compiled code takes as it is.
+def _given(function: Function, changed: Callable[[object], object]) -> Function:
+    """Return a function that calls ``function`` with each of its arguments ``changed``."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        return function(*[changed(value) for value in args], **{name: changed(value) for name, value in kwargs.items()})
+
+    return call
+
+
+def _parts_as_text(value: object) -> object:
+    """Return an argument with the parts of the batch as a text, which compiled code takes as it is.
 
     torch takes numbers that have changed before as unknown: patches that look for the negative prompt would not see it.
     """
-
-    def written(value: object) -> object:
-        if isinstance(value, dict) and isinstance(value.get(_PARTS), list):
-            return {**value, _PARTS: " ".join(map(str, value[_PARTS]))}
-        return value
-
-    def call(*args: object, **kwargs: object) -> object:
-        return function(*map(written, args), **{name: written(value) for name, value in kwargs.items()})
-
-    return call
+    if isinstance(value, dict) and isinstance(value.get(_PARTS), list):
+        return {**value, _PARTS: " ".join(map(str, value[_PARTS]))}
+    return value
 
 
-def _with_parts_as_numbers(function: Function) -> Function:
-    """Return a function that is compiled with `_with_parts_as_text` around it."""
-
-    def read(value: object) -> object:
-        if type(value) is dict and isinstance(value.get(_PARTS), str):
-            value = value.copy()
-            value[_PARTS] = [int(part) for part in value[_PARTS].split()]
-        return value
-
-    def call(*args: object, **kwargs: object) -> object:
-        return function(*[read(value) for value in args], **{name: read(value) for name, value in kwargs.items()})
-
-    return call
+def _parts_as_numbers(value: object) -> object:
+    if type(value) is dict and isinstance(value.get(_PARTS), str):
+        value = value.copy()
+        value[_PARTS] = [int(part) for part in value[_PARTS].split()]
+    return value
 
 
 @contextmanager

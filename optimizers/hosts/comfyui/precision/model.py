@@ -1,4 +1,4 @@
-"""Model Precision on one MODEL, and VAE Precision: a VAE in another dtype, beside the one that is there."""
+"""Model Precision on one MODEL."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from .....core import technique as core
 from .....core.activity import Activity, Counter, Summary, with_faults
 from .....core.phrases import phrase
 from .....core.shared import Function, Shared
-from .....core.technique import Target, attach, find
+from .....core.technique import find, in_order
 from ....guard import GuardedEvaluation
 from ..structure.protocols import BaseModel, ModelPatcher, Options
 from .reporting import announce
@@ -203,14 +203,25 @@ AnyTechnique = ComfyTechnique[Any]
 """A technique, whatever it installs itself into."""
 
 
-def attach_for(node: str | None, target: Target[AnyTechnique], technique: AnyTechnique) -> object:
-    """Return the target's object with ``technique`` attached, which reports to a node.
+class Target(Protocol):
+    """A MODEL, a VAE or a CONTROL_NET that carries techniques."""
+
+    @property
+    def techniques(self) -> tuple[AnyTechnique, ...]:
+        """What is attached, in canonical order."""
+
+    def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> Any:
+        """Return a copy of the object with exactly these techniques."""
+
+
+def attach_for(node: str | None, target: Target, technique: AnyTechnique) -> object:
+    """Return the target's object with ``technique`` attached, in the place of one of its kind; it reports to a node.
 
     ``node`` is None where there is no page. The node of a technique that is replaced is told.
     """
     technique.node_id = node
     replaced = find(target.techniques, technique.kind)
-    result = attach(target, technique)
+    result = target.with_techniques(in_order([*target.techniques, technique]))
     headline, *details = technique.policy.clauses()
     if replaced is not None:
         settings = replaced.policy.describe()

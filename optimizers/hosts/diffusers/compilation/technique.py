@@ -12,7 +12,14 @@ from .....core.shared import Function
 from .....core.technique import INT8
 from ....compilation.changing import Sizes
 from ....compilation.compiled import CompiledFunction
-from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
+from ....compilation.compiler import (
+    BLOCK_CALL,
+    CompiledBlocks,
+    CompiledNetwork,
+    Compiler,
+    describe_blocks,
+    repeated_blocks,
+)
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ..components import CONTROLNET, DENOISER, VAE
@@ -54,8 +61,8 @@ class ComponentCompilation(PipelineTechnique):
             alike = nullcontext if int8 is None else int8.block
             blocks = CompiledBlocks(component.part, how, component.name, Compiler(), alike)
             self.policy.use(blocks)
-            for block, function in blocks.places(component.part):
-                patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, function))
+            for block in repeated_blocks(component.part):
+                patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, blocks.call_of(block)))
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
             inner = host.inner[component.entry]
