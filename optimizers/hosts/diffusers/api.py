@@ -126,10 +126,10 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
                 optional = components is None and len(parts) > 1 and part.role != DENOISER
                 asker = _asker(pipe, part)
                 owner = None if asker is None else weakref.ref(asker)
-                kinds = {technique.kind for technique, _ in plan}
+                replaced = {technique.kind for technique, _ in plan}
                 component, before = _as_known(part)
                 done.append((component, before))
-                kept = [one for one in before if one.pipeline is not asker or one.technique.kind not in kinds]
+                kept = [one for one in before if one.pipeline is not asker or one.technique.kind not in replaced]
                 _put_on(component, [*kept, *(Claim(technique, value, owner, optional) for technique, value in plan)])
         hosts = [host for component, _ in done if (host := host_of(component.part)) is not None]
         _require_use(settings, [item.settings for host in hosts for item in host.techniques], chosen)

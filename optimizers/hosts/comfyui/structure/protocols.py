@@ -6,7 +6,7 @@ A protocol names what we read, set or call of what goes through many of our file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -31,21 +31,11 @@ Conditioning = Sequence[object]
 Factory = tuple[Function, tuple[Any, ...]] | tuple[Function, tuple[Any, ...], int]
 """``cached_patcher_init``: a function, its arguments, and which of the results is the patcher."""
 
-Loaded = TypeVar("Loaded")
-
 SharedBackups = tuple[Any, ...]
 """The state that clones on one BaseModel share: the second half of ``get_clone_model_override``."""
 
 
-class ModuleTree(Protocol):
-    """The part of ``torch.nn.Module`` that a :class:`BaseModel` needs to have; every module has it."""
-
-    def named_modules(self) -> Iterable[tuple[str, Module]]: ...
-    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]: ...
-    def get_submodule(self, target: str) -> Module: ...
-
-
-class BaseModel(ModuleTree, Protocol):
+class BaseModel(Module):
     """``patcher.model`` of a MODEL: the network, and what turns its output into an image without noise."""
 
     diffusion_model: Module
@@ -56,33 +46,29 @@ class BaseModel(ModuleTree, Protocol):
     adm_channels: int
     current_patcher: ModelPatcher | None
     current_weight_patches_uuid: UUID | None
+    get_dtype: Callable[[], torch.dtype]
+    get_dtype_inference: Callable[[], torch.dtype]
 
-    def get_dtype(self) -> torch.dtype: ...
-    def get_dtype_inference(self) -> torch.dtype: ...
 
+class NetworkPatcher(Protocol):
+    """What ComfyUI clones, loads and moves a network with: here that of a VAE or ControlNet."""
 
-class PatcherOf(Protocol[Loaded]):
-    """What ComfyUI clones, loads and moves a network with."""
-
-    model: Loaded
+    model: Module
     load_device: torch.device
     offload_device: torch.device
     size: int
     parent: Self | None
     cached_patcher_init: Factory | None
 
-    def clone(self, disable_dynamic: bool = ..., model_override: tuple[Loaded, SharedBackups] | None = ...) -> Self: ...
-    def get_clone_model_override(self) -> tuple[Loaded, SharedBackups]: ...
+    def clone(self, disable_dynamic: bool = ..., model_override: tuple[Any, SharedBackups] | None = ...) -> Self: ...
+    def get_clone_model_override(self) -> tuple[Any, SharedBackups]: ...
     def is_dynamic(self) -> bool: ...
 
 
-NetworkPatcher = PatcherOf[Module]
-"""The patcher of a VAE's or ControlNet's network."""
-
-
-class ModelPatcher(PatcherOf[BaseModel], Protocol):
+class ModelPatcher(NetworkPatcher, Protocol):
     """A MODEL: a BaseModel with the patches, options and callbacks of one branch of the graph."""
 
+    model: BaseModel
     model_options: Options
     patches: dict[str, Any]
     patches_uuid: UUID
@@ -122,7 +108,7 @@ class Executor(Protocol):
     def __call__(self, *args: object, **kwargs: object) -> Any: ...
 
 
-Patcher = TypeVar("Patcher", ModelPatcher, NetworkPatcher)
+Patcher = TypeVar("Patcher", bound=NetworkPatcher)
 
 
 class VAE(Protocol):

@@ -15,7 +15,6 @@ import torch
 from torch.nn import Module
 
 from .....core import weights
-from ..structure.protocols import ModuleTree
 
 
 def require_plain_weights(title: str, network: Any, model: str) -> None:
@@ -44,7 +43,7 @@ _RUNTIME = {
 }  # fmt: skip
 
 
-_Tree = TypeVar("_Tree", bound="ModuleTree")
+_Tree = TypeVar("_Tree", bound=Module)
 
 
 def second_module(
