@@ -1,4 +1,4 @@
-"""``vanilla``: exact attention in plain torch, on any device; and its parts, which other backends use.
+"""``vanilla``: exact attention in plain torch, on any device; and what other backends use too.
 
 The scale is applied inside of the matrix product (``alpha``), where the accumulator is fp32: fp16 scores overflow only
 if the *scaled* score exceeds 65504, and ``q * scale`` is not rounded. Rounding the scores to bf16 leaves a relative
@@ -27,35 +27,6 @@ def match_heads(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> tuple[Tens
     return k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 
 
-def flat_heads(tensor: Tensor) -> Tensor:
-    """``[batch, heads, tokens, head_dim]`` -> ``[batch * heads, tokens, head_dim]`` (a copy if they interleave)."""
-    return tensor.flatten(0, 1)
-
-
-def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) -> Tensor:
-    """Return ``q k^T * scale + mask``, ``[batch, heads, queries, keys]``, in the dtype of q.
-
-    q and k are ``[batch * heads, tokens, head_dim]``; ``mask`` as in ``Inputs``.
-    """
-    nothing = q.new_zeros((1, 1, 1))  # with beta=0 it is not read; baddbmm is what takes a scale
-    scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=scale)
-    scores = scores.reshape(-1, heads, scores.shape[1], scores.shape[2])
-    if mask is None:
-        return scores
-    if mask.dtype == torch.bool:
-        return scores.masked_fill(mask.logical_not(), NEGATIVE_INFINITY)
-    return scores + mask.to(scores.dtype)
-
-
-def softmax_or_zeros(scores: Tensor, masked: bool) -> Tensor:
-    """Softmax over the last dimension in fp32 or wider; with ``masked``, rows of -inf only give zeros (NaN stays)."""
-    wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    weights = torch.softmax(scores, dim=-1, dtype=wide)
-    if masked:
-        weights = weights.masked_fill(scores.amax(dim=-1, keepdim=True) == NEGATIVE_INFINITY, 0.0)
-    return weights
-
-
 def slice_mask(mask: Mask, queries: slice) -> Mask:
     """Return the part of a broadcastable mask ``[..., queries or 1, keys or 1]`` that covers some queries."""
     return mask if mask is None or mask.shape[-2] == 1 else mask[..., queries, :]
@@ -66,9 +37,17 @@ def vanilla(inputs: Inputs) -> Tensor:
     q, k, v, mask, scale, enable_gqa = inputs
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = masked_scores(flat_heads(q), flat_heads(k), scale, mask, heads=q.shape[1])
-    weights = softmax_or_zeros(scores, mask is not None).to(v.dtype)
-    return torch.matmul(weights, v)
+    nothing = q.new_zeros((1, 1, 1))  # with beta=0 it is not read; baddbmm is what takes a scale
+    scores = torch.baddbmm(nothing, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), beta=0, alpha=scale)
+    scores = scores.unflatten(0, q.shape[:2])  # [batch, heads, queries, keys]
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(mask.logical_not(), NEGATIVE_INFINITY)
+    elif mask is not None:
+        scores = scores + mask.to(scores.dtype)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    if mask is not None:  # a query that may see no key gives zeros; NaN stays
+        weights = weights.masked_fill(scores.amax(dim=-1, keepdim=True) == NEGATIVE_INFINITY, 0.0)
+    return torch.matmul(weights.to(v.dtype), v)
 
 
 BACKENDS = (Backend("vanilla", load=lambda: vanilla),)

@@ -24,11 +24,10 @@ _refused: set[Path] = set()
 
 
 class CacheFolder:
-    """A folder for compiled code, made at the first compilation; above ``limit_bytes`` the least recently read go."""
+    """A folder for compiled code, made at the first compilation; above ``LIMIT_BYTES`` the least recently read go."""
 
-    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        self.path = Path(path)
-        self.limit_bytes = limit_bytes
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def use(self) -> None:
         """Let inductor keep its code here from now on, if that is safe; a folder that the user has named stays."""
@@ -69,7 +68,7 @@ class CacheFolder:
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         for _, size, path in files:
-            if total <= self.limit_bytes:
+            if total <= LIMIT_BYTES:
                 break
             path.unlink(missing_ok=True)
             total -= size

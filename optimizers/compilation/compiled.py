@@ -32,7 +32,6 @@ class CompiledFunction:
         cache: where compiled code is kept for the next start; None keeps it where torch does.
         weights: of the function's network, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
-        backend: runs in place of the backend that ``settings`` name; for tests.
         owner: says whose the objects are that made torch compile again.
 
     Attributes:
@@ -48,7 +47,6 @@ class CompiledFunction:
         cache: CacheFolder | None = None,
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
-        backend: Function | None = None,
         owner: Owner = lambda thing: "",
     ) -> None:
         self.function = function
@@ -61,7 +59,7 @@ class CompiledFunction:
         self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
         self._reuses_results = uses_cudagraph_trees(settings)
-        self._backend = _CountingBackend(settings, self.state, self._cache, backend)
+        self._backend = _CountingBackend(settings, self.state, self._cache)
         self._compiled: Function | None = None
         self._cleared_cache = False
 
@@ -174,13 +172,8 @@ class _CountingBackend:
     ``variants``: how often each frame was compiled, by torch's number of the frame.
     """
 
-    def __init__(
-        self, settings: CompileSettings, state: CompileState, cache: CacheFolder | None, replacement: Function | None
-    ) -> None:
-        self._settings = settings
-        self._state = state
-        self._cache = cache
-        self._replacement = replacement
+    def __init__(self, settings: CompileSettings, state: CompileState, cache: CacheFolder | None) -> None:
+        self._settings, self._state, self._cache = settings, state, cache
         self.compiler_name = settings.backend  # asked for by torch
         self.runs = 0
         self.variants: dict[int, int] = {}
@@ -212,8 +205,6 @@ class _CountingBackend:
 
     def _compile(self, graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Function:
         settings = self._settings
-        if self._replacement is not None:
-            return cast(Function, self._replacement(graph, example_inputs))
         if settings.backend == "inductor":
             from torch._inductor.compile_fx import compile_fx
 

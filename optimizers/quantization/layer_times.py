@@ -42,18 +42,16 @@ class KernelFailed(RuntimeError):
     """A kernel cannot compute what it was to be timed with; the text says why."""
 
 
-def interleaved_seconds(
-    device: torch.device, functions: Sequence[Callable[[], Any]], clock: Callable[[], float] | None = None
-) -> list[float]:
+def interleaved_seconds(device: torch.device, functions: Sequence[Callable[[], Any]]) -> list[float]:
     """Return the least seconds of one call of each; they take turns, until the shortest times of each agree.
 
     On a processor these are seconds of one core in which it worked for us: load from other programs then hardly counts,
     while on all cores it would slow down one function more than another. On other devices it waits for the device, so
-    it belongs to the first step with a shape. ``clock`` replaces the one that fits the device.
+    it belongs to the first step with a shape.
     """
     on_processor = device.type == "cpu"
     is_fine = time.get_clock_info("thread_time").resolution <= 1e-6  # on Windows it is not
-    clock = clock or (time.thread_time if on_processor and is_fine else time.perf_counter)
+    clock = time.thread_time if on_processor and is_fine else time.perf_counter
     with _one_core() if on_processor else nullcontext():
         for function in functions:
             function()

@@ -91,8 +91,8 @@ def partition_tokens(
 
     Rows and columns that no full cell covers hold sources only. Cells are ``sx`` columns by ``sy`` rows. ``offsets``:
     int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its cell,
-    ``row * sx + column``, by default the top-left token; see `random_offsets`. With a leading axis for several blocks,
-    the partition has it too.
+    ``row * sx + column`` in ``[0, sx * sy)``, by default the top-left token; see `choices`. With a leading axis for
+    several blocks, the partition has it too.
     """
     rows, columns = height // sy, width // sx
     cell_row = torch.arange(rows, device=device) * sy
@@ -106,23 +106,3 @@ def partition_tokens(
     is_source = torch.ones(several.shape[0], tokens, dtype=torch.bool, device=device).scatter_(1, several, False)
     sources = positions(is_source, tokens - rows * columns)
     return Partition(destinations, sources if several is destinations else sources[0])
-
-
-def random_offsets(
-    height: int,
-    width: int,
-    *,
-    sx: int = 2,
-    sy: int = 2,
-    seed: int = 0,
-    step: int | Tensor = 0,
-    block: int | Tensor = 0,
-    device: torch.device | str = "cpu",
-) -> Tensor:
-    """Choose each cell's destination at random, as a pure function of the arguments, for `partition_tokens`.
-
-    Returns int64 ``[(height // sy) * (width // sx)]``, for several blocks ``[blocks, ...]``, in ``[0, sx * sy)``; seed,
-    step, block and device as in `choices`.
-    """
-    cells = (height // sy) * (width // sx)
-    return choices(cells, sx * sy, seed=seed, step=step, block=block, device=device)

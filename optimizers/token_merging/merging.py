@@ -24,7 +24,7 @@ from torch import Tensor
 from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting
 from ...core.phrases import translatable
-from .grid import Partition, partition_tokens, random_offsets
+from .grid import Partition, choices, partition_tokens
 from .method import BlockCall, Reduction
 
 CPU_SCORES = 2**20
@@ -230,6 +230,6 @@ def _drawn(call: BlockCall, block: int | Tensor, device: torch.device) -> Partit
     height, width, settings = call.height, call.width, call.settings
     sx, sy, offsets = settings.sx, settings.sy, None
     if settings.use_rand:
-        seed = settings.seed
-        offsets = random_offsets(height, width, sx=sx, sy=sy, seed=seed, step=call.step, block=block, device=device)
+        cells = (height // sy) * (width // sx)
+        offsets = choices(cells, sx * sy, seed=settings.seed, step=call.step, block=block, device=device)
     return partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets, device=device)

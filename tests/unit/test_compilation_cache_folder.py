@@ -15,7 +15,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, "is put back after the test")
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(cache_folder, "_refused", set())
-    return CacheFolder(tmp_path / "compiled", limit_bytes=10_000)
+    monkeypatch.setattr(cache_folder, "LIMIT_BYTES", 10_000)
+    return CacheFolder(tmp_path / "compiled")
 
 
 def fill(folder, name, size, used):
@@ -57,7 +58,7 @@ def test_what_was_not_used_for_the_longest_time_goes_first(folder):
     assert folder.size() == 12_000
     folder.use()
     assert sorted(path.name for path in (folder.path / "inductor").iterdir()) == ["a", "c"]
-    assert folder.size() <= folder.limit_bytes
+    assert folder.size() <= cache_folder.LIMIT_BYTES
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")

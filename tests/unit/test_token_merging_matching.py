@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import merging as implementation
-from paceline.optimizers.token_merging.grid import choices, partition_tokens, positions, random_offsets
+from paceline.optimizers.token_merging.grid import choices, partition_tokens, positions
 from paceline.optimizers.token_merging.merging import Matching, match, merge, unmerge
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -45,6 +45,10 @@ def _is_kept(matching: Matching) -> Tensor:
 SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 4), st.integers(1, 4))
 RATIOS = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
 HALF = [torch.float16, torch.bfloat16]
+
+
+def random_offsets(height, width, sx=2, sy=2, seed=0, step=0, block=0, device="cpu"):
+    return choices((height // sy) * (width // sx), sx * sy, seed=seed, step=step, block=block, device=device)
 
 
 def random_partition(height, width, sx, sy, seed=0):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import package
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
+from paceline.optimizers.token_merging.grid import choices, partition_tokens
 from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
 from paceline.optimizers.token_merging.merging import Merging, match, merge, unmerge
 from paceline.optimizers.token_merging.method import BlockCall
@@ -130,7 +130,9 @@ def run_both(problem, dtype, random):
     # Sums of whole numbers are exact in any order, so any difference is a difference of the matching.
     x = torch.randint(-99, 99, (p["batch"], tokens, 5), generator=generator).to(dtype)
     grid = {key: p[key] for key in ("height", "width", "sx", "sy")}
-    offsets = random_offsets(**grid, seed=p["seed"]) if random else None
+    cells = (p["height"] // p["sy"]) * (p["width"] // p["sx"])
+    drawn = choices(cells, p["sx"] * p["sy"], seed=p["seed"], step=0, block=0, device="cpu")
+    offsets = drawn if random else None
     their_merge, their_unmerge = tomesd(metric, **grid, ratio=p["ratio"], offsets=offsets)
     theirs = their_merge(x)
     matching = match(metric, partition_tokens(**grid, offsets=offsets), p["ratio"])
