@@ -5,6 +5,7 @@ The folder is bounded in size and must belong to the user alone: its files are p
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -70,8 +71,9 @@ class CacheFolder:
         for _, size, path in files:
             if total <= LIMIT_BYTES:
                 break
-            path.unlink(missing_ok=True)
-            total -= size
+            with contextlib.suppress(OSError):  # Windows removes no library that is loaded
+                path.unlink(missing_ok=True)
+                total -= size
 
     def clear(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

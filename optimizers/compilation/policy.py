@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -104,13 +104,11 @@ class CompilePolicy(Policy):
         """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once``."""
         used = {place: count for place, count in activity.used.items() if place != _GRAPHS}
         calls, eager, new_graphs = sum(used.values()), activity.fallback_count, activity.used.get(_GRAPHS, 0)
-        states = [function.state for compiled in self.used for function in compiled.functions]
-        totals = {name: sum(getattr(state, name) for state in states) for name in _COUNTS}
+        functions = [function for compiled in self.used for function in compiled.functions]
+        totals = {name: sum(getattr(function.state, name) for function in functions) for name in _COUNTS}
         counts = {**totals, "compiled_calls": calls, "fallbacks": eager}
-        details = list(activity.fallback_lines())
-        for compiled in self.used:
-            for function in compiled.functions:
-                details.extend(_warnings(function, self._narrower))
+        warnings = (line for function in functions for line in _warnings(function, self._narrower))
+        details = [*activity.fallback_lines(), *warnings]
         if not calls:
             why = phrase("{what} was not called", what=self.what)
             if eager:
@@ -120,15 +118,14 @@ class CompilePolicy(Policy):
             details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
         headline = phrase("compiled {what}: {how}", what=" and ".join(used), how=_describe(counts))
         if counts["graph_breaks"]:
-            breaks = self._graph_breaks(int(counts["graph_breaks"]))
+            breaks = self._graph_breaks(functions)
             headline = phrase("{headline}, {breaks}", headline=headline, breaks=breaks)
         return Summary("partly" if eager or counts["graph_breaks"] else "active", headline, counts, tuple(details))
 
-    def _graph_breaks(self, count: int) -> str:
-        places = Counter[str]()
-        for compiled in self.used:
-            for function in compiled.functions:
-                places.update(function.state.break_places)
+    def _graph_breaks(self, functions: Sequence[CompiledFunction]) -> str:
+        count, places = sum(function.state.graph_breaks for function in functions), Counter[str]()
+        for function in functions:
+            places.update(function.state.break_places)
         worst = max(places, key=lambda place: places[place], default="an unknown place")
         where = f"{worst} and {len(places) - 1} more places" if len(places) > 1 else worst
         remedy = next((remedy for name, remedy in self._break_remedies.items() if worst.startswith(name)), _REMEDY)

@@ -80,14 +80,10 @@ def _owners(line: str, given: Mapping[str, Any], owner: Owner) -> list[str]:
 def _walk(thing: Any, path: str) -> Iterator[object]:
     """Yield the objects on the way along ``path``, as far as it goes; attributes and items are only read."""
     for step in _STEP.finditer(path):
-        attribute, *keys = step.groups()
+        attribute, quoted, double_quoted, number = step.groups()
+        key = int(number) if number is not None else double_quoted if quoted is None else quoted
         try:
-            if attribute is not None:
-                thing = getattr(thing, attribute)
-            else:
-                thing = (
-                    thing[int(keys[2])] if keys[2] is not None else thing[keys[0] if keys[0] is not None else keys[1]]
-                )
+            thing = thing[key] if attribute is None else getattr(thing, attribute)
         except Exception:  # what was there before is not there any more
             return
         yield thing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,23 @@ def test_what_was_not_used_for_the_longest_time_goes_first(folder):
     folder.use()
     assert sorted(path.name for path in (folder.path / "inductor").iterdir()) == ["a", "c"]
     assert folder.size() <= cache_folder.LIMIT_BYTES
+
+
+def test_a_file_that_cannot_be_removed_stays_and_the_folder_is_used(folder, monkeypatch):
+    """As a library that is loaded on Windows."""
+    unlink = Path.unlink
+
+    def locked(path, **options):
+        if path.name == "a":
+            raise PermissionError(13, "used by another process")
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", locked)
+    for index, name in enumerate("abc"):
+        fill(folder, name, 4000, used=1000 + index)
+    folder.use()
+    assert sorted(path.name for path in (folder.path / "inductor").iterdir()) == ["a", "c"]
+    assert os.environ[VARIABLE] == str(folder.path / "inductor")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
