@@ -233,7 +233,7 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
-    parser.add_argument("--earlier", type=Path, metavar="PATH", help="results whose rows are kept; of --few the plain model's")
+    parser.add_argument("--earlier", type=Path, metavar="PATH", help="its rows are kept; of --few the plain model's")
     parser.add_argument("--few", action="store_true", help="4 and 8 steps")
     add_pairs(parser)
     parser.add_argument(
