@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Set
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -72,7 +73,9 @@ def observe(patcher: ModelPatcher) -> tuple[dict[str, int], str]:
     side = 128 if base.adm_channels else 64
     network = second_module(base.diffusion_model, lambda name, tensor: tensor.to("meta"))
     tokens: dict[str, int] = {}
-    _watch(network, tokens)
+    for name, module in network.named_modules():
+        if isinstance(module, Linear):
+            module.register_forward_pre_hook(partial(_count, tokens, name))
 
     def shape(*sizes: int) -> Tensor:
         return torch.empty(*sizes, device="meta", dtype=dtype)
@@ -98,13 +101,5 @@ def observe(patcher: ModelPatcher) -> tuple[dict[str, int], str]:
     return tokens, f"a latent of {side} x {side}"
 
 
-def _watch(network: Module, tokens: dict[str, int]) -> None:
-    def watch(name: str, module: Module) -> None:
-        def hook(_: Module, args: tuple[Tensor, ...]) -> None:
-            tokens[name] = max(args[0].numel() // args[0].shape[-1], tokens.get(name, 0))
-
-        module.register_forward_pre_hook(hook)
-
-    for name, module in network.named_modules():
-        if isinstance(module, Linear):
-            watch(name, module)
+def _count(tokens: dict[str, int], name: str, _: Module, args: tuple[Tensor, ...]) -> None:
+    tokens[name] = max(args[0].numel() // args[0].shape[-1], tokens.get(name, 0))

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Activity
-from .....core.errors import UnsupportedModel
 from .....core.shadow import Shadows
 from .....core.shared import Function, Shared
 from .....core.technique import COMPILATION, find
@@ -281,12 +280,8 @@ def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> st
 def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
     """Return Apply ToMe for a MODEL; `UnsupportedModel` if it has no UNet, or no block would be reached."""
     require_model(patcher)
-    if not is_unet(patcher):
-        raise _refusal(patcher)
-    return ComfyTokenMerging(patcher, settings)
-
-
-def _refusal(patcher: ModelPatcher) -> UnsupportedModel:
+    if is_unet(patcher):
+        return ComfyTokenMerging(patcher, settings)
     family = find_family(patcher.model.diffusion_model)
     attention = "" if family is not None and not family.override_hook else ", Set Attention Processor"
-    return no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")
+    raise no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")
