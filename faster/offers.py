@@ -32,7 +32,7 @@ from ..workbench.measurement.quality import to_8_bit
 from ..workbench.measurement.speedup import measure_speedup
 from ..workbench.recipe import Step
 from .others import apart
-from .plan import Plan, VAELink, VAEPlan
+from .plan import Plan
 from .runs import PICTURES, SIDES
 from .sentences import Tried, proved
 from .workflow import ModelLink
@@ -45,7 +45,7 @@ class FasterVAE:
     ``distance`` is how far the picture moves; ``once`` are seconds that it costs once.
     """
 
-    link: VAELink
+    link: ModelLink
     tries: Mapping[str, Step]
     seconds: float
     time_left: Range
@@ -70,7 +70,7 @@ class Offer:
 
     label: str
     names: frozenset[str]
-    chosen: tuple[tuple[ModelLink | VAELink, tuple[Step, ...]], ...]
+    chosen: tuple[tuple[ModelLink, tuple[Step, ...]], ...]
     run_speedup: Range
     sampling_speedup: Range
     decoding_speedup: Range | None
@@ -82,7 +82,7 @@ class Offer:
     @property
     def changes_steps(self) -> bool:
         """Whether a sampler draws otherwise with it, which a proof can measure."""
-        return any(isinstance(link, ModelLink) for link, _ in self.chosen)
+        return any(link.input == "model" for link, _ in self.chosen)
 
 
 def make_offer(
@@ -99,7 +99,7 @@ def make_offer(
     ``pictures``: in so many it has to win back what it costs once.
     """
     limit = CHOICES[choice].limit
-    chosen: list[tuple[ModelLink | VAELink, tuple[Step, ...]]] = []
+    chosen: list[tuple[ModelLink, tuple[Step, ...]]] = []
     expected, labels, all_names, once = [], [], set[str](), 0.0
     for number, plan in enumerate(plans):
         pairs = zip(samplings, probed, strict=True)
@@ -147,7 +147,7 @@ def make_offer(
     return None if run_speedup.low < GAIN or pays_from(once, offer.won) > pictures else offer
 
 
-def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:
+def faster_vae(plan: Plan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:
     """Return the fastest of what a choice allows on a VAE link; None where nothing is faster, or pays too late.
 
     ``pictures``: in so many it has to win back what it costs once. Seconds multiply, and errors add up in squares.
@@ -161,7 +161,7 @@ def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> 
     return max(allowed, key=lambda one: one.won, default=None)
 
 
-def _together(plan: VAEPlan, seconds: float, chosen: Sequence[Probed]) -> FasterVAE:
+def _together(plan: Plan, seconds: float, chosen: Sequence[Probed]) -> FasterVAE:
     left = Range(*(math.prod(1 / max(one.speedup[end], 0.1) for one in chosen) for end in (2, 1, 0)))
     distance = sum(one.error**2 for one in chosen) ** 0.5
     tries = {one.name: plan.tries[one.name] for one in chosen}

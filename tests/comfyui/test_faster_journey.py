@@ -137,6 +137,34 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     assert re.search(r" Without these nodes leaving out 10 of 24 levels gives \S+x and moves the picture ", proof.text)
 
 
+def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, studio):
+    """ComfyUI still has all that the first one has drawn."""
+    from paceline.faster.jobs import JOBS
+    from paceline.faster.offers import Offer
+    from paceline.workbench.expectation.expect import Range
+    from paceline.workbench.recipe import Step
+
+    sampling = {"seed": 3, "steps": 2, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    texts = {name: comfyui.give("CONDITIONING", name, getattr(studio, name)) for name in ("positive", "negative")}
+    links = {name: [name, 0] for name in ("model", "positive", "negative", "latent_image")}
+    prompt = texts | {
+        "model": comfyui.give("MODEL", "tiny", studio.model),
+        "latent_image": comfyui.give("LATENT", "small", {"samples": torch.zeros(1, 4, 8, 8)}),
+        "sampler": node("KSampler", **links, **sampling),
+        "save": node("PreviewAny", source=["sampler", 0]),
+    }
+    job = JOBS.find(ask(do="run", prompt=prompt, choice="fast")["job"])
+    with pytest.raises(InvalidSetting, match="There is no offer"):
+        ask(do="prove", job=job.id)
+    assert job.proof is None
+    once, chosen = Range(1.0, 1.0, 1.0), (job.plans[0].link, (Step("PacelineFuseQKV"),))
+    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), (chosen,), once, once, None, once, 1.0, 0.0, 0.0)
+    for _ in range(2):
+        comfyui.run(ask(do="prove", job=job.id)["prompt"])
+        assert job.proof.seeds == 2
+        ask(do="next", job=job.id, stopped=True)
+
+
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
     """As if each evaluation took minutes; a run of twelve steps has no room for a second candidate either."""
