@@ -36,12 +36,12 @@ def picture_time(workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Pl
     run, before = kept[own[-1]], kept[own[-1] - 1] if own[-1] else None
     idle = {name for number in own for name, seconds in kept[number].given_up.items() if not seconds}
     parts = sorted(_parts(workflow, run, before, plans, idle), key=lambda part: -float(part["seconds"]))
-    last, runs = sum(part["seconds"] for part in parts), [sum(kept[number].seconds.values()) for number in own]
-    sentence = phrase("The last picture took {seconds:.3g} s", seconds=last)
+    runs = [sum(kept[number].seconds.values()) for number in own]
+    sentence = phrase("The last picture took {seconds:.3g} s", seconds=runs[-1])
     if len(runs) > 1:
         sentence = phrase(
             "The last picture took {seconds:.3g} s ({count} pictures: {least:.3g} to {most:.3g} s)",
-            seconds=last,
+            seconds=runs[-1],
             count=len(runs),
             least=min(runs),
             most=max(runs),

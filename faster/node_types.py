@@ -36,9 +36,6 @@ class NodeType:
 def node_type(name: str) -> NodeType:
     """Return what ComfyUI knows of a type of nodes."""
     kind = class_of(name)
-    titles = getattr(sys.modules.get("nodes"), "NODE_DISPLAY_NAME_MAPPINGS", {})
-    schema = getattr(kind, "GET_SCHEMA", None)  # what a test has installed is in no list of titles
-    title = titles.get(name) or (schema and schema().display_name) or name
     inputs, choices, defaults = dict[str, str](), dict[str, list[Any]](), dict[str, Any]()
     for put, (type, about) in _entries(kind).items():
         if isinstance(type, str):
@@ -49,7 +46,15 @@ def node_type(name: str) -> NodeType:
         if default is not None:
             defaults[put] = default
     outputs = getattr(kind, "RETURN_TYPES", ()) or ()
-    return NodeType(title, inputs, choices, defaults, tuple(map(str, outputs)))
+    return NodeType(_title(name, kind), inputs, choices, defaults, tuple(map(str, outputs)))
+
+
+def _title(name: str, kind: Any) -> str:
+    titles: Mapping[str, str] = getattr(sys.modules.get("nodes"), "NODE_DISPLAY_NAME_MAPPINGS", {})
+    try:  # what a test has installed is in no list of titles
+        return titles.get(name) or kind.GET_SCHEMA().display_name or name
+    except Exception:  # a node of the older kind has no schema; of another pack it can fail
+        return name
 
 
 def _entries(kind: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:

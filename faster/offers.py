@@ -26,14 +26,14 @@ from ..workbench.expectation.expect import FINEST, GAIN, Probed, Range, expect, 
 from ..workbench.expectation.sampling import Sampling, replay
 from ..workbench.measurement.drawn import Drawn, TimedRun
 from ..workbench.measurement.evidence import LATE, kept_levels
-from ..workbench.measurement.measure import MeasurePlan, measure
+from ..workbench.measurement.measure import SIDES, MeasurePlan, measure
 from ..workbench.measurement.picture import side_by_side
 from ..workbench.measurement.quality import to_8_bit
 from ..workbench.measurement.speedup import measure_speedup
 from ..workbench.recipe import Step
 from .others import apart
 from .plan import Plan
-from .runs import PICTURES, SIDES
+from .runs import PICTURES
 from .sentences import Tried, proved
 from .workflow import ModelLink
 
@@ -185,10 +185,6 @@ def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:
     return Range(*(math.hypot(max((one[end] for one in distances), default=0.0), moved) for end in range(3)))
 
 
-BY_SIDE = {"baseline": "plain", "optimized": "faster"}
-"""What the judge's sides are called in the proof's prompt."""
-
-
 @dataclass
 class Proof:
     """``text`` is None before it is judged, ``picture`` where none was decoded.
@@ -228,7 +224,7 @@ class Proof:
         if worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)
-        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in BY_SIDE]
+        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in SIDES]
         if drawn[0].ndim != 4:
             return
         pictures = side_by_side(*(to_8_bit(decode(vae, latent)) for latent in drawn))
@@ -242,7 +238,7 @@ class _ProofDraw:
         self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str
     ) -> None:
         self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
-        plain = [one for one in samplings if one.link.startswith("plain ")]
+        plain = [one for one in samplings if one.link.startswith("baseline ")]
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
         alone = len(plain) == seeds and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
@@ -251,13 +247,11 @@ class _ProofDraw:
     def draw(self, side: str, seed: int, steps: int) -> Drawn:
         if side == LATE:
             return self._without_late_levels(seed, steps)
-        samples = self._latents[f"{BY_SIDE[side]} {seed} {self._end}"]["samples"]
-        return Drawn(
-            TimedRun(_sum(self._samplings, "sampling_seconds", f"{BY_SIDE[side]} {seed}")), streams_of(samples)
-        )
+        seconds = _sum(self._samplings, "sampling_seconds", f"{side} {seed}")
+        return Drawn(TimedRun(seconds), streams_of(self._latents[f"{side} {seed} {self._end}"]["samples"]))
 
     def _without_late_levels(self, seed: int, steps: int) -> Drawn:
-        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"plain {seed} "))
+        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"baseline {seed} "))
         last = len(again.sigmas) - 1
         sigmas = again.sigmas[[*(kept_levels(last, steps) or ()), last]]
         samples: Tensor = again.sample(again.sampler, sigmas, callback=lambda *_: stop_if_cancelled())

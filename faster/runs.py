@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..workbench.comfyui.sampling import later_seed
+from ..workbench.measurement.measure import SIDES
 from ..workbench.recipe import Step
 from .node_types import Link, Prompt, node_type
 from .workflow import ModelLink, Workflow
@@ -16,8 +17,6 @@ NO_RUN = "paceline_trial"
 
 FEWEST, PICTURES = 2, 3
 """Seeds that a proof draws, plain and faster: the fewest, and as many where their seconds are not clear by then."""
-
-SIDES = ("plain", "faster")
 
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
@@ -97,7 +96,9 @@ def _draw(
     """Add the nodes that draw one picture ``after`` another one; return where its latents come from."""
     name, changed = f"{NO_RUN} {side} {seed}", workflow
     for number, (link, steps) in enumerate(chosen):
-        made = {f"{name} step {number}.{at}": _made(step) for at, step in enumerate(steps if side == "faster" else ())}
+        made = {
+            f"{name} step {number}.{at}": _made(step) for at, step in enumerate(steps if side == "optimized" else ())
+        }
         # Named anew each time: else ComfyUI would hand on what an earlier proof has drawn, which nobody has watched.
         observer = _node("_PacelineObserved", job=job, link=f"{side} {seed} {number} {secrets.token_hex(4)}")
         observer["inputs"] |= {} if after is None else {"after": after}
