@@ -200,12 +200,13 @@ def rows_of(path: Path | None) -> tuple[Earlier, dict[str, str]]:
     return {(row.work, row.name): row for row in rows}, {f"earlier, {found['date']}": about}
 
 
-def few(bench: Bench) -> Iterator[Row]:
+def few(bench: Bench, earlier: Earlier) -> Iterator[Row]:
     """Yield the rows of few steps: fewer of them, without late levels, Reuse Steps."""
     steps = bench.solver.steps
-    yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps > 4 else (steps - 1,))
+    yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps > 4 else (steps - 1,), earlier)
     for levels in LATE[steps]:
-        yield row(bench, f"without level {' and '.join(map(str, levels))}", *without_levels(bench, levels))
+        name = f"without level {' and '.join(map(str, levels))}"
+        yield earlier.get((bench.work, name)) or row(bench, name, *without_levels(bench, levels))
     for budget in FEW_BUDGETS:
         yield row(bench, f"Reuse Steps {budget:g}", *of_runs(bench, list(bench.runs(reused(budget))), budget))
 
@@ -221,9 +222,8 @@ def main() -> None:
     for solver in (solver for solver in solvers if solver.name in names):
         bench = Bench(witness, solver)
         bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
-        rows += collected(
-            few(bench) if options.few else measure(bench, options.budgets, options.rivals, options.left, earlier)
-        )
+        given = options.budgets, options.rivals, options.left
+        rows += collected(few(bench, earlier) if options.few else measure(bench, *given, earlier))
     notes = NOTES | note | ({} if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
     if options.json and not options.few:
@@ -233,7 +233,7 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
-    parser.add_argument("--earlier", type=Path, metavar="PATH", help="a file of results: its rows are not drawn again")
+    parser.add_argument("--earlier", type=Path, metavar="PATH", help="its rows are kept; of --few the plain model's")
     parser.add_argument("--few", action="store_true", help="4 and 8 steps")
     add_pairs(parser)
     parser.add_argument(

@@ -48,6 +48,9 @@ OF_SECOND_ORDER = 1.1
 OF_FLOW = 1.3
 """Factor on these with flow matching, whose last predictions change more than the change before them tells."""
 
+SECOND_LAST_OF_FLOW = 0.5
+"""In the place of ``SECOND_LAST`` there: on both image transformers the last but one moves the picture least."""
+
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one a second-order solver carries an error too far, the last one excepted."""
 
@@ -107,7 +110,7 @@ class ShortRule(Rule):
         steps, found = len(self._levels) - 1, dict[int, float]()
         for level in range(math.ceil(steps * BEGINNING), steps):
             place = Place(float(level), *self._levels[level : level + 2])
-            factor = {1: LAST, 2: SECOND_LAST}.get(steps - level, LATE)
+            factor = {1: LAST, 2: SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST}.get(steps - level, LATE)
             if self._order > 1:
                 factor = OF_SECOND_ORDER
                 if level < steps - 1 and self._noise(place.sigma) > math.exp(LONGEST_STEP) * self._noise(place.ahead):

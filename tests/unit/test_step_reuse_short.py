@@ -93,6 +93,15 @@ def test_levels_are_chosen_as_a_set_and_not_the_first_that_fits():
     assert rule._best(4) == (5,) and rule._best(6) == ()
 
 
+@pytest.mark.parametrize("shift", [1.0, 2.0, 3.0])
+def test_with_flow_matching_the_first_level_for_which_there_is_room_is_the_last_but_one(shift):
+    """On trained transformers that one moves the picture least."""
+    even = [1 - number / 8 for number in range(9)]
+    levels = [shift * level / (1 + (shift - 1) * level) for level in even]
+    chosen = (run(levels=levels, change=0.1, flow=True, budget=0.005 * 1.3**number)[0] for number in range(30))
+    assert next(out for out in chosen if out) == [6]
+
+
 def test_a_network_that_changes_abruptly_keeps_its_levels_and_is_booked_as_it_was_seen():
     def abrupt(x, sigma):
         at = schedule(8).index(sigma)
