@@ -24,7 +24,7 @@ from .kept import KeptRuns, foretold
 from .look import needless_tiles
 from .offers import Offer, Proof, faster_vae, make_offer, reusing, without_trial
 from .others import OTHERS, with_other
-from .plan import Plan, VAEPlan, most_gain_first
+from .plan import Plan, most_gain_first
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
@@ -45,7 +45,6 @@ class Job:
     workflow: Workflow
     choice: str
     plans: list[Plan]
-    vae_plans: list[VAEPlan]
     nodes: Nodes
     pictures: int = 20
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -75,8 +74,9 @@ class Job:
             tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
             if (tries or self._decodings()) and not request.stopped:
                 self.probing = True
-                vaes = [self.vae_plans[number].link for number in self._decodings()]
-                prompt = probing(self.workflow, [plan.link for plan in self.plans], vaes, self.id)
+                links = [plan.link for plan in self.plans if plan.link.input == "model"]
+                links += [self.plans[number].link for number in self._decodings()]
+                prompt = probing(self.workflow, links, self.id)
                 return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
@@ -102,7 +102,7 @@ class Job:
             samplings = self.observer.samplings
             if not self.concluded and not self.observer.empty:
                 vaes = [
-                    faster_vae(self.vae_plans[int(link)], probed, self.choice, self.pictures)
+                    faster_vae(self.plans[int(link)], probed, self.choice, self.pictures)
                     for link, probed in self.probed_vaes.items()
                 ]
                 faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
@@ -124,12 +124,12 @@ class Job:
             for one in probed
         ]
         found += [
-            Tried(f"vae {link}", one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
+            Tried(link, one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
             for link, probed in self.probed_vaes.items()
             for one in probed.found
         ]
         small = [int(link) for link in self.observer.decodings if int(link) not in self._decodings()]
-        found += [without_trial(f"vae {link}", title) for link in small for title in self.vae_plans[link].tries]
+        found += [without_trial(str(link), title) for link in small for title in self.plans[link].tries]
         return found + [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
 
     def _decodings(self) -> dict[int, Decoding]:
@@ -151,7 +151,7 @@ class Job:
             probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
         for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
             say(place / parts)
-            tries, known = self._too_long(self.vae_plans[number].tries, 0.0)
+            tries, known = self._too_long(self.plans[number].tries, 0.0)
             ways = {title: partial(behind, step, nodes=self.nodes) for title, step in tries.items()}
             probed = probe_decoding(decoding, ways, SPARE / parts)
             self.probed_vaes[str(number)] = replace(probed, found=[*known, *probed.found])
@@ -168,13 +168,13 @@ class Job:
         return state | {"offer": None if self.offer is None else self._offer(self.offer)}
 
     def prove(self) -> Payload:
+        state = self._proving(range(FEWEST))
         self.proof = Proof(Observer(keep=False))
-        return self._proving(range(FEWEST))
+        return state
 
     def _proving(self, seeds: range) -> Payload:
         prompt = proving(self.workflow, self.chosen, self.id, seeds)
         if prompt is None:
-            self.proof = None
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
         return job_state("proof", self.id, prompt)
 

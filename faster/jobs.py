@@ -12,10 +12,10 @@ from ..recipes.apply import Nodes
 from .job import Job, job_state
 from .kept import KeptRuns
 from .look import levers, picture_time
-from .plan import make_plans, make_vae_plans
+from .plan import make_plans
 from .request import Request
 from .runs import observed
-from .workflow import Workflow, find_model_links
+from .workflow import Workflow
 
 FASTER = "/paceline/faster"
 
@@ -80,8 +80,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
         plans = make_plans(workflow, request.choice, nodes)
-        vae_plans = make_vae_plans(workflow, request.choice, nodes)
-        job = Job(workflow, request.choice, plans, vae_plans, nodes, request.pictures)
+        job = Job(workflow, request.choice, plans, nodes, request.pictures)
         return _look(job, request) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
@@ -95,12 +94,11 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 
 def _look(job: Job, request: Request) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
-    every = [*(plan.titles for plan in job.plans), *(plan.tries for plan in job.vae_plans)]
-    titles = dict.fromkeys(title for one in every for title in one)
+    titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
-    time = picture_time(job.workflow, KeptRuns().read(), job.plans, job.vae_plans)
+    time = picture_time(job.workflow, KeptRuns().read(), job.plans)
     why, unknown = "", list[Phrase]()
-    if not find_model_links(job.workflow) and not titles:
+    if not job.workflow.model_links and not titles:
         why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
     elif not titles:
         why = phrase(
@@ -117,5 +115,4 @@ def _look(job: Job, request: Request) -> Payload:
 
 def _begin(job: Job) -> Payload:
     JOBS.take(job)
-    links, vaes = [plan.link for plan in job.plans], [plan.link for plan in job.vae_plans]
-    return job_state("run", job.id, observed(job.workflow, links, vaes, job.id))
+    return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))

@@ -14,12 +14,12 @@ from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.comfyui.decoding import Decoding
 from ..workbench.comfyui.machine import loaded_patchers, quantizations
 from .kept import KeptRun
-from .node_types import choices_of, class_of, input_types, inputs_of, output_types
-from .plan import Plan, VAEPlan
+from .node_types import node_type
+from .plan import Plan
 from .request import Bypassed
 from .same_work import workflow_key
 from .sentences import told
-from .workflow import Workflow, find_model_links, is_switch
+from .workflow import Workflow, is_switch
 
 SEEN = 0.02
 """Parts with less than this share of the time are shown together."""
@@ -27,9 +27,7 @@ SEEN = 0.02
 _NOTHING = phrase("Nothing: no node of this pack acts on it.")
 
 
-def picture_time(
-    workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Plan], vae_plans: Sequence[VAEPlan]
-) -> Payload | None:
+def picture_time(workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Plan]) -> Payload | None:
     """Return ``PictureTime`` in web/js/payloads.d.ts, of a workflow's last kept run; None without one."""
     key = workflow_key(workflow)
     own = [number for number, run in enumerate(kept) if run.workflow == key and run.parts]
@@ -37,13 +35,13 @@ def picture_time(
         return None
     run, before = kept[own[-1]], kept[own[-1] - 1] if own[-1] else None
     idle = {name for number in own for name, seconds in kept[number].given_up.items() if not seconds}
-    parts = sorted(_parts(workflow, run, before, plans, vae_plans, idle), key=lambda part: -float(part["seconds"]))
-    last, runs = sum(part["seconds"] for part in parts), [sum(kept[number].seconds.values()) for number in own]
-    sentence = phrase("The last picture took {seconds:.3g} s", seconds=last)
+    parts = sorted(_parts(workflow, run, before, plans, idle), key=lambda part: -float(part["seconds"]))
+    runs = [sum(kept[number].seconds.values()) for number in own]
+    sentence = phrase("The last picture took {seconds:.3g} s", seconds=runs[-1])
     if len(runs) > 1:
         sentence = phrase(
             "The last picture took {seconds:.3g} s ({count} pictures: {least:.3g} to {most:.3g} s)",
-            seconds=last,
+            seconds=runs[-1],
             count=len(runs),
             least=min(runs),
             most=max(runs),
@@ -52,9 +50,8 @@ def picture_time(
 
 
 def _parts(
-    workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan], vae_plans: Sequence[VAEPlan],
-    idle: Collection[str],
-) -> Iterator[Payload]:  # fmt: skip
+    workflow: Workflow, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan], idle: Collection[str]
+) -> Iterator[Payload]:
     """Yield some of the time each, and what can be done about it; ``idle`` nodes do nothing there."""
     least, small = SEEN * sum(sum(nodes.values()) for nodes in run.parts.values()), 0.0
 
@@ -68,7 +65,7 @@ def _parts(
             if seconds < least:
                 small += seconds
             elif not of_nodes:
-                yield part(kind, "", seconds, _remedy(kind, run, before, vae_plans))
+                yield part(kind, "", seconds, _remedy(kind, run, before, plans))
             elif kind == "samplingRun":
                 yield part(kind, name, seconds, _of_steps(id, plans, idle))
             elif not id:
@@ -80,7 +77,7 @@ def _parts(
         yield part("otherNodes", "", small, phrase("Nothing: each takes less than a fiftieth."))
 
 
-def _remedy(kind: str, run: KeptRun, before: KeptRun | None, vae_plans: Sequence[VAEPlan]) -> Phrase:
+def _remedy(kind: str, run: KeptRun, before: KeptRun | None, plans: Sequence[Plan]) -> Phrase:
     if kind == "loading":
         if run.again:
             return phrase("{why}", why=run.again)
@@ -92,7 +89,8 @@ def _remedy(kind: str, run: KeptRun, before: KeptRun | None, vae_plans: Sequence
     if kind == "textEncoding":
         return _of_text(run, before)
     if kind == "decoding":
-        return _can_be_tried(list(dict.fromkeys(title for plan in vae_plans for title in plan.tries)))
+        behind = [plan for plan in plans if plan.link.input == "vae"]
+        return _can_be_tried(list(dict.fromkeys(title for plan in behind for title in plan.titles)))
     if kind == "saving":
         return phrase("Nothing: the file is written when the picture is done.")
     return _NOTHING
@@ -110,7 +108,7 @@ def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
 
 def _of_steps(sampler: str, plans: Sequence[Plan], idle: Collection[str]) -> Phrase:
     """Return what can be done about a sampler, or about all of them where it has no id."""
-    behind = [plan for plan in plans if not sampler or sampler in plan.link.samplers]
+    behind = [plan for plan in plans if plan.link.input == "model" and (not sampler or sampler in plan.link.samplers)]
     names = list(dict.fromkeys(title for plan in behind for title in plan.titles if title not in idle))
     notes = [note for plan in behind for note in plan.notes]
     return notes[0] if notes and not names else _can_be_tried(names)
@@ -159,9 +157,10 @@ def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
 def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[Phrase]:
     taken = _steps(workflow) or 0
     for node in bypassed:
-        if "MODEL" not in output_types(node.type) or "MODEL" not in input_types(node.type).values():
+        kind = node_type(node.type)
+        if "MODEL" not in kind.outputs or "MODEL" not in kind.inputs.values():
             continue
-        there = [file for entry in inputs_of(class_of(node.type)).values() for file in choices_of(entry)]
+        there = [file for files in kind.choices.values() for file in files]
         for value in node.values:
             fewer = _STEPS.search(value)
             if value in there and fewer and int(fewer[1]) < taken:
@@ -179,10 +178,9 @@ def _smaller_files(workflow: Workflow) -> Iterator[Phrase]:
     """Yield the files beside those that are loaded which are, by their names, the same with fewer bits."""
     known = " ".join(quantizations())
     for id in workflow:
-        kind = class_of(workflow.type(id))
-        entries = {} if kind is None or "load" not in workflow.type(id).lower() else inputs_of(kind)
+        choices = node_type(workflow.type(id)).choices if "load" in workflow.type(id).lower() else {}
         for name, file in workflow.inputs(id).items():
-            beside = choices_of(entries[name]) if name in entries else []
+            beside = choices.get(name, ())
             if not isinstance(file, str) or file not in beside or _bits(file):
                 continue
             fewer = [one for one in beside if (bits := _bits(one)) and bits in known and _alike(one) == _alike(file)]
@@ -233,7 +231,7 @@ def _turnable(workflow: Workflow) -> Iterator[tuple[str, str, bool]]:
 
 def _steps(workflow: Workflow) -> int | None:
     """Return the steps of all samplers; None where those of one are not known before a run."""
-    steps = [link.steps for link in find_model_links(workflow)]
+    steps = [link.steps for link in workflow.model_links]
     return sum(one for one in steps if one is not None) if steps and None not in steps else None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,59 +15,60 @@ Link = tuple[str, int]
 """The node that a value comes from, and which of its outputs."""
 
 
-def link_of(value: Any) -> Link | None:
-    """Return where an input's value comes from; None for a value of its own."""
-    # Imported here: the command that only asks a server has no ComfyUI.
-    from comfy_execution.graph_utils import is_link
+@dataclass(frozen=True)
+class NodeType:
+    """What ComfyUI knows of a type of nodes; of one that is not installed, or cannot say it, its title alone.
 
-    return (value[0], int(value[1])) if is_link(value) else None
+    Attributes:
+        inputs: the types of its inputs, by their names.
+        choices: the values that inputs offer, those with inputs of their own by key.
+        defaults: the values of a new node, as far as they are known.
+        outputs: the types of its outputs.
+    """
+
+    title: str
+    inputs: Mapping[str, str]
+    choices: Mapping[str, Sequence[Any]]
+    defaults: Mapping[str, Any]
+    outputs: tuple[str, ...]
 
 
-def input_types(node: str) -> dict[str, str]:
-    """Return the types of the inputs of a type of nodes, by their names; empty if it is not installed."""
-    found = class_of(node)
-    if found is None:
-        return {}
+def node_type(name: str) -> NodeType:
+    """Return what ComfyUI knows of a type of nodes."""
+    kind = class_of(name)
+    inputs, choices, defaults = dict[str, str](), dict[str, list[Any]](), dict[str, Any]()
+    for put, (type, about) in _entries(kind).items():
+        if isinstance(type, str):
+            inputs[put] = type
+        listed = type if isinstance(type, list) else about.get("options") or ()
+        choices[put] = [_key(value) for value in listed]
+        default = about.get("default", next(iter(choices[put]), None))
+        if default is not None:
+            defaults[put] = default
+    outputs = getattr(kind, "RETURN_TYPES", ()) or ()
+    return NodeType(_title(name, kind), inputs, choices, defaults, tuple(map(str, outputs)))
+
+
+def _title(name: str, kind: Any) -> str:
+    titles: Mapping[str, str] = getattr(sys.modules.get("nodes"), "NODE_DISPLAY_NAME_MAPPINGS", {})
+    try:  # what a test has installed is in no list of titles
+        return titles.get(name) or kind.GET_SCHEMA().display_name or name
+    except Exception:  # a node of the older kind has no schema; of another pack it can fail
+        return name
+
+
+def _entries(kind: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Return type and options of each input of a class of nodes."""
     try:
-        return {name: entry[0] for name, entry in inputs_of(found).items() if isinstance(entry[0], str)}
+        groups = {} if kind is None else kind.INPUT_TYPES()
+        every = [each for group in ("required", "optional") for each in groups.get(group, {}).items()]
+        return {name: (entry[0], entry[-1] if isinstance(entry[-1], Mapping) else {}) for name, entry in every}
     except Exception:  # code of another pack, which may look for files; after an error the node counts as unknown
         return {}
 
 
-def default_values(node: str) -> dict[str, Any]:
-    """Return the values that a new node of an installed type has, as far as its type says."""
-    values = {name: _default(entry) for name, entry in inputs_of(class_of(node)).items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def inputs_of(kind: Any) -> dict[str, Sequence[Any]]:
-    """Return what a class of nodes says of its inputs, by their names."""
-    groups = kind.INPUT_TYPES()
-    return {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
-
-
-def _default(entry: Sequence[Any]) -> Any:
-    if len(entry) > 1 and "default" in entry[1]:
-        return entry[1]["default"]
-    return next(iter(choices_of(entry)), None)
-
-
-def choices_of(entry: Sequence[Any]) -> list[Any]:
-    """Return the values that an input offers, from what its type says of it; those with inputs of their own by key."""
-    listed = entry[0] if isinstance(entry[0], list) else entry[1].get("options", ()) if len(entry) > 1 else ()
-    return [one["key"] if isinstance(one, dict) and "key" in one else one for one in listed]
-
-
-def output_types(node: str) -> tuple[str, ...]:
-    """Return the types of the outputs of a type of nodes; empty if it is not installed."""
-    return tuple(str(kind) for kind in getattr(class_of(node), "RETURN_TYPES", ()) or ())
-
-
-def title_of(node: str) -> str:
-    """Return the title of an installed type of nodes."""
-    titles = getattr(sys.modules.get("nodes"), "NODE_DISPLAY_NAME_MAPPINGS", {})
-    schema = getattr(class_of(node), "GET_SCHEMA", None)  # what a test has installed is in no list of titles
-    return titles.get(node) or (schema and schema().display_name) or node
+def _key(choice: Any) -> Any:
+    return choice["key"] if isinstance(choice, dict) and "key" in choice else choice
 
 
 def class_of(node: str) -> Any:
@@ -75,25 +77,15 @@ def class_of(node: str) -> Any:
     return getattr(sys.modules.get("nodes"), "NODE_CLASS_MAPPINGS", {}).get(node)
 
 
-def value_of(nodes: Prompt, link: Link) -> Any:
-    """Return what an output gives, made by ComfyUI's own code, which runs each node.
+def outputs_of(nodes: Prompt, order: Iterable[str]) -> dict[str, list[list[Any]]]:
+    """Return what nodes give by ComfyUI's own code, which runs them: each after those that it needs.
 
     `ValueError` for a node that does not end at once, and what the nodes raise.
     """
     made: dict[str, list[list[Any]]] = {}
-    for id in _in_order(nodes, link[0], set()):
+    for id in order:
         made[id] = _outputs(nodes, id, made)
-    return made[link[0]][link[1]][0]
-
-
-def _in_order(nodes: Prompt, id: str, known: set[str]) -> list[str]:
-    """Return a node and those that it needs, each after those that it needs itself."""
-    if id in known:
-        return []
-    known.add(id)
-    links = (link_of(value) for value in nodes[id]["inputs"].values())
-    needed = dict.fromkeys(link[0] for link in links if link is not None)
-    return [one for origin in needed for one in _in_order(nodes, origin, known)] + [id]
+    return made
 
 
 def _outputs(nodes: Prompt, id: str, made: dict[str, list[list[Any]]]) -> list[list[Any]]:

@@ -26,14 +26,14 @@ from ..workbench.expectation.expect import FINEST, GAIN, Probed, Range, expect, 
 from ..workbench.expectation.sampling import Sampling, replay
 from ..workbench.measurement.drawn import Drawn, TimedRun
 from ..workbench.measurement.evidence import LATE, kept_levels
-from ..workbench.measurement.measure import MeasurePlan, measure
+from ..workbench.measurement.measure import SIDES, MeasurePlan, measure
 from ..workbench.measurement.picture import side_by_side
 from ..workbench.measurement.quality import to_8_bit
 from ..workbench.measurement.speedup import measure_speedup
 from ..workbench.recipe import Step
 from .others import apart
-from .plan import Plan, VAELink, VAEPlan
-from .runs import PICTURES, SIDES
+from .plan import Plan
+from .runs import PICTURES
 from .sentences import Tried, proved
 from .workflow import ModelLink
 
@@ -45,7 +45,7 @@ class FasterVAE:
     ``distance`` is how far the picture moves; ``once`` are seconds that it costs once.
     """
 
-    link: VAELink
+    link: ModelLink
     tries: Mapping[str, Step]
     seconds: float
     time_left: Range
@@ -70,7 +70,7 @@ class Offer:
 
     label: str
     names: frozenset[str]
-    chosen: tuple[tuple[ModelLink | VAELink, tuple[Step, ...]], ...]
+    chosen: tuple[tuple[ModelLink, tuple[Step, ...]], ...]
     run_speedup: Range
     sampling_speedup: Range
     decoding_speedup: Range | None
@@ -82,7 +82,7 @@ class Offer:
     @property
     def changes_steps(self) -> bool:
         """Whether a sampler draws otherwise with it, which a proof can measure."""
-        return any(isinstance(link, ModelLink) for link, _ in self.chosen)
+        return any(link.input == "model" for link, _ in self.chosen)
 
 
 def make_offer(
@@ -99,7 +99,7 @@ def make_offer(
     ``pictures``: in so many it has to win back what it costs once.
     """
     limit = CHOICES[choice].limit
-    chosen: list[tuple[ModelLink | VAELink, tuple[Step, ...]]] = []
+    chosen: list[tuple[ModelLink, tuple[Step, ...]]] = []
     expected, labels, all_names, once = [], [], set[str](), 0.0
     for number, plan in enumerate(plans):
         pairs = zip(samplings, probed, strict=True)
@@ -147,7 +147,7 @@ def make_offer(
     return None if run_speedup.low < GAIN or pays_from(once, offer.won) > pictures else offer
 
 
-def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:
+def faster_vae(plan: Plan, probed: ProbedVAE, choice: str, pictures: int) -> FasterVAE | None:
     """Return the fastest of what a choice allows on a VAE link; None where nothing is faster, or pays too late.
 
     ``pictures``: in so many it has to win back what it costs once. Seconds multiply, and errors add up in squares.
@@ -161,7 +161,7 @@ def faster_vae(plan: VAEPlan, probed: ProbedVAE, choice: str, pictures: int) -> 
     return max(allowed, key=lambda one: one.won, default=None)
 
 
-def _together(plan: VAEPlan, seconds: float, chosen: Sequence[Probed]) -> FasterVAE:
+def _together(plan: Plan, seconds: float, chosen: Sequence[Probed]) -> FasterVAE:
     left = Range(*(math.prod(1 / max(one.speedup[end], 0.1) for one in chosen) for end in (2, 1, 0)))
     distance = sum(one.error**2 for one in chosen) ** 0.5
     tries = {one.name: plan.tries[one.name] for one in chosen}
@@ -183,10 +183,6 @@ def _farthest(distances: Sequence[Range], decoded: Sequence[float]) -> Range:
     """Return how far the farthest picture moves: by its steps and by its VAE, in squares."""
     moved = max(decoded, default=0.0)
     return Range(*(math.hypot(max((one[end] for one in distances), default=0.0), moved) for end in range(3)))
-
-
-BY_SIDE = {"baseline": "plain", "optimized": "faster"}
-"""What the judge's sides are called in the proof's prompt."""
 
 
 @dataclass
@@ -228,7 +224,7 @@ class Proof:
         if worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)
-        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in BY_SIDE]
+        drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in SIDES]
         if drawn[0].ndim != 4:
             return
         pictures = side_by_side(*(to_8_bit(decode(vae, latent)) for latent in drawn))
@@ -242,7 +238,7 @@ class _ProofDraw:
         self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str
     ) -> None:
         self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
-        plain = [one for one in samplings if one.link.startswith("plain ")]
+        plain = [one for one in samplings if one.link.startswith("baseline ")]
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
         alone = len(plain) == seeds and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
@@ -251,13 +247,11 @@ class _ProofDraw:
     def draw(self, side: str, seed: int, steps: int) -> Drawn:
         if side == LATE:
             return self._without_late_levels(seed, steps)
-        samples = self._latents[f"{BY_SIDE[side]} {seed} {self._end}"]["samples"]
-        return Drawn(
-            TimedRun(_sum(self._samplings, "sampling_seconds", f"{BY_SIDE[side]} {seed}")), streams_of(samples)
-        )
+        seconds = _sum(self._samplings, "sampling_seconds", f"{side} {seed}")
+        return Drawn(TimedRun(seconds), streams_of(self._latents[f"{side} {seed} {self._end}"]["samples"]))
 
     def _without_late_levels(self, seed: int, steps: int) -> Drawn:
-        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"plain {seed} "))
+        again: Any = next(one.again for one in self._samplings if one.link.startswith(f"baseline {seed} "))
         last = len(again.sigmas) - 1
         sigmas = again.sigmas[[*(kept_levels(last, steps) or ()), last]]
         samples: Tensor = again.sample(again.sampler, sigmas, callback=lambda *_: stop_if_cancelled())

@@ -7,7 +7,7 @@ them is ``QwenImage21Cache``: that network keeps its prefix by itself, and the n
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -16,7 +16,7 @@ from ..core.errors import UnsupportedModel
 from ..core.phrases import translatable
 from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..workbench.recipe import Step, Value
-from .node_types import choices_of, class_of, default_values, inputs_of, title_of
+from .node_types import class_of, node_type
 
 _COMPILE = (
     "TorchCompileModel",
@@ -108,19 +108,6 @@ OTHERS: Mapping[str, Other] = {
 """By their ids, exact ones first."""
 
 
-def others_here(types: Collection[str], device: str, changes: bool) -> dict[str, Step]:
-    """Return the nodes to try on a model, by their titles.
-
-    ``types`` are those of the workflow's nodes; ``changes``: whether the picture may change.
-    """
-    found = {}
-    for id, other in OTHERS.items():
-        fits = (other.same or changes) and other.device in ("", device) and (not other.beside or other.beside in types)
-        if fits and id not in types and _takes(id, other.inputs):
-            found[title_of(id)] = Step(id, other.inputs)
-    return found
-
-
 def apart(steps: Mapping[str, Step]) -> list[frozenset[str]]:
     """Return the pairs of titles that are not offered together."""
     return [
@@ -142,7 +129,7 @@ def with_other(step: Step, model: ModelPatcher, shape: Sequence[int]) -> ModelPa
     classes = [f"{base.__module__}.{base.__qualname__}" for base in type(model.model.diffusion_model).__mro__]
     if other.network not in ("", *classes):
         raise UnsupportedModel(f"{step.node} is for {other.network.rpartition('.')[2]}, this network is another one.")
-    values = {**default_values(step.node), **step.inputs}
+    values = {**node_type(step.node).defaults, **step.inputs}
     places = math.prod(shape) // shape[0] // _LEAST_CHANNELS
     if places < values.get("min_tokens", 0):
         raise UnsupportedModel(f"{step.node} works from {values['min_tokens']} tokens on, here are at most {places}.")
@@ -150,14 +137,6 @@ def with_other(step: Step, model: ModelPatcher, shape: Sequence[int]) -> ModelPa
     made = getattr(node, kind.FUNCTION)(model=model, **_nested(values))
     changed: ModelPatcher = getattr(made, "result", made)[0]
     return changed
-
-
-def _takes(node: str, inputs: Mapping[str, Value]) -> bool:
-    """Return whether a type of nodes is installed, and its choices offer these values."""
-    kind = class_of(node)
-    entries = {} if kind is None else inputs_of(kind)
-    wanted = [name for name in inputs if "." not in name]  # without those of a choice
-    return kind is not None and all(name in entries and inputs[name] in choices_of(entries[name]) for name in wanted)
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import ClassVar
 
 import torch
 
@@ -17,10 +16,10 @@ from ..optimizers.precision.settings import processor_dtype
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..optimizers.token_merging.methods import minimum_tokens
 from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here
-from ..workbench.recipe import PREFIX, Step
-from .node_types import Link
-from .others import ATTENTION, DO_WHAT_OURS_DOES, MERGING, OTHERS, others_here
-from .workflow import ModelLink, Workflow, find_model_links, way_back
+from ..workbench.recipe import Step
+from .node_types import class_of, node_type
+from .others import ATTENTION, DO_WHAT_OURS_DOES, MERGING, OTHERS
+from .workflow import ModelLink, Workflow
 
 REUSE_STEPS, _PRECISION = "PacelineReuseSteps", "PacelineVAEPrecision"
 
@@ -33,29 +32,19 @@ then what quickens all of its layers."""
 
 
 @dataclass(frozen=True)
-class VAELink:
-    """An output that gives a VAE, and the inputs of the nodes that decode with it, as pairs of node and name."""
-
-    input: ClassVar[str] = "vae"
-
-    origin: Link
-    receivers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class Plan:
-    """What is tried on a model link.
+    """What is tried on the link of a model or a VAE.
 
     Attributes:
-        tries: nodes that make an evaluation shorter, each by the title under which it is probed.
+        tries: nodes that make an evaluation or a decoding shorter, each by the title under which it is probed.
         reuse: whether Reuse Steps can come behind them.
         notes: what is left out, and why.
     """
 
     link: ModelLink
     tries: dict[str, Step]
-    reuse: bool
-    notes: tuple[Phrase, ...]
+    reuse: bool = False
+    notes: tuple[Phrase, ...] = ()
 
     @property
     def titles(self) -> list[str]:
@@ -68,20 +57,28 @@ class Plan:
         return [*(step for name, step in self.tries.items() if name in names), *reused]
 
 
-@dataclass(frozen=True)
-class VAEPlan:
-    """What is tried on a VAE link: each node by the title under which it is probed."""
-
-    link: VAELink
-    tries: dict[str, Step]
-
-
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
-    """Return what is tried on each model link of a workflow on which anything is."""
-    machine = machine_here()
-    others = others_here({workflow.type(id) for id in workflow}, machine.device, CHOICES[choice].merging != "")
-    plans = [_plan(workflow, link, choice, machine, nodes, others) for link in find_model_links(workflow)]
-    return [plan for plan in plans if plan is not None]
+    """Return what is tried on each link of a workflow on which anything is: those of models, then those of VAEs."""
+    machine, models, vaes = machine_here(), workflow.model_links, workflow.vae_links
+    others = _others_here({workflow.type(id) for id in workflow}, machine.device, CHOICES[choice].merging != "")
+    plans = [_plan(workflow, link, choice, machine, nodes, others) for link in models]
+    plans += [_vae_plan(workflow, link, choice, machine, nodes) for link in vaes]
+    return [plan for plan in plans if plan.titles or plan.notes]
+
+
+def _others_here(types: Collection[str], device: str, changes: bool) -> dict[str, Step]:
+    """Return the nodes of ComfyUI's own to try on a model, by their titles.
+
+    ``types`` are those of the workflow's nodes; ``changes``: whether the picture may change.
+    """
+    found = {}
+    for id, other in OTHERS.items():
+        fits = (other.same or changes) and other.device in ("", device) and (not other.beside or other.beside in types)
+        kind, wanted = node_type(id), [name for name in other.inputs if "." not in name]  # without those of a choice
+        offered = all(other.inputs[name] in kind.choices.get(name, ()) for name in wanted)
+        if fits and id not in types and offered and class_of(id) is not None:
+            found[kind.title] = Step(id, other.inputs)
+    return found
 
 
 def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
@@ -91,10 +88,10 @@ def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
 
 def _plan(
     workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes, others: Mapping[str, Step]
-) -> Plan | None:
+) -> Plan:
     way = {id: workflow.type(id) for id in link.upstream}
     if "PacelineOptimizePreset" in way.values():
-        return None  # it applies what would be inserted
+        return Plan(link, {})  # it applies what would be inserted
     there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = link.steps
     few = steps if steps is not None and steps < FEWEST_STEPS else None
@@ -136,42 +133,20 @@ def _plan(
         )
     if file:
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
-    if not tries and not reuse:
-        return None if not notes else Plan(link, {}, False, tuple(notes))
     return Plan(link, tries, reuse, tuple(notes))
 
 
-def make_vae_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[VAEPlan]:
-    """Return what is tried on each VAE link of a workflow on which anything is."""
-    found: dict[Link, list[tuple[str, str]]] = {}
-    for id in workflow:
-        if (
-            workflow.type(id).startswith(PREFIX)
-            or "IMAGE" not in workflow.gives(id)
-            or not workflow.takes(id, "LATENT")
-        ):
-            continue
-        for type, name, origin in workflow.typed_links(id):
-            if type == "VAE":
-                found.setdefault(origin, []).append((id, name))
-    plans = [
-        VAEPlan(VAELink(origin, tuple(receivers)), _tries(workflow, origin, choice, machine_here(), nodes))
-        for origin, receivers in found.items()
-    ]
-    return [plan for plan in plans if plan.tries]
-
-
-def _tries(workflow: Workflow, origin: Link, choice: str, machine: Machine, nodes: Nodes) -> dict[str, Step]:
-    way = way_back(origin[0], lambda id: next((one for one, _ in workflow.takes(id, "VAE")), None))
-    there = {workflow.type(id) for id in way}
+def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
+    there = {workflow.type(id) for id in link.upstream}
     if "PacelineOptimizePreset" in there:
-        return {}  # it applies what would be inserted
+        return Plan(link, {})  # it applies what would be inserted
     dtype = _short_dtype(machine)
     steps = [
         *([Step(_PRECISION, {"dtype": dtype})] if dtype else []),
         *(step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "vae"),
     ]
-    return {str(nodes[step.node].define_schema().display_name): step for step in steps if step.node not in there}
+    tries = {str(nodes[step.node].define_schema().display_name): step for step in steps if step.node not in there}
+    return Plan(link, tries)
 
 
 def _short_dtype(machine: Machine) -> str:

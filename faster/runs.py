@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..workbench.comfyui.sampling import later_seed
+from ..workbench.measurement.measure import SIDES
 from ..workbench.recipe import Step
-from .node_types import Link, Prompt, default_values, title_of
-from .plan import VAELink
+from .node_types import Link, Prompt, node_type
 from .workflow import ModelLink, Workflow
 
 NO_RUN = "paceline_trial"
@@ -17,46 +18,43 @@ NO_RUN = "paceline_trial"
 FEWEST, PICTURES = 2, 3
 """Seeds that a proof draws, plain and faster: the fewest, and as many where their seconds are not clear by then."""
 
-SIDES = ("plain", "faster")
-
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
 
-_WATCH = {"_PacelineObserved", "_PacelineObservedVAE"}
+_WATCH = {"model": "_PacelineObserved", "vae": "_PacelineObservedVAE"}
 
-Chosen = Sequence[tuple[ModelLink | VAELink, Sequence[Step]]]
+Chosen = Sequence[tuple[ModelLink, Sequence[Step]]]
 """The nodes to insert on each link."""
 
 _DIGITS = 16
 """Ids of more digits are no numbers that ComfyUI has counted."""
 
 
-def observed(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAELink], job: str) -> Prompt:
+def observed(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
     """Return the workflow as it is, with an observer on each link, directly before its samplers and decoders."""
     for number, link in enumerate(links):
-        workflow = _on_link(workflow, link, {f"paceline_observed {number}": _observer(job, str(number))})
-    for number, vae in enumerate(vaes):
-        watch = _node("_PacelineObservedVAE", job=job, link=str(number))
-        workflow = _on_link(workflow, vae, {f"paceline_observed vae {number}": watch})
+        watch = _node(_WATCH[link.input], job=job, link=str(number))
+        workflow = _on_link(workflow, link, {f"paceline_observed {number}": watch})
     return _nodes(workflow)
 
 
 def as_it_is(watched: Workflow) -> Workflow:
     """Return the workflow that a prompt of ``observed`` was made of, and any other as it is."""
-    origins = {id: [*next(iter(watched.links(id).values()))] for id in watched if watched.type(id) in _WATCH}
+    origins = {id: [*next(iter(watched.links(id).values()))] for id in watched if watched.type(id) in _WATCH.values()}
     links = [(id, name, link) for id in watched for name, link in watched.links(id).items() if link[0] in origins]
     edited = watched.edited({(id, name): origins[link[0]] for id, name, link in links})
     return Workflow({id: edited[id] for id in watched if id not in origins})
 
 
-def probing(workflow: Workflow, links: Sequence[ModelLink], vaes: Sequence[VAELink], job: str) -> Prompt:
+def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
     """Return a prompt of a probe.
 
     It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents; and
     the VAEs.
     """
-    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
-    taken += [vae.origin for vae in vaes]
+    samplers = [id for link in links for id, _ in link.receivers if link.input == "model"]
+    taken = [origin for id in samplers for origin in workflow.links(id).values()]
+    taken += [link.origin for link in links if link.input == "vae"]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
     return _needed({**workflow, NO_RUN: _node("_PacelineProbe", job=job, **kept)})
 
@@ -68,14 +66,14 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
         free = max((int(id) for id in firsts if id.isdecimal() and len(id) < _DIGITS), default=0) + 1
         made = {str(free + number): _made(step) for number, step in enumerate(steps)}
         for node in made.values():
-            node["_meta"] = {"title": title_of(node["class_type"])}
+            node["_meta"] = {"title": node_type(node["class_type"]).title}
         workflow = _on_link(workflow, link, made)
     return _nodes(workflow)
 
 
 def proving(workflow: Workflow, chosen: Chosen, job: str, seeds: range) -> Prompt | None:
     """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
-    ends = _sampled(workflow, [link for link, _ in chosen if isinstance(link, ModelLink)])
+    ends = _sampled(workflow, [link for link, _ in chosen if link.input == "model"])
     if not ends:
         return None
     nodes: dict[str, Any] = {}
@@ -98,8 +96,11 @@ def _draw(
     """Add the nodes that draw one picture ``after`` another one; return where its latents come from."""
     name, changed = f"{NO_RUN} {side} {seed}", workflow
     for number, (link, steps) in enumerate(chosen):
-        made = {f"{name} step {number}.{at}": _made(step) for at, step in enumerate(steps if side == "faster" else ())}
-        observer = _observer(job, f"{side} {seed} {number}")
+        made = {
+            f"{name} step {number}.{at}": _made(step) for at, step in enumerate(steps if side == "optimized" else ())
+        }
+        # Named anew each time: else ComfyUI would hand on what an earlier proof has drawn, which nobody has watched.
+        observer = _node("_PacelineObserved", job=job, link=f"{side} {seed} {number} {secrets.token_hex(4)}")
         observer["inputs"] |= {} if after is None else {"after": after}
         changed = _on_link(changed, link, made | {f"{name} observed {number}": observer})
     needed = {id for end in ends for id in changed.needed(end[0])}
@@ -117,7 +118,7 @@ def _draw(
     return [[names[id], slot] for id, slot in ends]
 
 
-def _on_link(workflow: Workflow, link: ModelLink | VAELink, made: Mapping[str, dict[str, Any]]) -> Workflow:
+def _on_link(workflow: Workflow, link: ModelLink, made: Mapping[str, dict[str, Any]]) -> Workflow:
     """Return the workflow with new nodes on a link, in order."""
     source: list[Any] = [*link.origin]
     for id, node in made.items():
@@ -133,11 +134,7 @@ def _draws(workflow: Workflow, id: str) -> bool:
 
 
 def _made(step: Step) -> dict[str, Any]:
-    return _node(step.node, **{**default_values(step.node), **step.inputs})
-
-
-def _observer(job: str, link: str) -> dict[str, Any]:
-    return _node("_PacelineObserved", job=job, link=link)
+    return _node(step.node, **{**node_type(step.node).defaults, **step.inputs})
 
 
 def _node(type: str, **inputs: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from ..core.devices import device_name, processor_name
 from ..core.files import fingerprint_of
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.recipe import PREFIX
-from .node_types import title_of
-from .workflow import Workflow, find_model_links, reached
+from .node_types import node_type
+from .workflow import Workflow, reached
 
 _FREE = re.compile(r"seed|^text|prompt|filename|control_after")
 """Inputs that change from run to run, and not what it takes."""
@@ -68,13 +68,12 @@ def facts_here() -> dict[str, str]:
 
 def about(workflow: Workflow) -> dict[str, str]:
     """Return what a workflow draws, when its models are loaded, and with which of our nodes."""
-    links = find_model_links(workflow)
     sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
-    ours = {title_of(type) for type in map(workflow.type, workflow) if type.startswith(PREFIX)}
+    ours = {node_type(type).title for type in map(workflow.type, workflow) if type.startswith(PREFIX)}
     found = {
         "family": ", ".join(loaded_families()),
-        "solver": ", ".join(filter(None, (link.solver for link in links))),
-        "steps": ", ".join(str(link.steps) for link in links if link.steps is not None),
+        "solver": ", ".join(filter(None, (link.solver for link in workflow.model_links))),
+        "steps": ", ".join(str(link.steps) for link in workflow.model_links if link.steps is not None),
         "size": " x ".join(str(sizes[name]) for name in ("width", "height", "length") if name in sizes),
         "nodes": ", ".join(sorted(ours)),
     }

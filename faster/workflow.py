@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from graphlib import TopologicalSorter
+from typing import Any
 
 from ..core.errors import InvalidSetting
 from ..workbench.recipe import PREFIX
-from .node_types import Link, Prompt, input_types, link_of, output_types, value_of
+from .node_types import Link, NodeType, Prompt, node_type, outputs_of
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
@@ -83,11 +84,11 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
 
     def gives(self, id: str) -> tuple[str, ...]:
         """Return the types of a node's outputs."""
-        return self._outputs[self.type(id)]
+        return self._types[self.type(id)].outputs
 
     def typed_links(self, id: str) -> Iterator[tuple[str, str, Link]]:
         """Yield type, name and origin of each input that another node gives."""
-        declared = self._declared[self.type(id)]
+        declared = self._types[self.type(id)].inputs
         for name, (origin, slot) in self.links(id).items():
             outputs = self.gives(origin)
             given = outputs[slot] if 0 <= slot < len(outputs) else ""
@@ -95,7 +96,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
 
     def first_input(self, id: str, type: str) -> str | None:
         """Return the name of a node's first input of a type, as its class declares it."""
-        return next((name for name, one in self._declared[self.type(id)].items() if one == type), None)
+        return next((name for name, one in self._types[self.type(id)].inputs.items() if one == type), None)
 
     def takes(self, id: str, *types: str) -> list[Link]:
         """Return where a node's inputs of some types come from."""
@@ -123,13 +124,9 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         }
 
     @cached_property
-    def _declared(self) -> Mapping[str, Mapping[str, str]]:
-        """The types of inputs by type of node, each asked once: its class may look for files."""
-        return {type: input_types(type) for type in {self.type(id) for id in self}}
-
-    @cached_property
-    def _outputs(self) -> Mapping[str, tuple[str, ...]]:
-        return {type: output_types(type) for type in {self.type(id) for id in self}}
+    def _types(self) -> Mapping[str, NodeType]:
+        """What each type of node declares, asked once: its class may look for files."""
+        return {type: node_type(type) for type in {self.type(id) for id in self}}
 
     @cached_property
     def _used_by(self) -> Mapping[str, Sequence[str]]:
@@ -139,6 +136,31 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
                 users.setdefault(origin, []).append(id)
         return users
 
+    @cached_property
+    def model_links(self) -> list[ModelLink]:
+        """Where models go into samplers."""
+        samplers = [id for id in self if "MODEL" not in self.gives(id) and not _SAMPLED.isdisjoint(self.gives(id))]
+        return [_model_link(self, *fed) for fed in self._feeding("MODEL", samplers)]
+
+    @cached_property
+    def vae_links(self) -> list[ModelLink]:
+        """Where VAEs decode latents to pictures."""
+        decoders = [id for id in self if "IMAGE" in self.gives(id) and self.takes(id, "LATENT")]
+        return [_vae_link(self, *fed) for fed in self._feeding("VAE", decoders)]
+
+    def _feeding(self, type: str, ids: Iterable[str]) -> Iterable[tuple[Link, list[tuple[str, str]]]]:
+        """Return outputs of a type, each with the inputs of some nodes that it feeds: of guiders their first alone.
+
+        That decides for both. Nodes of ours do not count.
+        """
+        found: dict[Link, list[tuple[str, str]]] = {}
+        for id in ids:
+            first = self.first_input(id, type) if "GUIDER" in self.gives(id) else None
+            for given, name, origin in self.typed_links(id):
+                if given == type and first in (None, name) and not self.type(id).startswith(PREFIX):
+                    found.setdefault(origin, []).append((id, name))
+        return found.items()
+
     def known(self, value: Any, types: Collection[str] = NUMBERS) -> Any:
         """Return a value before the run, also one that nodes make which give nothing but these types; else None."""
         link = link_of(value)
@@ -146,11 +168,11 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             return value
         if link[0] not in self:
             return None
-        made_by = self.needed(link[0])
+        made_by = {id: {origin for origin, _ in self.links(id).values()} for id in self.needed(link[0])}
         if any(not (given := self.gives(id)) or not {*given} <= {*types} for id in made_by):
             return None
         try:
-            return value_of(self, link)
+            return outputs_of(self, TopologicalSorter(made_by).static_order())[link[0]][link[1]][0]
         except Exception:  # of other people's code, as a workflow can be unfinished; the run will say what is wrong
             return None
 
@@ -195,39 +217,33 @@ def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> di
     return found
 
 
+def link_of(value: Any) -> Link | None:
+    """Return where an input's value comes from; None for a value of its own."""
+    # Imported here: the command that only asks a server has no ComfyUI.
+    from comfy_execution.graph_utils import is_link
+
+    return (value[0], int(value[1])) if is_link(value) else None
+
+
 @dataclass(frozen=True)
 class ModelLink:
-    """An output that gives a MODEL, and the inputs of samplers and guiders that it feeds, as pairs of node and name.
+    """An output that gives a MODEL or a VAE, and the inputs that it feeds: pairs of node and name.
 
     Attributes:
+        input: what nodes that change it call it: ``model`` or ``vae``.
         upstream: nodes from the output back to the loader; of a switch, those of the side that is chosen.
         samplers: the nodes that sample what it gives.
         steps: the most of a sampler behind it; None where that is not known before a run.
         solver: that its samplers name; None where they name none, or several.
     """
 
-    input: ClassVar[str] = "model"
-
+    input: str
     origin: Link
     receivers: tuple[tuple[str, str], ...]
     upstream: tuple[str, ...] = ()
     samplers: tuple[str, ...] = ()
     steps: int | None = None
     solver: str | None = None
-
-
-def find_model_links(workflow: Workflow) -> list[ModelLink]:
-    """Return where models go into samplers; the second model of a guider is none, as the first decides for both."""
-    found: dict[Link, list[tuple[str, str]]] = {}
-    for id in workflow:
-        outputs = {*workflow.gives(id)}
-        if workflow.type(id).startswith(PREFIX) or "MODEL" in outputs or not outputs & _SAMPLED:
-            continue
-        first = workflow.first_input(id, "MODEL") if "GUIDER" in outputs else None
-        for type, name, origin in workflow.typed_links(id):
-            if type == "MODEL" and first in (None, name):
-                found.setdefault(origin, []).append((id, name))
-    return [_model_link(workflow, origin, receivers) for origin, receivers in found.items()]
 
 
 def is_switch(workflow: Workflow, id: str) -> bool:
@@ -242,7 +258,12 @@ def _model_link(workflow: Workflow, origin: Link, receivers: Sequence[tuple[str,
     names = {_solver(workflow, id) for id in samplers if "GUIDER" not in workflow.gives(id)}
     (solver,) = names if len(names) == 1 else (None,)
     upstream = way_back(origin[0], lambda id: _model_before(workflow, id))
-    return ModelLink(origin, tuple(receivers), tuple(upstream), tuple(samplers), steps, solver)
+    return ModelLink("model", origin, tuple(receivers), tuple(upstream), tuple(samplers), steps, solver)
+
+
+def _vae_link(workflow: Workflow, origin: Link, receivers: Sequence[tuple[str, str]]) -> ModelLink:
+    upstream = way_back(origin[0], lambda id: next((one for one, _ in workflow.takes(id, "VAE")), None))
+    return ModelLink("vae", origin, tuple(receivers), tuple(upstream))
 
 
 def _model_before(workflow: Workflow, id: str) -> str | None:

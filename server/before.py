@@ -15,7 +15,7 @@ from ..core.phrases import phrase
 from ..faster.kept import KeptRuns
 from ..faster.node_types import class_of
 from ..faster.same_work import device_here
-from ..faster.workflow import ModelLink, Workflow, find_model_links
+from ..faster.workflow import ModelLink, Workflow
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
 from ..optimizers.hosts.comfyui.quantization.technique import said_before
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
@@ -41,14 +41,13 @@ _SHORTEST = 1.0
 def before_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return ``BeforeRun`` in web/js/payloads.d.ts for ``{"prompt": ...}``; `InvalidSetting` if that is no workflow."""
     workflow = Workflow.read(sent.get("prompt") if isinstance(sent, dict) else None)
-    links = find_model_links(workflow)
-    found = {id: _known(workflow, id, links, nodes) for id in workflow if workflow.type(id) in _ASKED}
+    found = {id: _known(workflow, id, nodes) for id in workflow if workflow.type(id) in _ASKED}
     titles = {id: nodes[workflow.type(id)].define_schema().display_name for id in found}
     return {"nodes": {id: summary_payload(one, titles[id]) for id, one in found.items() if one is not None}}
 
 
-def _known(workflow: Workflow, id: str, links: Sequence[ModelLink], nodes: Nodes) -> Summary | None:
-    behind = [link for link in links if id in link.upstream]
+def _known(workflow: Workflow, id: str, nodes: Nodes) -> Summary | None:
+    behind = [link for link in workflow.model_links if id in link.upstream]
     way = behind[0].upstream if behind else ()
     file = _file(workflow, way[way.index(id) + 1 :] if behind else ())
     network = None if file is None else network_in(file)

@@ -11,14 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCHMARKS))
 from shared.record import stages  # noqa: E402
 
 # isort: split
-from paceline.workbench.measurement.core_records import of_rows, write_records  # noqa: E402
+from paceline.workbench.measurement.core_records import Record, core_record, write_records  # noqa: E402
 
 
 def main() -> None:
@@ -36,6 +38,26 @@ def main() -> None:
             print(f"{path}: {len(content['rows'])} rows")
             if options.records:
                 write_records(of_rows(content, f"gpu_{name}"), options.records)
+
+
+def of_rows(results: Mapping[str, Any], name: str) -> Iterator[Record]:
+    """Yield a record for each timed row of a file of results."""
+    hardware, versions = results["hardware"], results["versions"]
+    gpu = hardware.get("gpu")
+    device = {
+        "backend": "cpu" if gpu is None else "cuda",
+        "gpu_model": gpu,
+        "cpu_model": hardware["cpu"],
+        "pytorch_version": versions["torch"],
+        "comfyui_version": versions["comfyui"],
+        "os": versions["platform"],
+    }
+    for number, row in enumerate(results["rows"], start=1):
+        if row.get("seconds_median") is None:
+            continue
+        run = {"benchmark_id": f"{name}: {row['work']}: {row['name']}", "measured_runs": row["rounds"]}
+        peak = row.get("peak_memory_bytes")
+        yield core_record(f"{name}_{number}", results["date"], row["seconds_median"], run, {}, device, peak_bytes=peak)
 
 
 if __name__ == "__main__":

@@ -53,13 +53,13 @@ def known_nodes(comfy: ModuleType) -> None:
 
 def made(page: Page, name: str) -> dict[str, Any]:
     """Put our nodes into an example's template, and return the prompt of what is open then."""
-    from paceline.faster.workflow import Workflow, find_model_links
+    from paceline.faster.workflow import Workflow
 
     example = MADE[name]
     (template,) = (one for one in templates.drawing() if one.name == example.template)
     page.load({**template.workflow(), "id": str(uuid.uuid5(uuid.NAMESPACE_URL, name))})
     assert page.script(SWITCH, example.switched) == [*example.switched]
-    links = find_model_links(Workflow(page.script(PROMPT)))
+    links = Workflow(page.script(PROMPT)).model_links
     inputs = [[{"node": id, "input": put} for id, put in link.receivers] for link in links]
     page.script(INSERT, page.scripts(), inputs, example.steps)
     source = f"ComfyUI's template *{template.name}*, {PACKAGE} {VERSION}."

@@ -15,9 +15,14 @@ PROMPT = plain(Path("x.safetensors"))
 
 
 def ended(
-    kept: Any, prompt: dict[str, Any] = PROMPT, texts: float = 1.0, loaded: bool = False, again: str = ""
+    kept: Any,
+    prompt: dict[str, Any] = PROMPT,
+    texts: float = 1.0,
+    loaded: bool = False,
+    again: str = "",
+    brief: float = 0.0,
 ) -> None:
-    """Keep a run of a workflow, whose encoding of texts took so many seconds."""
+    """Keep a run of a workflow: seconds of encoding texts, and of nodes that are so brief that none is told of."""
     from paceline.faster.kept import Ended, kept_run
     from paceline.faster.workflow import Workflow
 
@@ -26,7 +31,7 @@ def ended(
     parts |= {"loading": {"1": 1.0}} if loaded or again else {}
     sent = {
         "prompt_id": "one",
-        "seconds": {kind: sum(nodes.values()) for kind, nodes in parts.items()},
+        "seconds": {kind: sum(nodes.values()) for kind, nodes in parts.items()} | {"otherNodes": brief},
         "nodes": [id for nodes in parts.values() for id in nodes],
         "loaded": loaded,
         "parts": parts,
@@ -64,6 +69,13 @@ def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(kept):
     assert found["samplingRun", "KSampler"] == (6.0, "Can be tried: Apply ToMe, Reuse Steps.")
     assert found["otherNodes", ""] == (0.01, "Nothing: each takes less than a fiftieth.")
     assert "Nothing while the texts are new" in found["textEncoding", ""][1], "the picture before had another text"
+
+
+def test_the_last_picture_is_as_long_as_it_was_beside_the_others(kept):
+    for _ in range(2):
+        ended(kept, brief=0.4)
+    looked = ask(do="look", prompt=PROMPT, choice="fast")
+    assert looked["time"]["sentence"]["text"] == "The last picture took 9.41 s (2 pictures: 9.41 to 9.41 s)"
 
 
 def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):

@@ -14,6 +14,7 @@ import torch
 from executing import Executor, node
 from faster_prompts import ask, with_other_attention
 from paceline.core.errors import InvalidSetting
+from paceline.workbench.measurement.measure import SIDES
 
 STOPPED = "It was stopped before its end, so more may be possible than is said here."
 
@@ -84,8 +85,8 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     for seed in range(2):
         seeded = copy.deepcopy(workflow)
         seeded["sampler"]["inputs"]["seed"] += seed
-        shown = {side: latent(comfyui, proving["prompt"], links[f"{side} {seed} 0"][0]) for side in ("plain", "faster")}
-        assert torch.equal(shown["plain"], latent(comfyui, seeded)) and not torch.equal(shown["faster"], shown["plain"])
+        shown = [latent(comfyui, proving["prompt"], links[f"{side} {seed} 0"][0]) for side in SIDES]
+        assert torch.equal(shown[0], latent(comfyui, seeded)) and not torch.equal(shown[1], shown[0])
     assert workflow == before
 
 
@@ -115,7 +116,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
         }
         proof.observer.samplings = proof.observer.samplings[: 2 * seeds]  # without what was drawn for the latents
         for one in proof.observer.samplings:
-            one.sampling_seconds = 2000.0 if one.link.startswith("plain") else 1200.0
+            one.sampling_seconds = 2000.0 if one.link.startswith("baseline") else 1200.0
         if busy:
             proof.observer.samplings[0].sampling_seconds = 9600.0
         with torch.inference_mode():
@@ -130,11 +131,42 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
         assert proof.text.startswith("Measured, steps of 3 pictures: ") and proof is job.proof
         return
     assert proof.text.startswith("Measured, steps of 2 pictures: 1.67x faster (1.67 to 1.67)")
-    first = next(one for one in proof.observer.samplings if one.link.startswith("plain 0 "))
+    first = next(one for one in proof.observer.samplings if one.link.startswith("baseline 0 "))
     with torch.inference_mode():
         again = first.again.sample(first.again.sampler, first.again.sigmas)
-    assert torch.equal(again, drawn["plain 0 0"]["samples"]), "all levels are the run once more"
+    assert torch.equal(again, drawn["baseline 0 0"]["samples"]), "all levels are the run once more"
     assert re.search(r" Without these nodes leaving out 10 of 24 levels gives \S+x and moves the picture ", proof.text)
+
+
+def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, studio):
+    """ComfyUI still has all that the first one has drawn."""
+    from paceline.faster.jobs import JOBS
+    from paceline.faster.offers import Offer
+    from paceline.workbench.expectation.expect import Range
+    from paceline.workbench.recipe import Step
+
+    sampling = {"seed": 3, "steps": 2, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    texts = {name: comfyui.give("CONDITIONING", name, getattr(studio, name)) for name in ("positive", "negative")}
+    links = {name: [name, 0] for name in ("model", "positive", "negative", "latent_image")}
+    prompt = texts | {
+        "model": comfyui.give("MODEL", "tiny", studio.model),
+        "latent_image": comfyui.give("LATENT", "small", {"samples": torch.zeros(1, 4, 8, 8)}),
+        "sampler": node("KSampler", **links, **sampling),
+        "save": node("PreviewAny", source=["sampler", 0]),
+    }
+    job = JOBS.find(ask(do="run", prompt=prompt, choice="fast")["job"])
+    with pytest.raises(InvalidSetting, match="There is no offer"):
+        ask(do="prove", job=job.id)
+    assert job.proof is None
+    once, chosen = Range(1.0, 1.0, 1.0), (job.plans[0].link, (Step("PacelineFuseQKV"),))
+    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), (chosen,), once, once, None, once, 1.0, 0.0, 0.0)
+    job.concluded = True
+    for _ in range(2):
+        state = ask(do="prove", job=job.id)
+        while state["prompt"]:
+            comfyui.run(state["prompt"])
+            state = ask(do="next", job=job.id)
+        assert state["offer"]["measured"]["text"].startswith("Measured, steps of ")
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

@@ -15,13 +15,19 @@ from paceline.core.errors import UnsupportedModel
 WAN = "wan_animate2"
 
 
-def tried(prompt: Any, choice: str = "fast") -> set[str]:
+def plan_of(prompt: Any, choice: str = "fast") -> Any:
     from paceline.faster.plan import make_plans
     from paceline.faster.workflow import Workflow
     from paceline.nodes import NODES
 
-    (plan,) = make_plans(Workflow.read(prompt), choice, NODES)
-    return {step.node for step in plan.tries.values()} - NODES.keys()
+    (plan,) = [one for one in make_plans(Workflow.read(prompt), choice, NODES) if one.link.input == "model"]
+    return plan
+
+
+def tried(prompt: Any, choice: str = "fast") -> set[str]:
+    from paceline.nodes import NODES
+
+    return {step.node for step in plan_of(prompt, choice).tries.values()} - NODES.keys()
 
 
 def prompt_with(*types: str) -> dict[str, Any]:
@@ -47,9 +53,6 @@ def test_they_are_tried_where_they_are_and_where_there_is_something_for_them_to_
 
 def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with_ours(comfyui, monkeypatch, studio):
     from paceline.faster.others import apart, with_other
-    from paceline.faster.plan import make_plans
-    from paceline.faster.workflow import Workflow
-    from paceline.nodes import NODES
 
     class Backend:
         RETURN_TYPES, FUNCTION, offered = ("MODEL",), "patch", ["pytorch attention"]
@@ -68,7 +71,7 @@ def test_comfyuis_int8_attention_is_tried_where_comfyui_offers_it_and_never_with
     assert tried(PROMPT) == set()
     Backend.offered = [*Backend.offered, "comfy kitchen attention"]
     assert tried(PROMPT) == {"ModelAttentionBackend"} and tried(PROMPT, "lossless") == set()
-    (plan,) = make_plans(Workflow.read(PROMPT), "fast", NODES)
+    plan = plan_of(PROMPT)
     assert apart(plan.tries) == [frozenset(("ModelAttentionBackend", "Set Attention Processor"))]
     assert any("is not watched for wrong numbers" in note for note in plan.notes)
     made = with_other(plan.tries["ModelAttentionBackend"], studio.model, (1, 4, 16, 16))
@@ -79,7 +82,7 @@ def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, 
     """As ComfyUI declares it from 0.36 on, with its defaults."""
     from comfy_api.latest import io
     from paceline.faster import plan as planning
-    from paceline.faster.node_types import title_of
+    from paceline.faster.node_types import node_type
     from paceline.faster.others import OTHERS, with_other
     from paceline.recipes.apply import Machine
     from paceline.workbench.recipe import Step
@@ -107,7 +110,7 @@ def test_sparse_attention_is_given_its_choices_and_keeps_its_own_floor(comfyui, 
     assert tried(PROMPT) == set()  # on this device it would do nothing
     monkeypatch.setattr(planning, "machine_here", lambda: Machine("cuda"))
     assert tried(PROMPT) == {"BlockSparseAttention"}
-    assert title_of("BlockSparseAttention") == "Model Sparse Attention"
+    assert node_type("BlockSparseAttention").title == "Model Sparse Attention"
     step = Step("BlockSparseAttention", OTHERS["BlockSparseAttention"].inputs)
     with pytest.raises(UnsupportedModel, match="from 12288 tokens on, here are at most 4096"):
         with_other(step, studio.model, (1, 16, 1, 64, 64))

@@ -27,7 +27,7 @@ def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
     from paceline.faster.plan import make_plans
     from paceline.nodes import NODES
 
-    return make_plans(Workflow.read(prompt), choice, NODES)
+    return [one for one in make_plans(Workflow.read(prompt), choice, NODES) if one.link.input == "model"]
 
 
 def prompt_with(**changes: dict[str, Any]) -> dict[str, Any]:
@@ -132,27 +132,27 @@ def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
 
 
 def test_steps_are_those_that_a_sampler_does_of_a_schedule(comfyui):
-    from paceline.faster.workflow import Workflow, find_model_links
+    from paceline.faster.workflow import Workflow
 
     parts = {"start_at_step": 0, "end_at_step": 12}, {"start_at_step": 12, "end_at_step": 10000}
     prompt = prompt_with(
         **{str(id): node("KSamplerAdvanced", model=["1", 0], steps=20, **part) for id, part in enumerate(parts, 5)}
     )
     prompt["6"]["inputs"]["model"] = ["2", 0]
-    assert sorted(link.steps for link in find_model_links(Workflow.read(prompt))) == [8, 12]
+    assert sorted(link.steps for link in Workflow.read(prompt).model_links) == [8, 12]
 
 
 def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
-    from paceline.faster.workflow import Workflow, find_model_links
+    from paceline.faster.workflow import Workflow
 
     named = node("KSamplerSelect", sampler_name="dpmpp_2m")
     prompt = custom(chosen=named)
     for sampler, solver in ((["chosen", 0], "dpmpp_2m"), (["nowhere", 0], None)):
         prompt["5"]["inputs"]["sampler"] = sampler
         workflow = Workflow.read(prompt)
-        assert [link.solver for link in find_model_links(workflow)] == [solver]
+        assert [link.solver for link in workflow.model_links] == [solver]
     workflow = Workflow.read(PROMPT)
-    assert [link.solver for link in find_model_links(workflow)] == ["euler"]
+    assert [link.solver for link in workflow.model_links] == ["euler"]
 
 
 @pytest.mark.parametrize(
@@ -229,16 +229,31 @@ def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
 
 def test_faster_steps_and_a_faster_vae_are_one_offer():
     from paceline.faster.offers import FasterVAE
-    from paceline.faster.plan import VAELink
+    from paceline.faster.workflow import ModelLink
     from paceline.workbench.expectation.expect import Range
 
-    vae = FasterVAE(VAELink(("1", 2), ()), {"Short": node("x")}, 10.0, Range(0.5, 0.5, 0.5), 0.03, 3.0)
+    vae = FasterVAE(ModelLink("vae", ("1", 2), ()), {"Short": node("x")}, 10.0, Range(0.5, 0.5, 0.5), 0.03, 3.0)
     both = offered(20.0, (2.0, 2.0, 2.0), once=4.0, vaes=[vae])
     assert both.names == {"Quick", "Short"} and both.once == 7.0 and both.distance.likely == 0.03
     assert both.run_speedup.likely == both.sampling_speedup.likely == both.decoding_speedup.likely == 2.0
     alone = offered(20.0, (0.9, 1.0, 1.1), vaes=[vae])
     assert alone.names == {"Short"} and not alone.changes_steps and alone.sampling_speedup.likely == 1.0
     assert alone.run_speedup.likely == pytest.approx(20 / 15)
+
+
+def test_a_loader_whose_own_code_fails_is_passed_over(comfyui, monkeypatch):
+    from paceline.faster.look import levers
+
+    from nodes import NODE_CLASS_MAPPINGS
+
+    class Loader:
+        @classmethod
+        def INPUT_TYPES(cls) -> Any:  # noqa: N802
+            raise FileNotFoundError("models/other")
+
+    monkeypatch.setitem(NODE_CLASS_MAPPINGS, "OtherLoader", Loader)
+    broken = Workflow.read(plain_prompt(**{"1": node("OtherLoader", name="x.safetensors")}))
+    assert [*levers(broken)] == [] and [link.upstream for link in broken.model_links] == [("1",)]
 
 
 def test_a_workflow_of_too_many_nodes_is_refused(comfy):

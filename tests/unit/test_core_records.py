@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from comfy_host.paths import ROOT
-from paceline.workbench.measurement.core_records import main, of_rows
+from paceline.workbench.measurement.core_records import main
 
 # The groups and keys of the contract, ``comfy/benchmark/SPIKE.md`` in ComfyUI, section 3.
 GROUPS = {
@@ -60,6 +60,7 @@ def test_each_timed_run_of_a_comparison_becomes_a_file_without_any_text(tmp_path
     assert record["device"]["gpu_model"] == "NVIDIA H100 80GB HBM3" and record["device"]["cpu_model"] is None
     assert (record["workflow"]["sampler"], record["workflow"]["steps"]) == ("euler", 20)
     assert record["timestamp"] == "2026-11-26T18:18:52Z"
+    assert [json.loads(file.read_text())["run"]["seed"] for file in files] == [7, 8, 7, 8]
 
 
 def test_what_is_no_comparison_is_named(tmp_path: Path, capsys):
@@ -69,7 +70,10 @@ def test_what_is_no_comparison_is_named(tmp_path: Path, capsys):
     assert "other.json is no comparison that Compare Models has saved" in capsys.readouterr().err
 
 
-def test_each_timed_row_of_a_file_of_results_becomes_a_record():
+def test_each_timed_row_of_a_file_of_results_becomes_a_record(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
+    from collect import of_rows
+
     results = json.loads((ROOT / "benchmarks" / "results" / "gpu_attention_backends.json").read_text())
     records = [*of_rows(results, "gpu_attention_backends")]
     timed = [row for row in results["rows"] if row["seconds_median"] is not None]

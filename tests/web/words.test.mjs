@@ -34,14 +34,14 @@ test("a headline is translated with its values, in the language's plurals and di
   const blocks = { template: "self-attention blocks", values: {} };
   const phrase = { template: "active in {used} of {total} {places}", values: { used: 3, total: 10, places: blocks } };
   const english = "active in 3 of 10 self-attention blocks";
-  assert.equal(said(english, phrase), english);
+  assert.equal(said({ text: english, phrase }), english);
   speak("es");
-  assert.equal(said(english, phrase), "activo en 3 de 10 bloques de autoatención");
-  assert.equal(said("an error's words", undefined), "an error's words");
-  const graphs = (count) => said("", { template: "{count} {count|graph|graphs}", values: { count } });
+  assert.equal(said({ text: english, phrase }), "activo en 3 de 10 bloques de autoatención");
+  assert.equal(said({ text: "an error's words" }), "an error's words");
+  const graphs = (count) => said({ text: "", phrase: { template: "{count} {count|graph|graphs}", values: { count } } });
   assert.deepEqual([graphs(1), graphs(2)], ["1 grafo", "2 grafos"]);
   const untranslated = { template: "{count} {count|egg|eggs} in {seconds:.2f} s", values: { count: 1, seconds: 2.5 } };
-  assert.equal(said("", untranslated), "1 egg in 2,50 s");
+  assert.equal(said({ text: "", phrase: untranslated }), "1 egg in 2,50 s");
   speak("ja");
   assert.equal(graphs(3).replace("3", ""), graphs(1).replace("1", ""));
 });
@@ -59,7 +59,7 @@ test("what somebody has typed stays as it is", () => {
   const phrase = { template: "{x}: {name}", values: { x: { template: typed, values: {} }, name: "steps" } };
   for (const language of ["en", "ja"]) {
     speak(language);
-    assert.equal(said(`${typed}: steps`, phrase), `${typed}: steps`);
+    assert.equal(said({ text: `${typed}: steps`, phrase }), `${typed}: steps`);
   }
 });
 

@@ -83,7 +83,7 @@ export function lost(activity) {
  * @returns {string} its headline in the language of the page
  */
 export function headlineOf({ headline, phrase, before = [] }) {
-  return [...before.map(wordsOf), ...(headline ? [said(headline, phrase)] : [])].join(" · ");
+  return [...before.map(wordsOf), ...(headline ? [said({ text: headline, phrase })] : [])].join(" · ");
 }
 
 /**

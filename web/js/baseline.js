@@ -1,7 +1,7 @@
 // Measures how fast a sampler is without our nodes, where too few runs of that are kept.
 
 import { api } from "./comfy.js";
-import { isLink, isOurType, openPrompt } from "./graph.js";
+import { isLink, isOurType, openPrompt, withSources } from "./graph.js";
 import { ask } from "./server.js";
 
 /** As many are enough for a median; the first one, in which things are built, does not count. */
@@ -24,8 +24,6 @@ export async function measureBaseline(sampler) {
  * @returns {Prompt} the sampler with a few steps and what it needs, without nodes of ours
  */
 function plainPrompt(prompt, sampler) {
-  /** @type {Prompt} */
-  const made = {};
   /**
    * @param {unknown} value of an input
    * @returns {unknown} the same; a wire from a node of ours comes from what that node was given
@@ -34,28 +32,23 @@ function plainPrompt(prompt, sampler) {
     if (!isLink(value)) return value;
     const [id, output] = value;
     const node = prompt[id];
-    if (!node) return value;
-    if (isOurType(node.class_type)) {
-      const { vae } = node.inputs;
-      const given = output === 1 && isLink(vae) ? vae : Object.values(node.inputs).find(isLink);
-      return given ? plain(given) : value;
-    }
-    add(id);
-    return value;
+    if (!node || !isOurType(node.class_type)) return value;
+    const { vae } = node.inputs;
+    const given = output === 1 && isLink(vae) ? vae : Object.values(node.inputs).find(isLink);
+    return given ? plain(given) : value;
   };
-  const add = (/** @type {string} */ id) => {
-    if (made[id]) return;
-    const { class_type, inputs } = prompt[id];
-    made[id] = { class_type, inputs: {} };
+  /** @type {Prompt} */
+  const every = {};
+  for (const [id, { class_type, inputs }] of Object.entries(prompt)) {
+    every[id] = { class_type, inputs: {} };
     for (const [name, value] of Object.entries(inputs)) {
-      if (name === "steps" && typeof value === "number") made[id].inputs[name] = Math.min(value, STEPS);
+      if (name === "steps" && typeof value === "number") every[id].inputs[name] = Math.min(value, STEPS);
       // What was drawn before would be taken from ComfyUI's cache.
-      else if (name.endsWith("seed") && typeof value === "number") made[id].inputs[name] = Date.now();
-      else made[id].inputs[name] = plain(value);
+      else if (name.endsWith("seed") && typeof value === "number") every[id].inputs[name] = Date.now();
+      else every[id].inputs[name] = plain(value);
     }
-  };
-  add(sampler);
+  }
   // Something must be shown, or nothing is run.
-  made.paceline_baseline = { class_type: "PreviewAny", inputs: { source: [sampler, 0] } };
-  return made;
+  const shown = { class_type: "PreviewAny", inputs: { source: [sampler, 0] } };
+  return { ...withSources(every, sampler), paceline_baseline: shown };
 }

@@ -15,8 +15,6 @@ import { words } from "./words.js";
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
-/** @typedef {{seconds: number, times: number}} Uncompared a step's seconds, and how many times there are to compare it with: too few */
-
 /** @typedef {WeakMap<TimedRun, Promise<import("./payloads").Samplings>>} Asked what the server said of the samplers of runs */
 
 /** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
@@ -56,27 +54,19 @@ export function startChips(timeline, store) {
   const asked = new WeakMap();
   /** @type {WeakMap<LGraphNode, HTMLElement>} */
   const chips = new WeakMap();
-  /** @type {Map<Part, Uncompared>} */
-  const uncompared = new Map();
   /** @type {Set<string>} prompts that measured a baseline: the chip says what it was measured for, not how fast they were */
   const answered = new Set();
 
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
     if (!run?.parts.length) texts.clear();
-    const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
-    for (const part of run ? parts : []) {
+    for (const part of run?.parts.filter(({ kind }) => kind === "samplingRun") ?? []) {
       if (secondsPerStep(part) === null || !run) continue;
       const sampling = (await samplingsOfRun(run, asked))[part.node];
-      const seconds = secondsPerStep(part) ?? 0; // with the steps that were done while the server was asked
       const idle = store.idle(run.workflow);
-      part.chip = run.ours ? chipText(part, seconds, sampling, run.over, idle) : "";
-      uncompared.delete(part);
-      if (run.over && sampling?.techniques && !idle) {
-        const times = sampling.off.length;
-        noteWonBack(run, part, seconds, sampling.off);
-        if (times <= OF_ONE_RUN) uncompared.set(part, { seconds, times });
-      }
+      say(run, part, sampling, idle);
+      delete part.off;
+      if (run.over && sampling?.techniques && !idle && sampling.off.length <= OF_ONE_RUN) part.off = sampling.off.length;
       if (run.over) timeline.keep();
       if (!answered.has(run.promptId)) show(run.workflow, part);
     }
@@ -88,20 +78,20 @@ export function startChips(timeline, store) {
     const measured = (await Promise.all(measurements)).includes(promptId);
     /** @type {Asked} */
     const again = new WeakMap();
-    for (const [part, { seconds, times }] of uncompared) {
-      const run = timeline.runs.find(({ parts }) => parts.includes(part));
-      if (!run) continue;
-      const known = samplingsOfRun(run, again);
-      const sampling = (await known)[part.node];
-      if (!sampling || sampling.off.length <= times) continue;
-      asked.set(run, known);
-      uncompared.delete(part);
-      part.chip = chipText(part, seconds, sampling, true);
-      noteWonBack(run, part, seconds, sampling.off);
-      timeline.keep();
-      if (!measured) continue;
-      answered.add(promptId);
-      show(run.workflow, part);
+    for (const run of timeline.runs) {
+      for (const part of run.parts) {
+        if (part.off === undefined) continue;
+        const known = samplingsOfRun(run, again);
+        const sampling = (await known)[part.node];
+        if (!sampling || sampling.off.length <= part.off) continue;
+        asked.set(run, known);
+        delete part.off;
+        say(run, part, sampling);
+        timeline.keep();
+        if (!measured) continue;
+        answered.add(promptId);
+        show(run.workflow, part);
+      }
     }
   });
 
@@ -118,10 +108,10 @@ export function startChips(timeline, store) {
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || !showsBadges()) return;
-    const missing = expected || !keepsOutcomes() ? undefined : uncompared.get(part);
+    const missing = part.off !== undefined && !expected && keepsOutcomes();
     const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
     const said = createElement("span", { textContent: text, title });
-    chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(id, missing)] : []));
+    chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(part)] : []));
   };
 
   return () => {
@@ -144,20 +134,19 @@ function samplingsOfRun(run, asked) {
 }
 
 /**
- * @param {string} sampler execution id
- * @param {Uncompared} uncompared
+ * @param {Part} part that is compared with too few
  * @returns {HTMLButtonElement} measures the same without our nodes
  */
-function measureButton(sampler, { seconds, times }) {
-  const time = ` (${timeText(STEPS * seconds)})`;
+function measureButton(part) {
+  const time = ` (${timeText(STEPS * (secondsPerStep(part) ?? 0))})`;
   const button = createButton(words("measure"), async () => {
     button.disabled = true;
-    const measurement = measureBaseline(sampler);
+    const measurement = measureBaseline(part.node);
     measurements.add(measurement.catch(() => ""));
     button.disabled = await attempt(() => measurement);
   });
   button.title = words("measure") + time;
-  if (!times) button.append(createElement("span", { textContent: time }));
+  if (!part.off) button.append(createElement("span", { textContent: time }));
   return button;
 }
 
@@ -166,10 +155,10 @@ function measureButton(sampler, { seconds, times }) {
  * @param {number} seconds of a step
  * @param {Sampling | undefined} sampling
  * @param {boolean} over
- * @param {boolean} [idle] whether none of our nodes did anything
+ * @param {boolean} idle whether none of our nodes did anything
  * @returns {string} e.g. "3.1 it/s · 1.6x against off · 14 s left"
  */
-function chipText({ steps, total }, seconds, sampling, over, idle = false) {
+function chipText({ steps, total }, seconds, sampling, over, idle) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
   const off = sampling?.off ?? [];
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
@@ -180,15 +169,18 @@ function chipText({ steps, total }, seconds, sampling, over, idle = false) {
 }
 
 /**
- * Say of a sampler for which something was compiled when that pays.
+ * Say of a sampler how fast it is, and when what was compiled for it pays.
  * @param {TimedRun} run
  * @param {Part} part
- * @param {number} seconds of a step
- * @param {number[]} off seconds of a step without our nodes
+ * @param {Sampling | undefined} sampling
+ * @param {boolean} [idle] whether none of our nodes did anything
  */
-function noteWonBack({ parts }, part, seconds, off) {
+function say({ parts, ours, over }, part, sampling, idle = false) {
+  const seconds = secondsPerStep(part) ?? 0;
+  part.chip = ours ? chipText(part, seconds, sampling, over, idle) : "";
   const before = parts[parts.indexOf(part) - 1];
-  if (before?.kind === "compiling") part.wonBack = wonBackText(off, seconds, before.end - before.start, part.total);
+  if (!over || !sampling?.techniques || idle || before?.kind !== "compiling") return;
+  part.wonBack = wonBackText(sampling.off, seconds, before.end - before.start, part.total);
 }
 
 /**

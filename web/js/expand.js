@@ -1,7 +1,7 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, attempt, createNode } from "./comfy.js";
-import { asOneStep, executionIdOf, isLink, isOpen, openPrompt, openWorkflow } from "./graph.js";
+import { asOneStep, executionIdOf, isOpen, openPrompt, openWorkflow, withSources } from "./graph.js";
 import { lead, makeNode, outputOf } from "./insert.js";
 import { layInRow } from "./place.js";
 import { NO_RUN, runPrompt } from "./run_prompt.js";
@@ -92,19 +92,6 @@ async function stepsOf(node) {
   const sources = withSources(await openPrompt(), id);
   const shown = { [`${NO_RUN}_steps`]: { class_type: "PreviewAny", inputs: { source: [id, report] } } };
   return /** @type {Step[]} */ (await runPrompt({ ...sources, ...shown }, ({ paceline_steps }) => paceline_steps));
-}
-
-/**
- * @param {Prompt} prompt
- * @param {string} id
- * @param {Prompt} [found]
- * @returns {Prompt} a node and all that it needs
- */
-function withSources(prompt, id, found = {}) {
-  if (found[id] || !prompt[id]) return found;
-  found[id] = prompt[id];
-  for (const value of Object.values(prompt[id].inputs)) if (isLink(value)) withSources(prompt, value[0], found);
-  return found;
 }
 
 /**

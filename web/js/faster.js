@@ -15,7 +15,6 @@ import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
 /** @typedef {import("./payloads").FasterState} FasterState */
-/** @typedef {import("./payloads").Told} Told */
 
 /** Served by server/routes.py. */
 const ROUTE = "/paceline/faster";
@@ -105,7 +104,7 @@ async function open(timeline) {
   /** Show what is known. */
   function show() {
     const why = state.why_not.text ? [state.why_not] : [];
-    const lines = [...why, ...state.lines].map((line) => createElement("li", {}, sentence(line)));
+    const lines = [...why, ...state.lines].map((line) => createElement("li", {}, said(line)));
     const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
     list.replaceChildren(...lines, ...memory);
     time.replaceChildren(...(state.time ? [createPictureTime(state.time)] : []));
@@ -161,7 +160,7 @@ async function open(timeline) {
    */
   async function answered({ phase, prompt: sent, job: id, lines }) {
     stop = new AbortController();
-    if (lines.length) list.replaceChildren(...lines.map((line) => createElement("li", {}, sentence(line))));
+    if (lines.length) list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
     text.hidden = bar.hidden = false;
     text.textContent = words("fasterWaits");
     const begins = () => (text.textContent = words(DOING[/** @type {keyof typeof DOING} */ (phase)]));
@@ -196,12 +195,4 @@ async function open(timeline) {
     if (watched && offer.proof_seconds.length) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     dialog.close();
   }
-}
-
-/**
- * @param {Told} told
- * @returns {string} in the language of the page
- */
-function sentence({ text, phrase }) {
-  return said(text, phrase);
 }

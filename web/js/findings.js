@@ -23,10 +23,10 @@ export function createPictureTime({ sentence, parts }) {
     const title = createElement("th", { scope: "row" }, createApart(wordsOf(kind)), ...(name ? [": ", createApart(name)] : []));
     title.dataset.kind = kind;
     const share = `${number(seconds, ".2g")} s · ${Math.round((100 * seconds) / total)} %`;
-    return createElement("tr", {}, title, createElement("td", { dir: "ltr" }, share), createElement("td", {}, said(remedy.text, remedy.phrase)));
+    return createElement("tr", {}, title, createElement("td", { dir: "ltr" }, share), createElement("td", {}, said(remedy)));
   });
   const table = createElement("table", {}, createElement("tbody", {}, ...rows));
-  return createBox("paceline-picture-time", createElement("p", {}, said(sentence.text, sentence.phrase)), bar, table);
+  return createBox("paceline-picture-time", createElement("p", {}, said(sentence)), bar, table);
 }
 
 /** @typedef {import("./payloads").Offer} Offer */
@@ -44,9 +44,9 @@ export function createOffer(offer) {
  * @returns {HTMLElement[]}
  */
 function findings({ expected, about, measured, picture }) {
-  const guess = createElement("small", { className: "paceline-expected" }, `${said(expected.text, expected.phrase)}; ${said(about.text, about.phrase)}`);
+  const guess = createElement("small", { className: "paceline-expected" }, `${said(expected)}; ${said(about)}`);
   if (!measured) return [guess];
-  const fact = createElement("small", { className: "paceline-measured" }, said(measured.text, measured.phrase));
+  const fact = createElement("small", { className: "paceline-measured" }, said(measured));
   const shown = picture ? [createElement("img", { src: address(picture), alt: words("worstPicture"), title: words("worstPicture") })] : [];
   return [fact, guess, ...shown];
 }

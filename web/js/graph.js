@@ -55,6 +55,19 @@ export function isLink(value) {
 }
 
 /**
+ * @param {Prompt} prompt
+ * @param {string} id
+ * @param {Prompt} [found]
+ * @returns {Prompt} a node and all that it needs
+ */
+export function withSources(prompt, id, found = {}) {
+  if (found[id] || !prompt[id]) return found;
+  found[id] = prompt[id];
+  for (const value of Object.values(prompt[id].inputs)) if (isLink(value)) withSources(prompt, value[0], found);
+  return found;
+}
+
+/**
  * @param {LGraphNode} node
  * @returns {LGraph | undefined} the graph inside of a subgraph node
  */

@@ -13,12 +13,11 @@ const FORM = /^(#?)(?:\.(\d+))?([fg%]?)$/;
 const PLURALS = ["zero", "one", "two", "few", "many", "other"];
 
 /**
- * @param {string} english
- * @param {Phrase} [phrase] the same as data
+ * @param {{text: string, phrase?: Phrase}} told an English text, and the same as data
  * @returns {string} it in the language of the page; what has no translation stays English
  */
-export function said(english, phrase) {
-  return phrase === undefined || !hasReports() ? english : fill(phrase);
+export function said({ text, phrase }) {
+  return phrase === undefined || !hasReports() ? text : fill(phrase);
 }
 
 /**

@@ -64,7 +64,7 @@ function titleOf({ workflow, name, when }) {
 /** @param {TimedRun} run */
 function notesOf({ parts, expected, slower }) {
   const loaded = parts.flatMap(({ again, wonBack }) => [again || [], wonBack || []].flat());
-  return [...loaded, ...(expected ? [expected] : []), ...(slower ? [said(slower.text, slower.phrase)] : [])];
+  return [...loaded, ...(expected ? [expected] : []), ...(slower ? [said(slower)] : [])];
 }
 
 /** @param {TimedRun} run */

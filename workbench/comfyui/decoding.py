@@ -27,6 +27,7 @@ from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_
 from ...optimizers.hosts.comfyui.structure.protocols import VAE
 from ..expectation.expect import Probed
 from ..measurement.speedup import Speedup, interleaved, measure_speedup
+from .machine import stop_if_cancelled
 
 ROUNDS = 3
 """Timed decodings of each VAE, after one that is not timed."""
@@ -135,9 +136,7 @@ def probe_decoding(decoding: Decoding, candidates: Mapping[str, ChangeVAE], spar
 
 
 def _decode(vae: VAE, decoding: Decoding, latent: Tensor) -> tuple[float, Tensor]:
-    import comfy.model_management
-
-    comfy.model_management.throw_exception_if_processing_interrupted()
+    stop_if_cancelled()
     started = time.perf_counter()
     picture: Tensor = getattr(vae, decoding.method)(latent.clone(), **decoding.options)
     return time.perf_counter() - started, picture

@@ -52,13 +52,10 @@ def host_device() -> torch.device:
 
 def beside_the_allocator(model: ModelPatcher) -> int:
     """Return bytes of weights that dynamic VRAM holds on a MODEL's device, which torch's allocator does not count."""
-    import comfy.model_management
-
-    patchers = [loaded.model for loaded in comfy.model_management.current_loaded_models]
     found = sum(
         patcher.loaded_size() - patcher.model.model_loaded_weight_memory
-        for patcher in patchers
-        if patcher is not None and patcher.load_device == model.load_device and patcher.is_dynamic()
+        for patcher in loaded_patchers()
+        if patcher.load_device == model.load_device and patcher.is_dynamic()
     )
     return int(found)
 

@@ -37,6 +37,7 @@ from ..expectation.expect import Probed
 from ..expectation.sampling import Sampling
 from ..measurement.speedup import interleaved, measure_speedup
 from .decoding import brief_of, ends_of, trying
+from .machine import stop_if_cancelled
 from .observer import ReplayInputs
 
 TIMED = 4
@@ -188,14 +189,13 @@ def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -
 
 
 def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number: int) -> None:
-    import comfy.model_management
     import comfy.samplers
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
         run = sampling_run(extra_args["model_options"])
         untimed = side.untimed
         for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
-            comfy.model_management.throw_exception_if_processing_interrupted()
+            stop_if_cancelled()
             x = kept.to(noise.device)
             run.whole = place < 0 or place % 2 == 0
             level = torch.full((len(x),), sigma, device=x.device)

@@ -22,7 +22,7 @@ from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.structure.protocols import VAE, Executor, ModelPatcher
 from ...optimizers.hosts.comfyui.weights.moves import WeightMoves, in_place_of, weight_moves
 from .machine import stop_if_cancelled
-from .sampling import SamplingJob, decode
+from .sampling import SamplingJob, timed_decode
 
 SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "ours", "gaps")
 """The parts of a step. ``gaps``: the device waits for Python."""
@@ -212,20 +212,12 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)] or [ends[0] - started]
     typical = statistics.median(steps)
     loading = max(0.0, ends[0] - started - typical)
-    decoding = None if vae is None else _decoding(vae, sampled.latent, device)
+    decoding = None if vae is None else timed_decode(vae, sampled.latent, device, clock)[1]
     say(phrase("one step under the profiler"))
     operations, kernels = _profiled(model, job, device)
     slices = slices_of(operations, kernels, typical)
     clocked = (ends[0] - started - loading, *steps[: len(ends) - 1])
     return Profile(loading, clocked, decoding, typical, slices, watch.found())
-
-
-def _decoding(vae: VAE, latent: torch.Tensor, device: torch.device) -> float:
-    synchronize(device)
-    started = time.perf_counter()
-    decode(vae, latent)
-    synchronize(device)
-    return time.perf_counter() - started
 
 
 def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tuple[list[Operation], dict[str, float]]:

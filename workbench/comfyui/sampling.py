@@ -40,6 +40,15 @@ def decode(vae: VAE, latent: Tensor) -> Tensor:
     return images.flatten(0, -4) if images.ndim > 4 else images  # [batch, frames, ...] -> [batch * frames, ...]
 
 
+def timed_decode(vae: VAE, latent: Tensor, device: torch.device, clock: Clock) -> tuple[Tensor, float]:
+    """Return what ``decode`` gives, and the seconds that it took on the device."""
+    synchronize(device)
+    started = clock()
+    images = decode(vae, latent)
+    synchronize(device)
+    return images, clock() - started
+
+
 def decode_sound(vae: VAE, latent: Tensor) -> Tensor:
     """Decode to waves ``[batch, channels, samples]`` on the CPU; `InvalidSetting` if the VAE decodes pictures."""
     wave = vae.decode(latent)

@@ -4,7 +4,6 @@ r"""``records``: what was measured here, as ComfyUI's own benchmark capture writ
 
 Reads files that *Compare Models* has saved. The form is schema 3 of ``comfy/benchmark/SPIKE.md`` in ComfyUI: every key
 is there, and what was not measured is null. Of the workflow there are numbers and names of samplers, never a text.
-Rows of benchmarks have one record each, of the median.
 """
 
 from __future__ import annotations
@@ -90,30 +89,11 @@ def of_comparison(saved: Mapping[str, Any], name: str) -> Iterator[Record]:
     for side, runs in saved["runs"].items():
         for number, one in enumerate(runs, start=1):
             parts = [one["sampling_seconds"], one["decode_seconds"]]
-            run = {"image_count": batch, "batch_size": batch, "measured_runs": len(runs), "seed": settings.get("seed")}
+            run = {"image_count": batch, "batch_size": batch, "measured_runs": len(runs)}
+            run["seed"] = settings["seed"] + number - 1  # each run draws from the next one
             id, seconds = f"{name}_{side}_{number}", sum(part for part in parts if part is not None)
             measured = one["sampling_seconds"], one["device_bytes"]
             yield core_record(id, around["date"], seconds, run, workflow, device, *measured)
-
-
-def of_rows(results: Mapping[str, Any], name: str) -> Iterator[Record]:
-    """Yield a record for each timed row of a file of results."""
-    hardware, versions = results["hardware"], results["versions"]
-    gpu = hardware.get("gpu")
-    device = {
-        "backend": "cpu" if gpu is None else "cuda",
-        "gpu_model": gpu,
-        "cpu_model": hardware["cpu"],
-        "pytorch_version": versions["torch"],
-        "comfyui_version": versions["comfyui"],
-        "os": versions["platform"],
-    }
-    for number, row in enumerate(results["rows"], start=1):
-        if row.get("seconds_median") is None:
-            continue
-        run = {"benchmark_id": f"{name}: {row['work']}: {row['name']}", "measured_runs": row["rounds"]}
-        peak = row.get("peak_memory_bytes")
-        yield core_record(f"{name}_{number}", results["date"], row["seconds_median"], run, {}, device, peak_bytes=peak)
 
 
 def write_records(records: Iterator[Record], folder: Path) -> list[Path]:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....core.devices import synchronize
 from ....core.technique import STEP_REUSE
 from ....optimizers.hosts.comfyui.runtime.stack import stack_of
 from ....optimizers.hosts.comfyui.structure.model import require_model
@@ -23,7 +22,7 @@ from ...measurement.measure import SIDES, Comparison, MeasurePlan, measure
 from ...measurement.resources import Clock, PeakMemory
 from ..machine import beside_the_allocator, empty_cache, progress_bar, stop_if_cancelled
 from ..report_text import report_text
-from ..sampling import Sampled, SamplingJob, decode, decode_sound, preview, sample_rate
+from ..sampling import Sampled, SamplingJob, decode, decode_sound, preview, sample_rate, timed_decode
 from .report import environment
 
 
@@ -125,11 +124,8 @@ class _ComfyDraw:
                 step = None if uneven else output.seconds_per_step
             if self.decodes:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
-                synchronize(device)
-                started = self._clock()
-                images = decode(side.vae, output.latent)
-                synchronize(device)
-                decoding, decoded = self._clock() - started, Decoded.of(images, exact=True)
+                images, decoding = timed_decode(side.vae, output.latent, device, self._clock)
+                decoded = Decoded.of(images, exact=True)
         self._done += 1
         self._show_step(0.0)
         return Drawn(
