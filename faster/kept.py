@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -171,7 +172,11 @@ class KeptRuns:
             lines = self.path.read_bytes()[-2 * MOST_BYTES :].splitlines()
         except OSError:
             return []
-        return [*_readable(lines)]
+        runs = []
+        for line in lines:
+            with suppress(ValidationError):
+                runs.append(_KEPT_RUN.validate_json(line))
+        return runs
 
     def add(self, run: KeptRun, prompt_id: str) -> list[KeptRun]:
         """Keep a run, once if two tabs tell of it; return all that are kept."""
@@ -224,14 +229,6 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         texts,
         plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )
-
-
-def _readable(lines: list[bytes]) -> Iterator[KeptRun]:
-    for line in lines:
-        try:
-            yield _KEPT_RUN.validate_json(line)
-        except ValidationError:
-            continue
 
 
 COMPILING = {"PacelineCompileUNet": "steps", "PacelineCompileVAE": "vae"}

@@ -90,7 +90,7 @@ def _remedy(kind: str, run: KeptRun, before: KeptRun | None, plans: Sequence[Pla
         return _of_text(run, before)
     if kind == "decoding":
         behind = [plan for plan in plans if plan.link.input == "vae"]
-        return _can_be_tried(list(dict.fromkeys(title for plan in behind for title in plan.titles)))
+        return _can_be_tried(dict.fromkeys(title for plan in behind for title in plan.titles))
     if kind == "saving":
         return phrase("Nothing: the file is written when the picture is done.")
     return _NOTHING
@@ -109,12 +109,12 @@ def _of_text(run: KeptRun, before: KeptRun | None) -> Phrase:
 def _of_steps(sampler: str, plans: Sequence[Plan], idle: Collection[str]) -> Phrase:
     """Return what can be done about a sampler, or about all of them where it has no id."""
     behind = [plan for plan in plans if plan.link.input == "model" and (not sampler or sampler in plan.link.samplers)]
-    names = list(dict.fromkeys(title for plan in behind for title in plan.titles if title not in idle))
+    names = dict.fromkeys(title for plan in behind for title in plan.titles if title not in idle)
     notes = [note for plan in behind for note in plan.notes]
     return notes[0] if notes and not names else _can_be_tried(names)
 
 
-def _can_be_tried(names: Sequence[str]) -> Phrase:
+def _can_be_tried(names: Collection[str]) -> Phrase:
     if names:
         return phrase("Can be tried: {names}.", names=", ".join(names))
     return phrase("Nothing: what could make it faster is there already, or changes nothing here.")

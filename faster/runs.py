@@ -35,7 +35,7 @@ def observed(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt
     for number, link in enumerate(links):
         watch = _node(_WATCH[link.input], job=job, link=str(number))
         workflow = _on_link(workflow, link, {f"paceline_observed {number}": watch})
-    return _nodes(workflow)
+    return dict(workflow)
 
 
 def as_it_is(watched: Workflow) -> Workflow:
@@ -68,7 +68,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
         for node in made.values():
             node["_meta"] = {"title": node_type(node["class_type"]).title}
         workflow = _on_link(workflow, link, made)
-    return _nodes(workflow)
+    return dict(workflow)
 
 
 def proving(workflow: Workflow, chosen: Chosen, job: str, seeds: range) -> Prompt | None:
@@ -144,11 +144,7 @@ def _node(type: str, **inputs: Any) -> dict[str, Any]:
 def _needed(nodes: Prompt) -> Prompt:
     """Return the measuring node and what it needs."""
     known = Workflow(nodes)
-    return {id: dict(known[id]) for id in known.needed(NO_RUN)}
-
-
-def _nodes(workflow: Workflow) -> Prompt:
-    return {id: dict(node) for id, node in workflow.items()}
+    return {id: known[id] for id in known.needed(NO_RUN)}
 
 
 def _sampled(workflow: Workflow, links: Sequence[ModelLink]) -> list[Link]:
