@@ -27,8 +27,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.ops": "scaled_dot_product_attention",
     },
     "the blocks of a UNet": {
-        "comfy.ldm.modules.attention": "SpatialTransformer",
-        "comfy.ldm.modules.diffusionmodules.openaimodel": "Downsample ResBlock UNetModel Upsample",
+        "comfy.ldm.modules.diffusionmodules.openaimodel": "UNetModel",
     },
     "clones and second models": {
         "comfy.model_management": (
