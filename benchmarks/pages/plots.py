@@ -87,7 +87,7 @@ def _draw(panel: Any, rows: Rows, field: str) -> None:
         points = sorted(
             (left, min(row["quality"][field], HIGHEST), row["name"].split()[-1])
             for row in rows
-            if _method(row) == method and (left := _left(row)) is not None and left <= most
+            if _method(row) == method and (left := _left(row)) is not None and left <= most + 1e-6
         )
         if not points:
             continue
