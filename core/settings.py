@@ -12,6 +12,11 @@ LARGEST_SEED = 2**64 - 1
 """Largest accepted seed, the range of the hosts' own seed inputs."""
 
 
+def later_seed(seed: int, after: int) -> int:
+    """Return the seed that comes ``after`` so many; 0 follows the largest."""
+    return (seed + after) % (LARGEST_SEED + 1)
+
+
 def number(default: float, minimum: float, maximum: float) -> Any:
     """Return the field of a number from ``minimum`` to ``maximum``: a whole one if its default is an ``int``."""
     return field(default=default, metadata={"minimum": minimum, "maximum": maximum})

@@ -178,7 +178,7 @@ def _smaller_files(workflow: Workflow) -> Iterator[Phrase]:
     """Yield the files beside those that are loaded which are, by their names, the same with fewer bits."""
     known = " ".join(quantizations())
     for id in workflow:
-        choices = node_type(workflow.type(id)).choices if "load" in workflow.type(id).lower() else {}
+        choices = workflow.declared(id).choices if "load" in workflow.type(id).lower() else {}
         for name, file in workflow.inputs(id).items():
             beside = choices.get(name, ())
             if not isinstance(file, str) or file not in beside or _bits(file):

@@ -21,7 +21,7 @@ from .node_types import class_of, node_type
 from .others import ATTENTION, DO_WHAT_OURS_DOES, MERGING, OTHERS
 from .workflow import ModelLink, Workflow
 
-REUSE_STEPS, _PRECISION = "PacelineReuseSteps", "PacelineVAEPrecision"
+REUSE_STEPS, _PRECISION, _PRESET = "PacelineReuseSteps", "PacelineVAEPrecision", "PacelineOptimizePreset"
 
 DISTILLED = 8
 """Models that take at most so many steps were made for that."""
@@ -59,10 +59,15 @@ class Plan:
 
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
     """Return what is tried on each link of a workflow on which anything is: those of models, then those of VAEs."""
-    machine, models, vaes = machine_here(), workflow.model_links, workflow.vae_links
+    machine, links = machine_here(), [*workflow.model_links, *workflow.vae_links]
     others = _others_here({workflow.type(id) for id in workflow}, machine.device, CHOICES[choice].merging != "")
-    plans = [_plan(workflow, link, choice, machine, nodes, others) for link in models]
-    plans += [_vae_plan(workflow, link, choice, machine, nodes) for link in vaes]
+    plans = [
+        _plan(workflow, link, choice, machine, nodes, others)
+        if link.input == "model"
+        else _vae_plan(workflow, link, choice, machine, nodes)
+        for link in links
+        if _PRESET not in map(workflow.type, link.upstream)  # it applies what would be inserted
+    ]
     return [plan for plan in plans if plan.titles or plan.notes]
 
 
@@ -74,9 +79,10 @@ def _others_here(types: Collection[str], device: str, changes: bool) -> dict[str
     found = {}
     for id, other in OTHERS.items():
         fits = (other.same or changes) and other.device in ("", device) and (not other.beside or other.beside in types)
+        if not fits or id in types or class_of(id) is None:
+            continue
         kind, wanted = node_type(id), [name for name in other.inputs if "." not in name]  # without those of a choice
-        offered = all(other.inputs[name] in kind.choices.get(name, ()) for name in wanted)
-        if fits and id not in types and offered and class_of(id) is not None:
+        if all(other.inputs[name] in kind.choices.get(name, ()) for name in wanted):
             found[kind.title] = Step(id, other.inputs)
     return found
 
@@ -90,8 +96,6 @@ def _plan(
     workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes, others: Mapping[str, Step]
 ) -> Plan:
     way = {id: workflow.type(id) for id in link.upstream}
-    if "PacelineOptimizePreset" in way.values():
-        return Plan(link, {})  # it applies what would be inserted
     there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = link.steps
     few = steps if steps is not None and steps < FEWEST_STEPS else None
@@ -138,8 +142,6 @@ def _plan(
 
 def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
     there = {workflow.type(id) for id in link.upstream}
-    if "PacelineOptimizePreset" in there:
-        return Plan(link, {})  # it applies what would be inserted
     dtype = _short_dtype(machine)
     steps = [
         *([Step(_PRECISION, {"dtype": dtype})] if dtype else []),

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..workbench.comfyui.sampling import later_seed
+from ..core.settings import later_seed
 from ..workbench.measurement.measure import SIDES
 from ..workbench.recipe import Step
 from .node_types import Link, Prompt, node_type

@@ -12,7 +12,6 @@ from ..core.devices import device_name, processor_name
 from ..core.files import fingerprint_of
 from ..workbench.comfyui.machine import host_device, host_version, loaded_families
 from ..workbench.recipe import PREFIX
-from .node_types import node_type
 from .workflow import Workflow, reached
 
 _FREE = re.compile(r"seed|^text|prompt|filename|control_after")
@@ -69,7 +68,7 @@ def facts_here() -> dict[str, str]:
 def about(workflow: Workflow) -> dict[str, str]:
     """Return what a workflow draws, when its models are loaded, and with which of our nodes."""
     sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
-    ours = {node_type(type).title for type in map(workflow.type, workflow) if type.startswith(PREFIX)}
+    ours = {workflow.declared(id).title for id in workflow if workflow.type(id).startswith(PREFIX)}
     found = {
         "family": ", ".join(loaded_families()),
         "solver": ", ".join(filter(None, (link.solver for link in workflow.model_links))),

@@ -82,13 +82,17 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         """Return where a node's inputs come from, by their names, as far as other nodes of the workflow give them."""
         return self._links[id]
 
+    def declared(self, id: str) -> NodeType:
+        """Return what ComfyUI knows of a node's type."""
+        return self._types[self.type(id)]
+
     def gives(self, id: str) -> tuple[str, ...]:
         """Return the types of a node's outputs."""
-        return self._types[self.type(id)].outputs
+        return self.declared(id).outputs
 
     def typed_links(self, id: str) -> Iterator[tuple[str, str, Link]]:
         """Yield type, name and origin of each input that another node gives."""
-        declared = self._types[self.type(id)].inputs
+        declared = self.declared(id).inputs
         for name, (origin, slot) in self.links(id).items():
             outputs = self.gives(origin)
             given = outputs[slot] if 0 <= slot < len(outputs) else ""
@@ -96,7 +100,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
 
     def first_input(self, id: str, type: str) -> str | None:
         """Return the name of a node's first input of a type, as its class declares it."""
-        return next((name for name, one in self._types[self.type(id)].inputs.items() if one == type), None)
+        return next((name for name, one in self.declared(id).inputs.items() if one == type), None)
 
     def takes(self, id: str, *types: str) -> list[Link]:
         """Return where a node's inputs of some types come from."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from comfy_host.paths import ROOT
-from paceline.workbench.measurement.core_records import main
+from paceline.workbench.measurement.core_records import main, of_comparison
 
 # The groups and keys of the contract, ``comfy/benchmark/SPIKE.md`` in ComfyUI, section 3.
 GROUPS = {
@@ -61,6 +61,12 @@ def test_each_timed_run_of_a_comparison_becomes_a_file_without_any_text(tmp_path
     assert (record["workflow"]["sampler"], record["workflow"]["steps"]) == ("euler", 20)
     assert record["timestamp"] == "2026-11-26T18:18:52Z"
     assert [json.loads(file.read_text())["run"]["seed"] for file in files] == [7, 8, 7, 8]
+
+
+def test_seeds_go_on_from_0_after_the_largest_as_runs_do():
+    settings = COMPARISON["settings"] | {"seed": 2**64 - 1}
+    records = of_comparison(COMPARISON | {"settings": settings}, "last")
+    assert [record["run"]["seed"] for record in records] == [2**64 - 1, 0] * 2
 
 
 def test_what_is_no_comparison_is_named(tmp_path: Path, capsys):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import InvalidSetting, UnsupportedModel, require_choice, require_integer, require_number
-from ...core.settings import LARGEST_SEED
+from ...core.settings import LARGEST_SEED, later_seed
 from ...optimizers.hosts.comfyui.structure.model import describe_model
 from ...optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..measurement.resources import Clock, StepTimes
@@ -98,11 +98,6 @@ def samplers_and_schedulers() -> tuple[tuple[str, ...], tuple[str, ...]]:
     from comfy.samplers import KSampler
 
     return tuple(KSampler.SAMPLERS), tuple(KSampler.SCHEDULERS)
-
-
-def later_seed(seed: int, after: int) -> int:
-    """Return the seed that comes ``after`` so many; 0 follows the largest."""
-    return (seed + after) % (LARGEST_SEED + 1)
 
 
 @dataclass(frozen=True)

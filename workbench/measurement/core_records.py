@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...core.settings import later_seed
+
 Record = dict[str, Any]
 
 SCHEMA, COLLECTOR = 3, "comfyui-paceline"
@@ -87,11 +89,11 @@ def of_comparison(saved: Mapping[str, Any], name: str) -> Iterator[Record]:
         "os": around["platform"],
     }
     for side, runs in saved["runs"].items():
-        for number, one in enumerate(runs, start=1):
+        for number, one in enumerate(runs):
             parts = [one["sampling_seconds"], one["decode_seconds"]]
             run = {"image_count": batch, "batch_size": batch, "measured_runs": len(runs)}
-            run["seed"] = settings["seed"] + number - 1  # each run draws from the next one
-            id, seconds = f"{name}_{side}_{number}", sum(part for part in parts if part is not None)
+            run["seed"] = later_seed(settings["seed"], number)
+            id, seconds = f"{name}_{side}_{number + 1}", sum(part for part in parts if part is not None)
             measured = one["sampling_seconds"], one["device_bytes"]
             yield core_record(id, around["date"], seconds, run, workflow, device, *measured)
 

@@ -70,13 +70,14 @@ class ComponentPrecision(PipelineTechnique):
         previous = next((tensor.dtype for tensor, stays in weights if not stays), dtype)
         kept = sum(stays for _, stays in weights)
         self.policy = PrecisionPolicy(self.title, self.settings, previous, dtype, previous, dtype, kept=kept)
-        patches.on_undo(self._put_back)
         for tensor, stays in weights:
             if not stays and tensor.dtype != dtype:
                 original, converted = tensor.data, tensor.data.to(dtype)
                 kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
                 tensor.data = converted
                 self._kept.append((tensor, kept_on_cpu, dtype))
+                # One by one: where memory runs out for one, the others go back.
+                patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
         patches.on_undo(partial(_convert_added, component.part, [tensor for tensor, _ in weights], dtype, previous))
         self._convert_calls(host, next((tensor for tensor, stays in weights if not stays), None))
         if settings.channels_last:
@@ -105,10 +106,6 @@ class ComponentPrecision(PipelineTechnique):
     def replaced(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for tensor, original, dtype in self._kept:
             yield tensor, _before(tensor, original, dtype)
-
-    def _put_back(self) -> None:
-        for tensor, before in self.replaced():
-            tensor.data = before
 
     def around(self) -> AbstractContextManager[None]:
         self.activity.use("call")
@@ -154,6 +151,10 @@ def _before(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) ->
     rounded = original.to(dtype).to(device=tensor.device, dtype=tensor.dtype)
     is_same = tensor.device.type == "meta" or torch.equal(rounded, tensor.data)
     return (original if is_same else tensor.data).to(device=tensor.device, dtype=wanted)
+
+
+def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:
+    tensor.data = _before(tensor, original, dtype)
 
 
 def _convert_added(part: Any, known: list[torch.Tensor], dtype: torch.dtype, previous: torch.dtype) -> None:
