@@ -30,7 +30,7 @@ def nodes(page: Page) -> dict[str, Any]:
         return {name: info for name, info in json.load(answer).items() if name.startswith("Paceline")}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def english_again(page: Page) -> Iterator[None]:
     yield
     page.speak("en")
