@@ -22,7 +22,7 @@ class Sizes:
 
     def __init__(self, text: int | None = None) -> None:
         self._text = text
-        self._seen: set[tuple[int, ...]] = set()
+        self._seen: set[tuple[object, ...]] = set()
 
     @contextmanager
     def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
@@ -30,24 +30,50 @@ class Sizes:
         shapes = (value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
         size = next(((shape[0], *shape[-2:]) for shape in shapes if len(shape) >= 4), ())
         another = bool(self._seen) and size not in self._seen
-        marked = tuple(_mark(value, another, index == self._text) for index, value in enumerate(args))
-        named = {name: _mark(value, another, name == "context") for name, value in kwargs.items()}
+        marked = tuple(_mark(value, self._changing(value, another, i == self._text)) for i, value in enumerate(args))
+        named = {
+            name: _mark(value, self._changing(value, another, name == "context")) for name, value in kwargs.items()
+        }
         # Only for a new size: code for a size that was seen is there, and torch would compile anew for the marks.
         with nullcontext() if size in self._seen else _no_equal_sizes():
             yield marked, named
         self._seen.add(size)
 
+    def _changing(self, value: object, another: bool, text: bool) -> tuple[int, ...]:
+        if not isinstance(value, torch.Tensor):
+            return ()
+        if text and value.ndim > 1:
+            return (0, 1) if another else (1,)
+        if another and value.ndim >= 4:
+            return (0, value.ndim - 2, value.ndim - 1)
+        return (0,) if another and value.ndim == 1 else ()  # a number for each image: timesteps, guidance
 
-def _mark(value: object, another: bool, text: bool) -> object:
-    if not isinstance(value, torch.Tensor):
-        return value
-    dimensions: tuple[int, ...] = ()
-    if text and value.ndim > 1:
-        dimensions = (0, 1) if another else (1,)
-    elif another and value.ndim >= 4:
-        dimensions = (0, value.ndim - 2, value.ndim - 1)
-    elif another and value.ndim == 1:  # a number for each image: timesteps, guidance
-        dimensions = (0,)
+
+class BlockSizes(Sizes):
+    """The sizes that blocks of one kind were called with; images are tokens there, ``[batch, tokens, channels]``."""
+
+    @contextmanager
+    def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
+        size = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        if size in self._seen:  # asked for each block, so quick
+            yield args, kwargs
+            return
+        another = bool(self._seen)
+        marked = tuple(_mark(value, self._changing(value, another, False)) for value in args)
+        named = {
+            name: _mark(value, self._changing(value, another, name == "context")) for name, value in kwargs.items()
+        }
+        with _no_equal_sizes():
+            yield marked, named
+        self._seen.add(size)
+
+    def _changing(self, value: object, another: bool, text: bool) -> tuple[int, ...]:
+        if isinstance(value, torch.Tensor) and value.ndim in (2, 3):
+            return (0, 1)[: value.ndim - 1] if another else (1,) if text else ()
+        return ()
+
+
+def _mark(value: Any, dimensions: tuple[int, ...]) -> object:
     if not dimensions:
         return value
     mark: Any = torch._dynamo.maybe_mark_dynamic
@@ -87,9 +113,16 @@ class WeightGuards:
         self._weights: list[tuple[dict[str, Any], str]] = []
         self._seen: tuple[list[int], list[tuple[int, int]]] = ([], [])
         self._key = ""
+        self._during: object = None
 
-    def key(self) -> str:
-        """Return a text that is another one when a weight has another size, stride, dtype or device."""
+    def key(self, during: object = None) -> str:
+        """Return a text that is another one when a weight has another size, stride, dtype or device.
+
+        ``during``: a call of the whole network, in which they are looked at once.
+        """
+        if during is not None and during is self._during:
+            return self._key
+        self._during = during
         # In every step, so quick: the same objects at the same addresses are the same weights.
         try:
             seen = self._look()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from ...core.shared import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .changing import Sizes, WeightGuards
-from .progress import GENERATING, Compilations, CompileState, ProgressListener, Stop
+from .progress import GENERATING, Compilations, CompileState, ProgressListener, Stop, watching
 from .reasons import CompilationCancelled, CompilationFailed, Owner, explain, explain_recompile, free_frames, is_damage
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 
@@ -32,6 +33,7 @@ class CompiledFunction:
         cache: where compiled code is kept for the next start; None keeps it where torch does.
         weights: of the function's network, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
+        keeps_lists: whether the function leaves the lists and dictionaries that it is given as they are.
         owner: says whose the objects are that made torch compile again.
 
     Attributes:
@@ -47,6 +49,7 @@ class CompiledFunction:
         cache: CacheFolder | None = None,
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
+        keeps_lists: bool = False,
         owner: Owner = lambda thing: "",
     ) -> None:
         self.function = function
@@ -58,6 +61,7 @@ class CompiledFunction:
         self.observer: ProgressListener | None = None
         self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
+        self._keeps_lists = keeps_lists
         self._reuses_results = uses_cudagraph_trees(settings)
         self._backend = _CountingBackend(settings, self.state, self._cache)
         self._compiled: Function | None = None
@@ -77,25 +81,32 @@ class CompiledFunction:
             limit = config.cache_size_limit
         return limit - max(self._backend.variants.values(), default=0)
 
+    def explain(self, reason: str, args: Args, kwargs: Kwargs) -> str:
+        return explain_recompile(reason, {"args": args, "kwargs": kwargs, "function": self.function}, self._owner)
+
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, compiled if possible.
 
         Raises `CompilationFailed` if the settings are strict, `CompilationCancelled` or the observer's own error.
         """
         state = self.state
+        state.calls += 1
         if state.fallback:
             state.count_eager(state.fallback)
             return self.function(*args, **kwargs)
         # Part of the function may have run and emptied its arguments when a later part fails to compile.
-        untouched = _copy_containers((args, kwargs))
-        runs = self._backend.runs
-        given = {"args": args, "kwargs": kwargs, "function": self.function}
-        call = Compilations(state, self.observer, partial(explain_recompile, given=given, owner=self._owner))
+        untouched = (args, kwargs) if self._keeps_lists else _copy_containers((args, kwargs))
+        with watching() as call:
+            return self._run(call, args, kwargs, untouched)
+
+    def _run(self, call: Compilations, args: Args, kwargs: Kwargs, untouched: tuple[Args, Kwargs]) -> Any:
+        state, runs = self.state, self._backend.runs
+        call.begin(self, args, kwargs)
         sizes = nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
         try:
             try:
-                with call, sizes as (marked, named):
-                    key = self.weights.key() if self.weights is not None else "none"
+                with sizes as (marked, named):
+                    key = self.weights.key(call) if self.weights is not None else "none"
                     result = self._compiled_function()(key, *marked, **named)
                 call.close(last=True)
             finally:
@@ -208,21 +219,21 @@ class _CountingBackend:
         if settings.backend == "inductor":
             from torch._inductor.compile_fx import compile_fx
 
-            with _without_autograd_cache():
+            with torch.compiler.config.patch(cache_key_tag=f"paceline {_traced_with(example_inputs)}"):
                 return cast(Function, compile_fx(graph, example_inputs, config_patches=inductor_options(settings)))
         from torch._dynamo import lookup_backend
 
         return cast(Function, lookup_backend(settings.backend)(graph, example_inputs))
 
 
-def _without_autograd_cache() -> AbstractContextManager[object]:
-    """Return the context in which AOTAutograd's own cache is off; inductor's stays.
+def _traced_with(inputs: Sequence[object]) -> list[str]:
+    """Return the sizes with which a graph for any size was traced: torch must take kept code of no others for it.
 
-    In torch 2.13 it gives a graph of SD3 for any size the code of another one, and the picture is wrong or NaN.
+    With torch 2.13 AOTAutograd's cache, whose key has names of sizes only, gave SD3 the code of another size: a wrong
+    picture. Part of the key of this cache and of inductor's is ``cache_key_tag``.
     """
-    from torch._functorch import config
-
-    return config.patch(enable_autograd_cache=False) if hasattr(config, "enable_autograd_cache") else nullcontext()
+    sizes = [size for value in inputs for size in (value.shape if isinstance(value, torch.Tensor) else (value,))]
+    return [str(size.node.hint if isinstance(size, torch.SymInt) else size) for size in sizes]
 
 
 def _cache_hits() -> int:

@@ -13,7 +13,7 @@ import torch
 
 from ...core.shared import Function, Kwargs
 from .cache_folder import CacheFolder
-from .changing import Sizes, WeightGuards
+from .changing import BlockSizes, Sizes, WeightGuards
 from .compiled import CompiledFunction
 from .progress import ProgressListener
 from .reasons import Owner
@@ -21,6 +21,9 @@ from .settings import CompileSettings
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
+
+
+Alike = Callable[[Kwargs], AbstractContextManager[Kwargs]]
 
 
 class CompiledNetwork:
@@ -52,11 +55,17 @@ class Compiler:
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def function(
-        self, function: Function, how: CompileSettings, name: str, sizes: Sizes, weights: WeightGuards | None = None
+        self,
+        function: Function,
+        how: CompileSettings,
+        name: str,
+        sizes: Sizes,
+        weights: WeightGuards | None = None,
+        **more: bool,
     ) -> CompiledFunction:
         """Return ``function`` compiled, as `CompiledFunction` has it."""
-        cache = self.cache()
-        return CompiledFunction(function, how, name=name, cache=cache, weights=weights, sizes=sizes, owner=self.owner)
+        given = {"cache": self.cache(), "owner": self.owner, **more}
+        return CompiledFunction(function, how, name=name, weights=weights, sizes=sizes, **given)
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         """Return what ``make`` made for a live object under ``key`` (the settings).
@@ -71,9 +80,9 @@ class Compiler:
 
 
 class CompiledBlocks(CompiledNetwork):
-    """The repeated blocks of one network, which is not kept: those of one class share their compiled code.
+    """The repeated blocks of one network, which is not kept: those of one kind share their compiled code.
 
-    ``alike``: given a block's named arguments, gives those with which the code is the same for all blocks.
+    A kind is a class with weights of certain sizes. ``weights``: of the network, to be guarded as suits ComfyUI.
     """
 
     def __init__(
@@ -82,22 +91,32 @@ class CompiledBlocks(CompiledNetwork):
         settings: CompileSettings,
         name: str,
         compiler: Compiler,
-        alike: Callable[[Kwargs], AbstractContextManager[Kwargs]] = nullcontext,
+        weights: WeightGuards | None = None,
     ) -> None:
-        self._alike = alike
-        self._by_class = {
-            kind: compiler.function(_call_block, settings, f"{name}: {kind.__name__}", Sizes())
-            for kind in dict.fromkeys(map(type, repeated_blocks(network)))
-        }
-        super().__init__(*self._by_class.values())
+        by_kind: dict[Hashable, CompiledFunction] = {}
+        self._functions: WeakKeyDictionary[torch.nn.Module, CompiledFunction] = WeakKeyDictionary()
+        for block in repeated_blocks(network):
+            kind, title = _kind(block), f"{name}: {type(block).__name__}"
+            if kind not in by_kind:
+                by_kind[kind] = compiler.function(_call_block, settings, title, BlockSizes(), weights, keeps_lists=True)
+            self._functions[block] = by_kind[kind]
+        super().__init__(*by_kind.values())
 
-    def call_of(self, block: torch.nn.Module) -> Function:
-        """Return what is to run as the ``BLOCK_CALL`` of one of the blocks."""
-        return partial(self._run, self._by_class[type(block)], block)
+    def call_of(self, block: torch.nn.Module, alike: Alike = nullcontext) -> Function:
+        """Return what is to run as the ``BLOCK_CALL`` of one of the blocks.
 
-    def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
-        with self._alike(kwargs) as named:
-            return function(block, *args, **named)
+        ``alike``: given the block's named arguments, gives those with which the code is the same for all blocks.
+        """
+        return partial(_run_block, self._functions[block], alike, block)
+
+
+def _run_block(function: Function, alike: Alike, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+    with alike(kwargs) as named:
+        return function(block, *args, **named)
+
+
+def _kind(block: torch.nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
+    return type(block), tuple(weight.shape for weight in block.parameters())
 
 
 def _call_block(block: torch.nn.Module, *args: object, **kwargs: object) -> Any:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable
 from ...core.phrases import phrase
-from ...core.shared import Function
 from ...core.technique import COMPILATION, Policy
 from .compiled import CompiledFunction
 from .compiler import CompiledNetwork
-from .progress import ProgressListener
+from .progress import ProgressListener, watching
 from .reasons import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
 
@@ -77,28 +77,23 @@ class CompilePolicy(Policy):
             if fresh:  # the technique is new, so something is different: worth another attempt
                 function.retry()
 
-    def run(
-        self,
-        compiled: CompiledNetwork,
-        place: str,
-        activity: Activity,
-        function: Function,
-        *args: object,
-        **kwargs: object,
-    ) -> Any:
-        before = [(one.state, one.state.graphs, dict(one.state.eager_calls)) for one in compiled.functions]
-        result = function(*args, **kwargs)
-        new_graphs = 0
-        for state, graphs, eager in before:
-            new_graphs += state.graphs - graphs
-            if state.eager_calls != eager:
-                calls = state.eager_calls.items()
-                activity.fall_back(next(reason for reason, count in calls if count > eager.get(reason, 0)))
-                return result
-        activity.use(place)
-        if new_graphs:
-            activity.used[_GRAPHS] = activity.used.get(_GRAPHS, 0) + new_graphs
-        return result
+    @contextmanager
+    def counted(self, compiled: CompiledNetwork, place: str, activity: Activity) -> Iterator[None]:
+        """Count what runs compiled in this context, one call of the network or of its method, and what does not."""
+        states = [function.state for function in compiled.functions]
+        before = [(state, replace(state, eager_calls=dict(state.eager_calls))) for state in states]
+        with watching():
+            yield
+        for state, old in before:
+            uncompiled = 0
+            for reason, count in state.eager_calls.items():
+                if times := count - old.eager_calls.get(reason, 0):
+                    activity.fall_back(reason, times)
+                    uncompiled += times
+            if compiled_calls := state.calls - old.calls - uncompiled:
+                activity.use(place, times=compiled_calls)
+            if new_graphs := state.graphs - old.graphs:
+                activity.used[_GRAPHS] = activity.used.get(_GRAPHS, 0) + new_graphs
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once``."""

@@ -12,14 +12,17 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...core.phrases import phrase
-from .reasons import explain_recompile
+from ...core.shared import Args, Kwargs
 
 TRACING, GENERATING, READY = "tracing", "generating code", "ready"
+
+MEANT = "Paceline runs this outside of compiled code"
+"""Reason of ``torch.compiler.disable`` for graph breaks that are no fault."""
 
 POLL_SECONDS = 0.2
 REPORT_SECONDS = 1.0
@@ -128,7 +131,8 @@ class CompileState:
         graphs: how many graphs were compiled, recompiled ones included.
         recompile_reasons: what had changed each time, as far as torch says: see :func:`explain_recompile`.
         break_places: e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
-        eager_calls: calls that ran as plain Python, by reason.
+        calls: how often the function was called.
+    eager_calls: calls that ran as plain Python, by reason.
         cache_hits: graphs whose code was found in the persistent cache.
         fallback, remedy: why compilation was given up, and what to do; empty while it was not.
     """
@@ -140,6 +144,7 @@ class CompileState:
     graph_breaks: int = 0
     seconds: float = 0.0
     break_places: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
     eager_calls: dict[str, int] = field(default_factory=dict)
     cache_hits: int = 0
     fallback: str = ""
@@ -149,19 +154,26 @@ class CompileState:
         self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
 
 
-class Compilations:
-    """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
+class Watched(Protocol):
+    """A function whose compilations are counted in its ``state`` and shown to its ``observer``."""
 
-    Nothing is left registered after the call. ``happened`` says whether it compiled something, ``seconds`` how long
-    that took. ``explain``: says torch's reason to compile again in words.
+    state: CompileState
+    observer: ProgressListener | None
+
+    def explain(self, reason: str, args: Args, kwargs: Kwargs) -> str:
+        """Say torch's reason to compile again, for a call with these arguments, in words."""
+
+
+class Compilations:
+    """A context around calls of compiled functions: counts what torch compiles in them, and lets observers watch.
+
+    Nothing is left registered afterwards. Of the latest call, ``happened`` says whether it compiled something, and
+    ``seconds`` how long that took; ``cancelled`` is the error with which a host has stopped it.
     """
 
-    def __init__(
-        self, state: CompileState, observer: ProgressListener | None, explain: Callable[[str], str] = explain_recompile
-    ) -> None:
-        self._state = state
-        self._explain = explain
-        self._observer = observer
+    def __init__(self) -> None:
+        self._function: Watched | None = None
+        self._given: tuple[Args, Kwargs] = ((), {})
         self._thread = threading.get_ident()
         self._watch: Watch | None = None
         self._started = 0.0
@@ -169,10 +181,12 @@ class Compilations:
         self._guards_failed: dict[object, int] = {}
         self.happened = False
         self.seconds = 0.0
+        self.cancelled: BaseException | None = None
 
-    @property
-    def cancelled(self) -> BaseException | None:
-        return self._watch.cancelled if self._watch is not None else None
+    def begin(self, function: Watched, args: Args, kwargs: Kwargs) -> None:
+        """Count for a call of ``function`` from now on, until :meth:`close`."""
+        self._function, self._given = function, (args, kwargs)
+        self.happened, self.seconds, self.cancelled = False, 0.0, None
 
     def __enter__(self) -> None:
         from torch._dynamo.callback import callback_handler
@@ -189,38 +203,64 @@ class Compilations:
         callback_handler.remove_end_callback(self._on_end)
 
     def close(self, last: bool = False) -> None:
-        """End the watching; ``last``: show that it is ready, if anything was shown before."""
-        if self._watch is not None:
-            self._watch.close(Progress(READY, self.seconds, self._state.graphs) if last else None)
+        """End the watching of a call; ``last``: show that it is ready, if anything was shown before."""
+        function, watch = self._function, self._watch
+        if watch is not None and function is not None:
+            watch.close(Progress(READY, self.seconds, function.state.graphs) if last else None)
+            self.cancelled, self._watch = watch.cancelled, None
+        self._function, self._given = None, ((), {})
 
     def _on_start(self, *arguments: object) -> None:
-        if threading.get_ident() != self._thread:
+        function = self._function
+        if threading.get_ident() != self._thread or function is None:
             return
-        self._state.phase = TRACING
+        state = function.state
+        state.phase = TRACING
         self._started = time.perf_counter()
         self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
-        if not self.happened and self._observer is not None:
-            state = self._state
+        if not self.happened and function.observer is not None:
             self._watch = Watch(
-                self._observer,
+                function.observer,
                 lambda seconds: Progress(state.phase, seconds, state.graphs + (state.phase == TRACING)),
             )
         self.happened = True
 
     def _on_end(self, *arguments: object) -> None:
-        if threading.get_ident() == self._thread and self._started:
-            seconds = time.perf_counter() - self._started
+        function = self._function
+        if threading.get_ident() == self._thread and self._started and function is not None:
+            seconds, state = time.perf_counter() - self._started, function.state
             self.seconds += seconds
-            self._state.seconds += seconds
-            self._state.graph_breaks += _graph_breaks() - self._graph_breaks
-            for place in map(_place, _break_reasons()[self._break_reasons :]):
-                self._state.break_places[place] = self._state.break_places.get(place, 0) + 1
-            for code, reasons in _guard_failures().items():
-                new = reasons[self._guards_failed.get(code, 0) :]
-                self._guards_failed[code] = len(reasons)
+            state.seconds += seconds
+            reasons = _break_reasons()[self._break_reasons :]
+            meant = sum(MEANT in str(getattr(reason, "reason", "")) for reason in reasons)
+            state.graph_breaks += max(0, _graph_breaks() - self._graph_breaks - meant)
+            for place in (_place(reason) for reason in reasons if MEANT not in str(getattr(reason, "reason", ""))):
+                state.break_places[place] = state.break_places.get(place, 0) + 1
+            for code, failures in _guard_failures().items():
+                new = failures[self._guards_failed.get(code, 0) :]
+                self._guards_failed[code] = len(failures)
                 if new:  # one for each variant that does not fit, the one used last before the others
-                    self._state.recompile_reasons.append(self._explain(new[0]))
+                    state.recompile_reasons.append(function.explain(new[0], *self._given))
             self._started = 0.0
+
+
+_open = threading.local()
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Compilations]:
+    """Give what watches compilations on this thread: what an outer context has begun, else until this one ends."""
+    watch: Compilations | None = getattr(_open, "watch", None)
+    if watch is not None:
+        yield watch
+        return
+    _open.watch = watch = Compilations()
+    try:
+        with watch:
+            yield watch
+    finally:
+        _open.watch = None
+        watch.close()
 
 
 def _guard_failures() -> dict[object, list[str]]:

@@ -84,7 +84,8 @@ class CompileMethods(NetworkTechnique):
         name, part = _name(method), self._parts.get(method)
         if part is None:
             compiled = self._compiled(network, name)
-            return self.policy.run(compiled, name, activity, compiled, network, *args, **kwargs)
+            with self.policy.counted(compiled, name, activity):
+                return compiled(network, *args, **kwargs)
         module = getattr(network, part)
         compiled = self._compiled(module, "forward")
         fallback = compiled.functions[0].state.fallback
@@ -93,7 +94,8 @@ class CompileMethods(NetworkTechnique):
             return inner(*args, **kwargs)
         with_part = ModuleProxy(network, {part: ModuleProxy(module, {"__call__": partial(compiled, module)})})
         fallbacks = activity.fallback_count
-        result = self.policy.run(compiled, name, activity, getattr(type(network), name), with_part, *args, **kwargs)
+        with self.policy.counted(compiled, name, activity):
+            result = getattr(type(network), name)(with_part, *args, **kwargs)
         # Parts hand lists on to each other. One that ran uncompiled may have filled a copy of such a list.
         return inner(*args, **kwargs) if activity.fallback_count > fallbacks else result
 
@@ -146,12 +148,10 @@ class CompileBlocks(CompileMethods):
             activity.fall_back(reason)
             return inner(*args, **kwargs)
         compiled = self._ready(part, how, lambda: CompiledBlocks(part, how, self.title, self._compiler))
-        with Shadows() as shadows:
+        with Shadows() as shadows, self.policy.counted(compiled, self.policy.what, activity):
             in_modules(network, shadows)
             for block in blocks:
-                function = cast(CompiledBlocks, compiled).call_of(block)
-                run = partial(self.policy.run, compiled, self.policy.what, activity, function)
-                shadows.put(block, BLOCK_CALL, run)
+                shadows.put(block, BLOCK_CALL, cast(CompiledBlocks, compiled).call_of(block))
             return inner(*args, **kwargs)
 
 

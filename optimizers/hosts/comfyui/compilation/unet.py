@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -13,7 +12,7 @@ from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
-from .....core.shared import Function, Kwargs
+from .....core.shared import Function
 from ....compilation.changing import Sizes, WeightGuards
 from ....compilation.compiler import (
     BLOCK_CALL,
@@ -26,23 +25,19 @@ from ....compilation.compiler import (
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import NetworkSettings
 from ....families import find_family
-from ..runtime.run import KEY
-from ..runtime.technique import PATCHES, ComfyTechnique, ModelCall
-from ..structure.attention_owner import SLOT, layers_with_a_preference
+from ..runtime.technique import ComfyTechnique, ModelCall
+from ..structure.attention_owner import layers_with_a_preference
 from ..structure.model import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
 from ..structure.protocols import ModelPatcher
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
 from .comfy_env import refusal
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
+from .places import Blocks, put_outside, runs_python
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
-_PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
+_PATCHED_BLOCKS = "patches run between the graphs of a block, which fullgraph does not allow; switch it off"
 _BLOCKS_ONLY = "its blocks alone, because torch.compile cannot trace ComfyUI's network around them in one piece"
-
-# Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
-# compiled code without these; only patches read them.
-_PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
 
 _PARTS = "cond_or_uncond"
 """The option that says which part of the prompt each part of the batch is of."""
@@ -115,23 +110,27 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             call.model, (self.policy.how, self.blocks_share_code), partial(self._compile, network)
         )
         self.policy.use(compiled, self._compiler.observer(self.node_id))
-        run = partial(self.policy.run, compiled, self.policy.what, activity)
+        call.cleanup.enter_context(self.policy.counted(compiled, self.policy.what, activity))
         if not self._preferring:  # an override would disable these layers' own attention
             in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
+        if isinstance(compiled, CompiledBlocks):
+            put_outside(modules, shadows)
         if not self._hands_options:
             in_layers(network, shadows)
         if isinstance(compiled, CompiledBlocks):
+            blocks = Blocks(call)
+            call.cleanup.callback(blocks.forget)
             for block in modules:
-                shadows.put(block, BLOCK_CALL, partial(run, compiled.call_of(block)))
+                shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
         else:
             ordered = partial(first_channels_last, compiled) if self.policy.how.channels_last else compiled
-            shadows.put(network, _forward(network), partial(run, _given(ordered, _parts_as_text)))
+            shadows.put(network, _forward(network), _given(ordered, _parts_as_text))
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how
         if self.blocks_share_code:
-            return CompiledBlocks(network, how, self.title, self._compiler, _alike)
+            return CompiledBlocks(network, how, self.title, self._compiler, WeightGuards(network))
         forward = _given(getattr(network, _forward(network)), _parts_as_numbers)
         sizes, weights = Sizes(text=2), WeightGuards(network)
         return CompiledNetwork(self._compiler.function(forward, how, self.title, sizes, weights))
@@ -140,9 +139,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         options = call.transformer_options
         if is_compiled_by_others(options):
             return _FOREIGN
-        if self.blocks_share_code and (
-            call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)
-        ):
+        if self.blocks_share_code and self.policy.how.fullgraph and runs_python(options):
             return _PATCHED_BLOCKS
         methods = [(module, "forward" if self.blocks_share_code else _forward(module)) for module in modules]
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
@@ -176,20 +173,3 @@ def _parts_as_numbers(value: object) -> object:
         value = value.copy()
         value[_PARTS] = [int(part) for part in value[_PARTS].split()]
     return value
-
-
-@contextmanager
-def _alike(kwargs: Kwargs) -> Iterator[Kwargs]:
-    options = kwargs.get("transformer_options")
-    call = options.get(KEY) if isinstance(options, dict) else None
-    if not isinstance(options, dict) or not isinstance(call, ModelCall):
-        yield kwargs
-        return
-    part = call.part()
-    shared = {name: value for name, value in options.items() if name not in _PLACE}
-    try:
-        yield {**kwargs, "transformer_options": {**shared, KEY: part}}
-        call.add(part)
-    finally:
-        call.count_on()
-        part.forget()  # what torch keeps of its tracing holds the part

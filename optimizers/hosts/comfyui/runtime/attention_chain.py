@@ -32,12 +32,14 @@ class ChainedAttention(NamedTuple):
         boxed: does the same with q, k and v in ComfyUI's containers, and hands containers on; None if it cannot.
         activity: is told each time another pack's override does not let a call through to us.
         not_reached: is called then.
+        knows_places: whether it asks at which block it is, which code that blocks share does not know.
     """
 
     attend: Attend
     boxed: Attend | None = None
     activity: Activity | None = None
     not_reached: Callable[[], None] | None = None
+    knows_places: bool = False
 
 
 class AttentionChain(Shared):
@@ -69,6 +71,12 @@ def add_layer(transformer_options: Options, layer: ChainedAttention, innermost: 
         chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
         transformer_options[SLOT] = _run
     chain.layers.insert(0 if innermost else len(chain.layers), layer)
+
+
+def runs_outside(transformer_options: Options) -> bool:
+    """Return whether the attention of a call asks where it is: another pack's override, or a layer of ours."""
+    chain = transformer_options.get(_CHAIN)
+    return chain is None or chain.foreign is not None or any(layer.knows_places for layer in chain.layers)
 
 
 def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:

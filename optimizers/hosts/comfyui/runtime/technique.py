@@ -23,6 +23,8 @@ from .runs import Run, RunLog
 PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 
+_NOTHING = Activity()
+
 Call = TypeVar("Call")
 """A call into which a technique installs itself: a :class:`ModelCall`, or one of a VAE's or ControlNet's network."""
 
@@ -80,10 +82,12 @@ class ModelCall(Shared):
         part.count_on()
         return part
 
-    def add(self, part: ModelCall) -> None:
-        """Add the counts of a part."""
+    def take(self, part: ModelCall) -> None:
+        """Add the counts of a part, which begins anew."""
         for kind, activity in part.activities.items():
-            self.activities[kind].add(activity)
+            if activity != _NOTHING:
+                self.activities[kind].add(activity)
+                part.activities[kind] = Activity()
 
     def count(self, kind: str, counter: Counter) -> None:
         """Let a technique's counter, which counts into this call, count into each of its parts while that runs."""

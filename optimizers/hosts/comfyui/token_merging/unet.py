@@ -127,7 +127,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         options[STATE] = state
         state.residual = self._residual_call(call, position)
         if state.residual is not None:
-            add_layer(options, ChainedAttention(self._layer, not_reached=state.forget_next))
+            add_layer(options, ChainedAttention(self._layer, not_reached=state.forget_next, knows_places=True))
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if policy.settings.merge_crossattn:

@@ -59,10 +59,11 @@ class ComponentCompilation(PipelineTechnique):
             self.policy = CompilePolicy(self.title, how, self._blocks(host))
             int8: Any = host.find(INT8)
             alike = nullcontext if int8 is None else int8.block
-            blocks = CompiledBlocks(component.part, how, component.name, Compiler(), alike)
+            blocks = CompiledBlocks(component.part, how, component.name, Compiler())
             self.policy.use(blocks)
             for block in repeated_blocks(component.part):
-                patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, blocks.call_of(block)))
+                patches.shadow(block, BLOCK_CALL, blocks.call_of(block, alike))
+            host.inner[component.entry] = partial(self._run, blocks, host.inner[component.entry])
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
             inner = host.inner[component.entry]
@@ -71,7 +72,8 @@ class ComponentCompilation(PipelineTechnique):
             host.inner[component.entry] = partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
-        return self.policy.run(compiled, self.policy.what, self.activity, function, *args, **kwargs)
+        with self.policy.counted(compiled, self.policy.what, self.activity):
+            return function(*args, **kwargs)
 
     @staticmethod
     def _blocks(host: Host) -> str:
