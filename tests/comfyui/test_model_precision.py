@@ -53,6 +53,42 @@ def test_fp32_over_fp16_weights_casts_at_each_use_and_needs_no_more_memory(studi
     assert not torch.equal(studio.sample(half), studio.sample(model))
 
 
+@pytest.mark.parametrize("how", ["beside", "appended", "after"])
+def test_what_other_nodes_hold_is_cast_where_it_meets_the_network(studio, precision, how):
+    """Keys that IP-Adapter and NAG make in the MODEL's dtype when they run, and GLIGEN's boxes: in either order."""
+
+    def theirs(model):
+        from comfy.ldm.modules.attention import optimized_attention
+
+        clone = model.clone()
+        layer = clone.model.diffusion_model.middle_block[1].transformer_blocks[0].attn2
+        width = layer.to_k.in_features
+        dtype = clone.model.get_dtype()
+        context = torch.randn(1, 4, width, generator=torch.Generator().manual_seed(1)).to(dtype)
+        with torch.inference_mode():
+            keys = layer.to_k(context)
+
+        def replace(q, k, v, extra_options):
+            more = optimized_attention(q, *[keys.expand(len(q), -1, -1)] * 2, extra_options["n_heads"])
+            return optimized_attention(q, k, v, extra_options["n_heads"]) + more
+
+        def append(q, k, v, extra_options):
+            return q, *(torch.cat([one, context.expand(len(one), -1, -1)], 1) for one in (k, v))
+
+        if how == "beside":
+            clone.set_model_attn2_replace(replace, "middle", 0, 0)
+        elif how == "appended":
+            clone.set_model_attn2_patch(append)
+        else:
+            clone.set_model_patch(lambda x, extra_options: x + context.mean(), "middle_patch")
+        return clone
+
+    expected = studio.sample(theirs(studio.model))
+    first = studio.sample(theirs(precision(studio.model, dtype="bf16")))
+    last = studio.sample(precision(theirs(studio.model), dtype="bf16"))
+    assert relative(first, expected) < 0.1 and relative(last, expected) < 0.1
+
+
 def test_channels_last_reaches_every_convolution(studio, baseline, precision):
     seen = {}
     model = precision(studio.model, channels_last=True, dtype="fp32")

@@ -58,6 +58,34 @@ def test_image_prompts_that_replace_attention_to_the_text(studio, settings):
     assert "active in 7 of 7" in studio.report(model) and "fallback" not in studio.report(model)
 
 
+@pytest.mark.parametrize("attach", ["tome", "attention", "fuse_qkv"])
+def test_attention_whose_forward_another_node_has_replaced_stays_theirs(studio, fuse, attach):
+    from comfy.ldm.modules.attention import CrossAttention
+
+    theirs = studio.model.clone()
+    for name, layer in studio.model.model.diffusion_model.named_modules():
+        if isinstance(layer, CrossAttention) and name.endswith("attn1"):
+
+            def forward(x, *args, layer=layer, **options):
+                halves = (
+                    CrossAttention.forward(layer, half, transformer_options=options["transformer_options"])
+                    for half in x.chunk(2, 1)
+                )
+                return torch.cat([*halves], 1)
+
+            theirs.add_object_patch(f"diffusion_model.{name}.forward", forward)
+    plain, expected = studio.sample(studio.model), studio.sample(theirs)
+    attached = {
+        "tome": lambda: studio.tome(theirs, method="merge", **BOTH_LEVELS),
+        "attention": lambda: studio.attention(theirs, "vanilla"),
+        "fuse_qkv": lambda: fuse(theirs),
+    }[attach]()
+    assert (expected - plain).norm() > 0.01 * plain.norm()
+    torch.testing.assert_close(studio.sample(attached), expected, rtol=1e-3, atol=1e-3)
+    if attach == "tome":
+        assert "not active in any" in studio.report(attached) and "computes this block" in studio.report(attached)
+
+
 def test_attention_to_the_text_that_another_node_computes_keeps_all_its_queries(studio):
     """Image prompts with masks take the queries for places of the picture."""
     prompted = with_image_prompt(studio.model)

@@ -158,7 +158,7 @@ def test_beside_hypertile(host):
     merged = host.draw(MERGE, **WIDE)
     tiles = {"override_settings": {"hypertile_enable_unet": True, "hypertile_max_tile_unet": 128}}
     said = changed_and_back(host, MERGE, tiles, same=True, **WIDE)
-    assert "HyperTile is on" in str(said["Apply ToMe"]["details"])
+    assert "hypertile computes this layer itself" in str(said["Apply ToMe"]["details"])
     said = changed_and_back(host, REUSE, tiles, **WIDE | {"steps": 12})
     assert said["Reuse Steps"]["counts"]["forecast"] > 0
     assert host.draw(MERGE, **WIDE) == merged

@@ -12,7 +12,7 @@ from ....core.shared import Function
 from ...attention.backend import Inputs
 from ...attention.policy import AttentionPolicy
 from ...families import transformer_blocks
-from .models import is_unet
+from .models import computed_by_others, is_unet
 from .technique import WebUISampling, WebUITechnique
 
 _OTHER_INPUTS = "the host or another extension gives this layer more than tokens and a mask"
@@ -42,10 +42,19 @@ class WebUIAttention(WebUITechnique):
         sizes = sorted({_head_size(layer) for _, layer in layers})
         super().__init__(AttentionPolicy(backend, sampling.device, sampling.model.dtype, sizes))
         self._layers, self._dtype = layers, sampling.model.dtype
+        self._left: list[str] = []
 
     def attach(self, shadows: Shadows) -> None:
         for name, layer in self._layers:
-            shadows.put(layer, "forward", self._routed(name, layer, layer.forward))
+            if reason := computed_by_others(layer):
+                self._left.append(reason)
+            else:
+                shadows.put(layer, "forward", self._routed(name, layer, layer.forward))
+
+    def before(self, x: Tensor) -> None:
+        super().before(x)
+        for reason in self._left:
+            self.activity.fall_back(reason)
 
     def _routed(self, name: str, layer: Any, forward: Function) -> Function:
         heads, size = int(layer.heads), _head_size(layer)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ....core.others import computed_by, replacement
 from ....core.shadow import Shadows
 from ....core.shared import Kwargs
 
@@ -122,6 +123,17 @@ class ForgeModel(WebUIModel):
 def is_unet(network: object) -> bool:
     """Return whether a network is a UNet with the layout of SD 1.x, SD 2.x and SDXL."""
     return all(hasattr(network, name) for name in ("input_blocks", "middle_block", "output_blocks"))
+
+
+def computed_by_others(layer: Module) -> str:
+    """Return in a sentence which extension computes a layer itself; "" if none does.
+
+    A1111's HyperTile leaves its function on layers when it is switched off, where it passes everything on.
+    """
+    found, tiles = replacement(layer), getattr(layer, "__webui_hypertile_params", None)
+    if tiles is not None and not tiles.enabled and getattr(found, "__wrapped__", None) == tiles.forward:
+        found = None
+    return computed_by(found)
 
 
 def _is_flow(model: Any) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ....core.shared import Function
 from ...families import Block, transformer_blocks
@@ -16,11 +15,9 @@ from ...token_merging.blocks import CallState
 from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
 from ...token_merging.residual import UNTOLD, WINDOWS, ResidualCall, SamplingStep
 from ...token_merging.settings import TokenMergingSettings
-from .models import is_unet
+from .models import computed_by_others, is_unet
 from .samplers import CHOOSES, OWN_LOOPS
 from .technique import WebUISampling, WebUITechnique
-
-HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its own"
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,13 @@ class WebUITokenMerging(WebUITechnique):
         if not is_unet(network):
             raise no_unet(name, "Reuse Steps and Set Attention Processor")
         super().__init__(TokenMergingPolicy(name, image_attention(network), settings))
-        params = (getattr(block.module.attn1, "__webui_hypertile_params", None) for block in self.policy.blocks)
-        if any(getattr(one, "enabled", False) for one in params):  # A1111's, which replaces the layers' forward
-            raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
         self._sampling, self._position = sampling, sampling.position
         self._values, self._units = sampling.solver.values(), sampling.units
         self._number, self._calls = 0, 0
         self._state = CallState()
         self._latent = (0, 0)
         self._active = False
+        self._left: list[tuple[str, str]] = []
 
     def attach(self, shadows: Shadows) -> None:
         settings = self.policy.settings
@@ -67,7 +62,9 @@ class WebUITokenMerging(WebUITechnique):
             around += [("ff", self._queries_merged)] if settings.merge_mlp else []
             for name, made in around:
                 layer = getattr(block.module, name, None)
-                if layer is not None:
+                if layer is not None and (reason := computed_by_others(layer)):
+                    self._left.append((block.name, reason))
+                elif layer is not None:
                     shadows.put(layer, "forward", made(block, layer.forward))
 
     def before(self, x: Tensor) -> None:
@@ -76,6 +73,8 @@ class WebUITokenMerging(WebUITechnique):
         self._state = CallState(self.activity)
         if not self._active:
             return
+        for name, reason in self._left:
+            self.activity.skip(name, reason)
         self._latent = (x.shape[-2], x.shape[-1])
         self._state = CallState(self.activity, self._position.step, residual=self._residual_call(x))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
 from comfy_host import transformers
-from paceline.core.technique import ATTENTION, STEP_REUSE
+from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.token_merging.settings import TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import LOOSE, MERGE, SIZE, Host
 
@@ -56,14 +59,63 @@ def test_where_the_negative_pass_sets_in_nothing_older_is_reused(host):
     assert len(rows) < 20
 
 
-def test_hypertile_goes_first(host, studio):
-    layer = next(m for name, m in studio.model.model.diffusion_model.named_modules() if name.endswith("attn1"))
-    setattr(layer, "__webui_hypertile_params", SimpleNamespace(enabled=True))
+@contextmanager
+def in_halves(network, names):
+    """Another extension: takes the place of the ``forward`` of layers, as Regional Prompter, NegPiP and HyperTile do.
+
+    Both halves of the tokens are computed for themselves; what is yielded are HyperTile's marks.
+    """
+    layers = [module for name, module in network.named_modules() if name.endswith(names)]
+
+    def made(layer):
+        mark = SimpleNamespace(enabled=True, forward=layer.forward)
+
+        @functools.wraps(mark.forward)
+        def halves(x, *args, **options):
+            if not mark.enabled:
+                return mark.forward(x, *args, **options)
+            return torch.cat([mark.forward(half, *args, **options) for half in x.chunk(2, 1)], 1) * 0.9
+
+        layer.forward = halves
+        return mark
+
     try:
-        assert torch.equal(host.draw(MERGE, steps=3), host.draw(steps=3))
+        yield [(layer, made(layer)) for layer in layers]
     finally:
-        delattr(layer, "__webui_hypertile_params")
-    assert "HyperTile is on" in host.lines[0]
+        for layer in layers:
+            del layer.forward
+            layer.__dict__.pop("__webui_hypertile_params", None)
+
+
+FULLY_MERGED = {TOKEN_MERGING: TokenMergingSettings(method="merge", merge_crossattn=True, merge_mlp=True)}
+
+
+@pytest.mark.parametrize("names", [("attn1",), ("attn2",), ("attn1", "attn2", "ff")], ids="+".join)
+def test_layers_that_another_extension_computes_are_left_to_it(host, studio, names):
+    """Only rounding may differ with another backend, and with token merging what is not merged."""
+    plain = host.draw(steps=3)
+    with in_halves(studio.model.model.diffusion_model, names):
+        theirs = host.draw(steps=3)
+        assert (theirs - plain).norm() > 0.01 * plain.norm()
+        torch.testing.assert_close(host.draw({ATTENTION: "vanilla"}, steps=3), theirs, rtol=1e-3, atol=1e-3)
+        merged = host.draw(FULLY_MERGED, steps=3)
+    attention, merging = (said.summary for said in host.said)
+    who = "code in test_webui_beside_others.py computes this layer itself"
+    assert attention.state == ("partly" if len(names) == 1 else "inactive")
+    assert who in str(attention.details) and who in str(merging.details)
+    assert torch.equal(merged, theirs) == ("attn1" in names)
+
+
+def test_hypertile_goes_first_and_is_in_nobodys_way_when_it_is_off(host, studio):
+    alone = host.draw(MERGE, steps=3)
+    with in_halves(studio.model.model.diffusion_model, ("attn1",)) as marks:
+        for layer, mark in marks:
+            setattr(layer, "__webui_hypertile_params", mark)
+        assert torch.equal(host.draw(MERGE, steps=3), host.draw(steps=3))
+        assert "computes this layer itself" in str(host.said[-1].summary.details)
+        for _, mark in marks:
+            mark.enabled = False
+        assert torch.equal(host.draw(MERGE, steps=3), alone)
 
 
 def unipc(model, x, timesteps=None, extra_args=None, callback=None, disable=None, sigmas=None):

@@ -19,6 +19,7 @@ from ..structure.model import describe_model, inference_dtype, is_unet, require_
 from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.clone import WeightPlan, require_plain_weights, stage_in
 from ..weights.swap import WeightTechnique, original
+from .held import HeldTensors
 
 _NETWORK = "diffusion_model."
 
@@ -33,7 +34,7 @@ class ModelPrecision(WeightTechnique):
 
     def __init__(self, policy: PrecisionPolicy, kept: tuple[str, ...]) -> None:
         super().__init__(policy)
-        self._kept = kept
+        self._kept, self._held = kept, HeldTensors()
         self.changes_weights = policy.changes_weights
 
     def plan(self, plan: WeightPlan) -> None:
@@ -61,8 +62,10 @@ class ModelPrecision(WeightTechnique):
                     module.comfy_cast_weights = True
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Switch arithmetic on, and hand the network its input in the order of its weights, which layers keep."""
+        """Switch arithmetic on, cast what other nodes hold, and hand the input over in the order of the weights."""
         activity.use("call")
+        if call.foreign_patches and self.policy.dtype != self.policy.previous:
+            self._held.cast(call.transformer_options)
         call.cleanup.enter_context(arithmetic(self.policy.settings))
         if self.policy.settings.channels_last:
             around_network(call.transformer_options, self.kind, first_channels_last)

@@ -10,6 +10,7 @@ from torch.nn import Linear, Module
 
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
+from .....core.others import replacement
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
@@ -76,6 +77,8 @@ class Int8Quantization(WeightTechnique):
         compiled = find(call.techniques, COMPILATION) is not None
         shadows = call.cleanup.enter_context(Shadows())
         for module, asking, counting in together:
+            if replacement(module) is not None:  # another node computes it, and may ask its layers
+                continue
             shadows.put(module, "forward", asking if compiled or counting is None else counting)
 
     def began(self) -> None:

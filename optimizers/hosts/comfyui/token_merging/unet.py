@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Activity
+from .....core.others import computed_by, replacement
 from .....core.shadow import Shadows
 from .....core.shared import Function, Shared
 from .....core.technique import COMPILATION, find
@@ -26,7 +27,7 @@ from ..runtime.run import SamplerCall, SamplingRun, followed_sampler
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
 from ..structure.protocols import ModelPatcher, Options
-from ..structure.unet import AttentionBlock, BlockKey, attention_blocks
+from ..structure.unet import AttentionBlock, BlockKey, attention_blocks, described_blocks
 from .evaluations import Evaluations, SchedulePosition
 from .feed_forwards import FeedForwards
 
@@ -123,7 +124,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         if not policy.is_active(position, activity):
             return
         step = position.index() if policy.draws else 0
-        state = ModelCallState(activity, step, replaced=options.get("patches_replace", {}))
+        state = ModelCallState(activity, step, replaced=self._replaced(call))
         options[STATE] = state
         state.residual = self._residual_call(call, position)
         if state.residual is not None:
@@ -136,6 +137,16 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             network = call.model.diffusion_model
             layers = self._feed_forwards.setdefault(network, FeedForwards())
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
+
+    def _replaced(self, call: ModelCall) -> dict[str, set[tuple[Any, ...]]]:
+        """Return the blocks whose attention another node computes: with a patch, or a ``forward`` on the layer."""
+        patches = call.transformer_options.get("patches_replace", {})
+        found = {name: set(patches.get(name, ())) for name in ("attn1", "attn2")}
+        for block, module in described_blocks(call.model.diffusion_model):
+            for name, keys in found.items():
+                if computed_by(replacement(getattr(module, name))):
+                    keys.add(block.key)
+        return found
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""

@@ -1,0 +1,40 @@
+"""Whose function has taken the place of a method of a single object: then that code computes it, and not we."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+_OURS = str(Path(__file__).parents[1] / "optimizers")
+_PACK = re.compile(r"(?:custom_nodes|extensions(?:-builtin)?|site-packages)[/\\]([^/\\]+)")
+
+
+def replacement(owner: object, name: str = "forward") -> Any:
+    """Return what stands in the place of an object's method; None where it has the one of its class.
+
+    Hosts leave a module's own bound method behind when they take something off again.
+    """
+    found = owner.__dict__.get(name)
+    return None if getattr(found, "__func__", None) is getattr(type(owner), name, None) else found
+
+
+def computed_by(function: Any, hosts: Container[str] = ()) -> str:
+    """Return in a sentence that other code computes a layer with ``function``; "" for ours, and for none.
+
+    ``hosts``: packages whose code belongs to the layers.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if function is None:
+        return ""
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    file = "" if code is None else code.co_filename
+    if file.startswith(_OURS):
+        return ""
+    pack = _PACK.search(file)
+    who = f"code in {Path(file).name}" if pack is None else pack[1].removesuffix(".py")
+    return "" if who in hosts else f"{who} computes this layer itself"
