@@ -23,8 +23,9 @@ from ....compilation.compiler import (
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ..components import CONTROLNET, DENOISER, VAE
-from ..host import Host, PipelineTechnique
+from ..host import Host
 from ..patches import Patches, to_channels_last
+from ..pipeline_technique import PipelineTechnique
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,12 @@ class ComponentCompilation(PipelineTechnique):
                 patches.shadow(block, BLOCK_CALL, partial(self._run, blocks, blocks.call_of(block)))
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
-            inner = host.inner[component.entry]
-            whole = CompiledNetwork(CompiledFunction(inner, how, name=self.policy.what, sizes=Sizes()))
-            self.policy.use(whole)
-            host.inner[component.entry] = partial(self._run, whole, whole)
+            host.wrap_entries(self._compiled, component.entry)
+
+    def _compiled(self, inner: Function) -> Function:
+        whole = CompiledNetwork(CompiledFunction(inner, self.settings, name=self.policy.what, sizes=Sizes()))
+        self.policy.use(whole)
+        return partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
         return self.policy.run(compiled, self.policy.what, self.activity, function, *args, **kwargs)
