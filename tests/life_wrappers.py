@@ -49,7 +49,7 @@ def replace(life: Events, chance: random.Random) -> None:
     if life.taken:
         pair, name, ours, twin = life.taken.pop()
         if pair in life.pairs:
-            life.say(f"the first {name} is put back into {life.pairs.index(pair)}")
+            life.say(f"the first part is put back: {name} of {life.pairs.index(pair)}")
             pair.ours.pipe.register_modules(**{name: ours})
             pair.twin.pipe.register_modules(**{name: twin})
         return
@@ -60,7 +60,7 @@ def replace(life: Events, chance: random.Random) -> None:
     twin = getattr(pair.twin.pipe, name)
     if getattr(pair.ours.pipe, name).dtype != twin.dtype:  # diffusers refuses parts of two dtypes
         return
-    life.say(f"another {name} in {life.pairs.index(pair)}")
+    life.say(f"another part: {name} of {life.pairs.index(pair)}")
     life.taken.append((pair, name, getattr(pair.ours.pipe, name), twin))
     other = copy.deepcopy(twin)
     with torch.no_grad():
@@ -75,7 +75,7 @@ def loop(life: Events, chance: random.Random) -> None:
     pair = chance.choice(life.pairs)
     if life.name not in ("sd15", "sd15-img2img"):
         return
-    life.say(f"a loop of one's own with {life.pairs.index(pair)}")
+    life.say(f"own denoising loop: {life.pairs.index(pair)}")
     plain, first, second = (own_loop(one.pipe) for one in (pair.twin, pair.ours, pair.ours))
     if not torch.equal(first, second):
         raise Wrong(f"the same loop draws two pictures: {distance(second, first):.2g}")

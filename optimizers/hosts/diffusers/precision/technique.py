@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from .....core.settings import choice
 from .....core.shared import Args, Function, Kwargs
-from .....core.weights import PLAIN
 from ....precision.policy import PrecisionPolicy, choose_dtype
 from ....precision.settings import DTYPES, PrecisionSettings, arithmetic
 from ..components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
@@ -28,6 +27,9 @@ from ..pipeline_technique import PipelineTechnique
 
 _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Exact classes of tensors that can be converted."""
 
 LAYERWISE = "layerwise_casting"
 """diffusers' name of the hook that casts the weights of a layer in each call."""
@@ -189,7 +191,7 @@ class _Weight:
     def now(self) -> torch.Tensor | None:
         """Return the tensor at the place; the one that was there where it has gone elsewhere; None if it is gone."""
         tensor = _tensor_at(self._module, self._name)
-        return tensor if tensor is not None and type(tensor) in PLAIN else self._tensor()
+        return tensor if tensor is not None and type(tensor) in _PLAIN else self._tensor()
 
     def before(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the values of ``tensor`` before, where it is now; in a dtype that somebody chose since, if so.
@@ -241,14 +243,14 @@ def _tensor_at(module: Any, name: str) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in PLAIN and tensor.is_floating_point() and tensor.device.type != "meta"
+    return type(tensor) in _PLAIN and tensor.is_floating_point() and tensor.device.type != "meta"
 
 
 def _convert_added(part: Any, known: set[tuple[int, str]], dtype: torch.dtype, previous: torch.dtype) -> None:
     """Convert what others have added in ``dtype`` since, fused projections or adapters, as the rest goes back."""
     for module, name, _ in _places(part):
         tensor = _tensor_at(module, name)
-        if (id(module), name) not in known and tensor.dtype == dtype and type(tensor) in PLAIN:
+        if (id(module), name) not in known and tensor.dtype == dtype and type(tensor) in _PLAIN:
             tensor.data = tensor.data.to(previous)
 
 
