@@ -58,6 +58,8 @@ class Events:
     Attributes:
         events: what has happened, in words.
         refused: sentences of ours.
+        wrapped: what takes off what others have put around a ``forward``.
+        taken: parts that were taken out of a pipeline and of its twin.
     """
 
     seed: int
@@ -65,6 +67,8 @@ class Events:
     events: list[str] = field(default_factory=list)
     refused: int = 0
     pairs: list[Pair] = field(default_factory=list)
+    wrapped: list[Callable[[], None]] = field(default_factory=list)
+    taken: list[tuple[Pair, str, Any, Any]] = field(default_factory=list)
 
     def parts(self, pair: Pair) -> list[str]:
         return [name for name in PARTS if isinstance(pair.ours.pipe.components.get(name), torch.nn.Module)]
@@ -113,6 +117,8 @@ class Events:
     def copy(self, chance: random.Random) -> None:
         pair = chance.choice(self.pairs)
         name, way = chance.choice([*self.parts(pair), "scheduler"]), chance.choice(("deepcopy", "pickle"))
+        if self.wrapped:  # a wrapper in a copy still calls the original
+            return
         self.say(f"copied by {way}: {name} of {self.pairs.index(pair)}")
         if name != "scheduler" and self.has(Precision):  # a copy is plain, and diffusers refuses parts of two dtypes
             self.events.pop()
@@ -146,8 +152,9 @@ class Events:
         pair = chance.choice(self.pairs)
         name = chance.choice(self.parts(pair))
         weights = {key: value * 0.9 for key, value in getattr(pair.twin.pipe, name).state_dict().items()}
-        self.say(f"weights loaded: {name} of {self.pairs.index(pair)}")
-        pair.both(lambda pipe: getattr(pipe, name).load_state_dict(weights))
+        assign = chance.random() < 0.5
+        self.say(f"weights {'replaced' if assign else 'loaded'}: {name} of {self.pairs.index(pair)}")
+        pair.both(lambda pipe: getattr(pipe, name).load_state_dict({**weights}, assign=assign))
 
     def move(self, chance: random.Random) -> None:
         pair, dtype = chance.choice(self.pairs), chance.choice((torch.float64, torch.float32))

@@ -38,11 +38,12 @@ if __name__ == "__main__":
 import torch
 from diffusers_host.pipelines import NamedPipeline
 from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
+from life_wrappers import MORE
 from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
 from paceline.optimizers.hosts.diffusers.host import host_of
 from random_pipelines import distance, picture, small
 
-NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3")
+NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3", "z-image")
 ROUNDING, HALF, LOOSE = 1e-4, 0.1, 0.5
 
 
@@ -69,7 +70,7 @@ class Life(Events):
             self.optimize(chance)
             self._look()
             for _ in range(chance.randint(2, 4)):
-                event = chance.choice(ALL)
+                event = chance.choice((*ALL, *MORE))
                 before = len(self.events)
                 event(self, chance)
                 if event not in (Events.optimize, Events.restore):
@@ -84,6 +85,8 @@ class Life(Events):
         finally:
             torch._dynamo.reset()
             self.pairs.clear()
+            self.taken.clear()
+            self.wrapped.clear()
             self._plain.clear()
         return self
 
@@ -106,6 +109,10 @@ class Life(Events):
 
     def _fresh(self, pair: Pair, on: dict[tuple[str, str], Any]) -> NamedPipeline:
         parts = {name: copy.deepcopy(part) for name, part in pair.twin.pipe.components.items()}
+        for part in parts.values():  # a wrapper in a copy still calls the original
+            if self.wrapped and isinstance(part, torch.nn.Module):
+                part.__dict__.pop("forward", None)
+                part.__dict__.pop("_diffusers_hook", None)
         made = made_of(pair.twin, parts)
         for (name, _), claim in on.items():
             if name != "scheduler":
@@ -114,7 +121,7 @@ class Life(Events):
 
     def _draw(self, named: NamedPipeline) -> torch.Tensor:
         self.drawn += 1
-        return picture(named, 64 if self.name not in ("flux", "sd3") else 0, self._steps)
+        return picture(named, 64 if self.name not in ("flux", "sd3", "z-image") else 0, self._steps)
 
     def _near(self, got: torch.Tensor, wanted: torch.Tensor, limit: float, what: str) -> None:
         moved = distance(got, wanted)
@@ -124,6 +131,10 @@ class Life(Events):
     def _end(self) -> None:
         for pair in self.pairs:
             restore(pair.ours.pipe)
+            for _, name, part, _ in (one for one in self.taken if one[0] is pair):
+                host = host_of(part)
+                if host is not None and any(one.pipeline is pair.ours.pipe for one in host.claims):
+                    raise Wrong(f"something is still on {name}, which was taken out")
         for number, pair in enumerate(self.pairs):
             if any(host_of(part) is not None for part in pair.ours.pipe.components.values()):
                 for name in self.parts(pair):

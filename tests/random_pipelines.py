@@ -30,6 +30,23 @@ def picture(pipeline: NamedPipeline, size: int = 0, steps: int = STEPS, **option
     return pipeline.call(options.pop("prompts"), size or _size(pipeline.name), steps, **options)
 
 
+def own_loop(pipe: Any, steps: int = STEPS) -> torch.Tensor:
+    """What a denoising loop of one's own draws with a pipeline's UNet and a scheduler made for it."""
+    from diffusers import EulerDiscreteScheduler
+
+    scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    text = torch.randn(2, 77, pipe.unet.config.cross_attention_dim, generator=torch.Generator().manual_seed(5))
+    text = text.to(pipe.unet.dtype)
+    scheduler.set_timesteps(steps)
+    latent = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(0)).to(text) * scheduler.init_noise_sigma
+    with torch.no_grad():
+        for timestep in scheduler.timesteps:
+            given = scheduler.scale_model_input(torch.cat([latent] * 2), timestep)
+            without, guided = pipe.unet(given, timestep, encoder_hidden_states=text).sample.chunk(2)
+            latent = scheduler.step(without + 7.5 * (guided - without), timestep, latent).prev_sample
+    return latent
+
+
 @cache
 def baseline(name: str) -> torch.Tensor:
     """What the plain pipeline draws."""

@@ -184,7 +184,7 @@ class FusedProjections:
 
     def _state(self, device: Any) -> list[Any]:
         layers = zip(self.attributes, self.layers, strict=True)
-        return [(*self.look(name, layer, device), _place_of(layer._parameters["weight"])) for name, layer in layers]
+        return [(*self.look(name, layer, device), _place_of(layer._parameters.get("weight"))) for name, layer in layers]
 
 
 def _place_of(weight: Any) -> int:

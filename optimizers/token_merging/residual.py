@@ -171,7 +171,8 @@ class Residuals:
                 difference = compute()
                 if before is not None and before.values.shape == difference.shape:
                     both = (difference - before.read(), difference)
-                    self._drifts.append(torch.stack([torch.linalg.vector_norm(x, dtype=torch.float32) for x in both]))
+                    kind = torch.promote_types(difference.dtype, torch.float32)
+                    self._drifts.append(torch.stack([torch.linalg.vector_norm(x, dtype=kind) for x in both]))
                 self.store.put(call.kept.differences, place, difference)
         except Exception as error:
             if not is_out_of_memory(error):

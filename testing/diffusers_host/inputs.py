@@ -76,6 +76,13 @@ def flux(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     return {name: value for name, value in found.items() if not name.startswith("negative")}
 
 
+def z_image(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for Z-Image, which takes each text by itself, as they differ in length."""
+    text = _text(pipe, prompts, pipe.transformer.config.cap_feat_dim)
+    lists = {name: [*value] if isinstance(value, torch.Tensor) else value for name, value in text.items()}
+    return {**lists, "height": size, "width": size}
+
+
 def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = 77, pooled: int = 0) -> dict[str, object]:
     """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
     if getattr(pipe, "tokenizer", None) is not None:

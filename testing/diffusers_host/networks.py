@@ -174,3 +174,23 @@ def sd3_transformer(width: int) -> Any:
         pos_embed_max_size=192,
         **_HEADS,
     )
+
+
+def z_image_transformer(width: int) -> Any:
+    """Return Z-Image's transformer, two blocks (30); it is given its latents and texts in lists."""
+    import torch
+
+    net = made(
+        "ZImageTransformer2DModel",
+        dim=32,
+        n_layers=2,
+        n_refiner_layers=1,
+        n_heads=2,
+        n_kv_heads=2,
+        cap_feat_dim=scaled(2560, width),
+        axes_dims=[8, 4, 4],
+        axes_lens=[1024, 128, 128],
+    )
+    for token in (net.x_pad_token, net.cap_pad_token):  # not drawn when it is made
+        torch.nn.init.normal_(token)
+    return net

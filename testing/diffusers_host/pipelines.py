@@ -103,6 +103,14 @@ def _sd3(width: int) -> dict[str, Any]:
     }
 
 
+def _z_image(width: int) -> dict[str, Any]:
+    return {
+        "vae": networks.flow_autoencoder(width, 0.3611, 0.1159),
+        "transformer": networks.z_image_transformer(width),
+        "scheduler": _scheduler("FlowMatchEulerDiscreteScheduler", shift=3.0),
+    }
+
+
 def _scheduler(name: str, **options: Any) -> Any:
     """Return a scheduler with its tables on the CPU, as ``from_pretrained`` has them, whatever the default device."""
     with torch.device("cpu"):
@@ -148,6 +156,7 @@ KNOWN = {
     ),
     "flux": Known("FLUX.1-dev, text to image", "FluxPipeline", _flux, inputs.flux),
     "sd3": Known("SD3 Medium, text to image", "StableDiffusion3Pipeline", _sd3, inputs.sd3),
+    "z-image": Known("Z-Image, text to image", "ZImagePipeline", _z_image, inputs.z_image),
 }  # fmt: skip
 
 

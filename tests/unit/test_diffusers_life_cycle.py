@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,10 @@ def titles(pipe: Any) -> list[str]:
 def test_context_manager_also_restores_after_an_error() -> None:
     pipeline = small("sd15")
     before = state_of(pipeline.pipe)
-    with pytest.raises(ZeroDivisionError), optimize(pipeline.pipe, FEWER, FuseQKV()):
+    with pytest.raises(ZeroDivisionError), optimize(pipeline.pipe, FEWER, FuseQKV()) as made:
         picture(pipeline)
         raise ZeroDivisionError
+    assert "active in" in str(made)
     assert not differences(before, state_of(pipeline.pipe))
 
 
@@ -153,12 +155,14 @@ def test_what_torch_has_wrapped_since_is_restored() -> None:
 
 def test_a_pipeline_that_nobody_holds_frees_its_memory() -> None:
     pipeline = small("sd15")
-    optimize(pipeline.pipe, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"), ScheduleOnCPU())
+    held = optimize(pipeline.pipe, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"), ScheduleOnCPU())
     picture(pipeline)
-    unet = weakref.ref(pipeline.pipe.unet)
+    unet, said = weakref.ref(pipeline.pipe.unet), str(held)
+    copied = pickle.loads(pickle.dumps(held))
     del pipeline
     gc.collect()
     assert unet() is None
+    assert str(held) == str(copied) == said and "Fuse QKV" in said
 
 
 @pytest.mark.parametrize("seed", often(range(3), range(40)))

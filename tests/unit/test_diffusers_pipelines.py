@@ -41,7 +41,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 # Most code depends on the class of the attention only, and all are tried together on each pipeline. With every change
 # each setting is tried on one of these classes.
 ONE_OF_EACH = ("sd15", "sdxl", "if-1", "flux", "sd3")
-TRANSFORMERS = ("flux", "sd3")
+TRANSFORMERS = ("flux", "sd3", "z-image")
 ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else KNOWN)]
 ALONE = [one for one in ALONE if one not in product(TRANSFORMERS, ["fewer_keys"])]
 OFTEN = [(ONE_OF_EACH[row % 5], kind) for row, kind in enumerate(SETTINGS)]

@@ -13,22 +13,23 @@ from diffusers_host.pipelines import NamedPipeline
 from paceline import ReuseSteps, optimize, report, restore
 from random_pipelines import PROMPTS, distance, picture, small
 
-NAMES = ("sd15", "sdxl", "flux", "sd3")
+NAMES = ("sd15", "sdxl", "flux", "sd3", "z-image")
 
 
 def counted(module: torch.nn.Module) -> list[int]:
     """Return a list that grows by the rows of each call of a network."""
     rows: list[int] = []
-    block = next(iter(getattr(module, "down_blocks", None) or module.transformer_blocks))
+    blocks = ("down_blocks", "transformer_blocks", "layers")
+    block = next(found[0] for name in blocks if (found := getattr(module, name, None)) is not None)
     block.register_forward_hook(lambda _, __, out: rows.append(1))
     return rows
 
 
-@pytest.mark.parametrize("name", often(("sd15", "flux"), NAMES))
+@pytest.mark.parametrize("name", often(("sd15", "flux", "z-image"), NAMES))
 def test_steps_are_left_out(name: str) -> None:
     pipeline = small(name)
     plain = picture(pipeline, steps=16)
-    optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+    optimize(pipeline.pipe, ReuseSteps(budget=0.5 if name == "z-image" else 0.15))
     calls = counted(pipeline.denoiser)
     found = picture(pipeline, steps=16)
     (line,) = report(pipeline.pipe).lines
@@ -36,7 +37,7 @@ def test_steps_are_left_out(name: str) -> None:
     assert said["evaluations"] in (16, 17)  # PNDM begins with one more
     assert said["forecast"] > 0, line.summary
     assert len(calls) == said["computed"]
-    assert ("measured on two small transformers" in str(line.summary.details)) == (name in ("flux", "sd3"))
+    assert ("measured on two small transformers" in str(line.summary.details)) == (name in ("flux", "sd3", "z-image"))
     assert distance(found, plain) < 0.2
     restore(pipeline.pipe)
     assert torch.equal(picture(pipeline, steps=16), plain)

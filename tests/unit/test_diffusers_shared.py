@@ -11,7 +11,7 @@ import diffusers
 import pytest
 import torch
 from paceline import Attention, FuseQKV, Precision, ReuseSteps, TokenMerging, optimize, report, restore
-from random_pipelines import baseline, differences, distance, picture, small, state_of
+from random_pipelines import baseline, differences, distance, own_loop, picture, small, state_of
 
 REUSE = ReuseSteps(budget=0.15)
 MERGED = TokenMerging(method="merge", ratio=0.5)
@@ -117,3 +117,65 @@ def test_threads_with_a_scheduler_of_their_own_do_not_disturb_each_other(setting
         assert any(torch.equal(drawn[seed], alone[seed]) for seed in range(2))
         furthest = max(distance(one, plain[seed]) for seed, one in enumerate(alone))
         assert all(distance(drawn[seed], plain[seed]) <= 1.5 * furthest for seed in range(2))
+
+
+def test_a_run_that_began_plain_stays_plain_when_the_other_thread_is_done() -> None:
+    """It would draw neither picture: not the plain one, and not the merged one."""
+    first = small("sd15")
+    pipes = [
+        diffusers.StableDiffusionPipeline(
+            **{**first.pipe.components, "scheduler": diffusers.DDIMScheduler.from_config(first.pipe.scheduler.config)}
+        )
+        for _ in range(2)
+    ]
+    arguments = {**first.arguments(first.pipe, ["a"], 64), "num_inference_steps": 6, "output_type": "latent"}
+    begun, over = threading.Event(), threading.Event()
+
+    def draw(pipe: Any, callback: Any = None) -> torch.Tensor:
+        pipe.set_progress_bar_config(disable=True)
+        made = pipe(**arguments, generator=torch.Generator().manual_seed(0), callback_on_step_end=callback)
+        return made.images  # type: ignore[no-any-return]
+
+    plain = draw(pipes[1])
+    optimize(pipes[0], TokenMerging(method="merge", ratio=0.5, residual="off"), components=["unet"])
+    drawn: list[torch.Tensor] = []
+
+    def between(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        if step == 1:
+            begun.set()
+            over.wait(60)
+        return values
+
+    other = threading.Thread(target=lambda: drawn.append(draw(pipes[1], between)))
+
+    def beside(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        if step == 1:
+            other.start()
+            begun.wait(60)
+        return values
+
+    draw(pipes[0], beside)
+    over.set()
+    other.join()
+    assert torch.equal(drawn[0], plain)
+
+
+def test_in_a_loop_of_ones_own_nothing_is_taken_for_the_pipelines_run() -> None:
+    pipeline = small("sd15")
+    plain = own_loop(pipeline.pipe, 20)
+    optimize(pipeline.pipe, REUSE, MERGED, components=["unet"])
+    picture(pipeline, size=64, steps=6)
+    drawn = [own_loop(pipeline.pipe, 20) for _ in range(2)]
+    assert torch.equal(*drawn) and distance(drawn[0], plain) > 0
+    said = str(report(pipeline.pipe))
+    assert "residual left out: it is not known here where a step begins" in said
+    assert "nobody knows where a run begins" in said and "not asked for a step" not in said
+
+
+def test_a_part_of_the_schedule_is_known_in_a_loop_of_ones_own() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, TokenMerging(method="merge", ratio=0.5, start_percent=0.5), components=["unet"])
+    own_loop(pipeline.pipe, 10)
+    said = str(report(pipeline.pipe))
+    assert "in 5 of 10 model calls" in said, said
+    assert "it is not known here where a step begins" in said

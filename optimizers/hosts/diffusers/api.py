@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ....core.activity import Summary
@@ -14,10 +15,11 @@ from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging.settings import TokenMergingSettings
 from .attention.technique import Attention, ComponentAttention
-from .claims import Claim
+from .claims import Claim, asked_on, remember
 from .compilation.technique import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import Host, PipelineTechnique, host_of
+from .host import Host, host_of
+from .pipeline_technique import PipelineTechnique
 from .precision.technique import ComponentPrecision, Precision
 from .qkv_fusion.technique import ComponentQKVFusion, FuseQKV
 from .quantization.technique import ComponentQuantization
@@ -26,6 +28,9 @@ from .step_reuse.technique import ControlNetReuse, PipelineStepReuse, ReuseSteps
 from .token_merging.technique import PipelineTokenMerging
 
 log = logging.getLogger("paceline")
+
+OLDEST = (0, 41)
+"""The oldest diffusers that is tested."""
 
 _TECHNIQUES: tuple[tuple[type[Any], tuple[type[PipelineTechnique], ...]], ...] = (
     (Precision, (ComponentPrecision,)),
@@ -53,32 +58,40 @@ class Line:
 class Report:
     """What is on a pipeline. Printing it tells what each optimization has done so far.
 
-    As a context manager it takes everything off again at the end::
+    It does not keep the pipeline in memory. As a context manager it takes everything off again at the end, and goes on
+    telling what was done::
 
         with optimize(pipe, TokenMerging(ratio=0.5)):
             pipe("an astronaut")
     """
 
     def __init__(self, target: object) -> None:
-        self._target = target
+        self._target: Callable[[], object] = weakref.ref(target)
+        self._last: tuple[Line, ...] = ()
+        self._over = False
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """One line for each technique on each component, as things are now."""
-        hosts = [host for part in components_of(self._target) if (host := host_of(part.part)) is not None]
+        """One line for each technique on each component, as things are now; the last where it is off or gone."""
+        target = self._target()
+        if target is None or self._over:
+            return self._last
+        hosts = [host for part in components_of(target) if (host := host_of(part.part)) is not None]
         lines = []
         for host in hosts:
             name = host.component.name
             lines += [Line(name, item.title, item.policy.describe(), item.summary()) for item in host.techniques]
             left_out = host.left_out.values()
             lines += [Line(name, item.title, "left out", Summary("inactive", reason)) for item, reason in left_out]
-        return tuple(lines)
+        self._last = tuple(lines)
+        return self._last
 
     def __str__(self) -> str:
-        if not self.lines:
-            return "nothing is optimized"
+        lines = self.lines
+        if not lines:
+            return "nothing is optimized" if self._target() is not None else "the pipeline is gone"
         rows = []
-        for line in self.lines:
+        for line in lines:
             rows.append(f"{line.component}: {line.title}: {line.description}")
             rows.append(f"    {line.summary.state}: {line.summary.headline}")
             rows.extend(f"    {detail}" for detail in line.summary.lines)
@@ -88,7 +101,19 @@ class Report:
         return self
 
     def __exit__(self, *error: object) -> None:
-        restore(self._target)
+        lines, target = self.lines, self._target()
+        if target is not None:
+            restore(target)
+        self._last, self._over = lines, True
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _report_of, (self.lines,)  # a copy has what is said now, and no pipeline
+
+
+def _report_of(lines: tuple[Line, ...]) -> Report:
+    made = Report.__new__(Report)
+    made._target, made._last, made._over = lambda: None, lines, True
+    return made
 
 
 def optimize(pipe: object, *settings: object, components: Iterable[str] | None = None) -> Report:
@@ -106,6 +131,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
             parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
             ControlNet and VAE.
     """
+    _name_old_diffusers()
     known: dict[tuple[type[PipelineTechnique], ...], object] = {}
     for value in settings:
         kinds = _techniques(value)
@@ -129,6 +155,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
                 replaced = {technique.kind for technique, _ in plan}
                 component, before = _as_known(part)
                 done.append((component, before))
+                remember(asker, component.part)
                 kept = [one for one in before if one.pipeline is not asker or one.technique.kind not in replaced]
                 _put_on(component, [*kept, *(Claim(technique, value, owner, optional) for technique, value in plan)])
         hosts = [host for component, _ in done if (host := host_of(component.part)) is not None]
@@ -144,9 +171,12 @@ def restore(pipe: object) -> None:
     """Take everything off: the pipeline is, bit for bit, what it was.
 
     Weights go back to the device they are on now; in the dtype they had, unless they were converted since. A part that
-    another pipeline has optimized too keeps what that one asked for, until it is restored, or is gone.
+    another pipeline has optimized too keeps what that one asked for, until it is restored, or is gone. Parts that were
+    taken out of the pipeline since are restored too.
     """
-    for part in components_of(pipe):
+    there = components_of(pipe)
+    since = [host.component for part in asked_on(pipe) if (host := host_of(part)) is not None]
+    for part in (*there, *(one for one in since if all(one.part is not known.part for known in there))):
         component, claims = _as_known(part)
         asker, host = _asker(pipe, part), host_of(part.part)
         others = [] if asker is None else [one for one in claims if one.pipeline is not asker]
@@ -162,6 +192,16 @@ def restore(pipe: object) -> None:
 def report(pipe: object) -> Report:
     """Return what is on a pipeline and what it has done."""
     return Report(pipe)
+
+
+@cache
+def _name_old_diffusers() -> None:
+    """Say once that this diffusers is older than those that are tested."""
+    import diffusers
+
+    if tuple(map(int, diffusers.__version__.split(".")[:2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        log.warning("diffusers %s is older than %s, the oldest that is tested here.", diffusers.__version__, oldest)
 
 
 def _asker(pipe: object, part: Component) -> Any:

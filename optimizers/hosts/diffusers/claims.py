@@ -37,6 +37,21 @@ class Claim:
         return None if self.owner is None else self.owner()
 
 
+_asked: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+"""The parts on which each pipeline has asked for something, also those that it has no more. It keeps none in memory."""
+
+
+def remember(pipeline: Any, part: Any) -> None:
+    """Note that a pipeline asks for something on a part."""
+    if pipeline is not None:
+        _asked.setdefault(pipeline, weakref.WeakSet()).add(part)
+
+
+def asked_on(pipeline: Any) -> tuple[Any, ...]:
+    """Return the parts on which a pipeline has asked for something."""
+    return tuple(_asked.get(pipeline, ()))
+
+
 def pipeline_on(frame: FrameType | None) -> Any:
     """Return the pipeline whose code runs in ``frame`` or called it, the nearest one; None if there is none.
 

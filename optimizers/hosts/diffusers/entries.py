@@ -17,15 +17,20 @@ from typing import Any
 
 from torch.nn import Parameter
 
+from ....core.devices import is_compiling
 from ....core.shared import Function
 from .components import SCHEDULER, VAE, Component
 from .patches import NOTHING, OFFLOADED, own
 
+_OURS = "_paceline_below"
 _OF_VAES = re.compile(r"forward|([a-z]\w*_)?(encode|decode)")
 
 
 class Entries:
     """Our methods on one component, whose calls go to a ``Host``.
+
+    One that others have wrapped stays in their chain when it is taken off, and runs what was below it. If a host comes
+    again, the outermost one tells it of the call; those further in are inside of that call.
 
     Attributes:
         below: what each of them runs: the component's own method, or what others had put in its place before.
@@ -60,13 +65,15 @@ class Entries:
 
     def _before(self) -> dict[str, Any]:
         """Return what belongs in the places of ours."""
-        found: dict[str, Any] = {}
+        attributes, found = self._part.__dict__, dict[str, Any]()
         for name, ours in self._ours.items():
-            below = self.below.get(name, NOTHING)
+            if name not in self.below:
+                found |= {name: NOTHING} if attributes.get(name) is ours else {}
+                continue
+            below = _current(self._part, name)
             is_own = getattr(below, "__func__", below) is getattr(type(self._part), name, None)
-            for slot in (name, OFFLOADED):
-                now = self._part.__dict__.get(slot)
-                if now is ours or (isinstance(ours, MethodType) and now == ours):
+            for slot in (name, OFFLOADED) if name == "forward" else (name,):
+                if _below(attributes.get(slot)) is not NOTHING:
                     found[slot] = NOTHING if is_own and slot == name else below
         return found
 
@@ -98,7 +105,9 @@ def _entry(host: str, name: str, below: Function, part: object) -> Callable[...,
     def run(self: Any, *args: object, **kwargs: object) -> object:
         found: Any = self.__dict__.get(host)
         if found is not None and found.component.part is self:
-            return found.enter(name, args, kwargs)
+            if is_compiling() and found.running:  # inside of a call; the lock would end the graph
+                return below(*args, **kwargs)
+            return found.enter(name, below, args, kwargs)
         return (below if owner() is self else own(self, name))(*args, **kwargs)
 
     run.__name__, run.__doc__ = name, below.__doc__
@@ -107,11 +116,22 @@ def _entry(host: str, name: str, below: Function, part: object) -> Callable[...,
     theirs = inspect.signature(below)
     names = [one for one in theirs.parameters.values() if one.name != "self"]
     run.__signature__ = theirs.replace(parameters=[itself, *names])  # type: ignore[attr-defined]
+    run.__dict__[_OURS] = (run, below)
     return run
+
+
+def _below(method: Any) -> Any:
+    """Return what a method of ours runs; `NOTHING` for others."""
+    function = getattr(method, "__func__", None)
+    made, below = getattr(function, _OURS, (None, NOTHING))
+    return NOTHING if made is None or made is not function else below  # wrappers copy attributes of what they wrap
 
 
 def _current(owner: object, name: str) -> Function:
     """Return what our method would stand in front of now."""
     attributes = owner.__dict__
     slot = OFFLOADED if name == "forward" and OFFLOADED in attributes else name
-    return attributes[slot] if slot in attributes else getattr(owner, name)  # type: ignore[no-any-return]
+    found = attributes[slot] if slot in attributes else getattr(owner, name)
+    while (below := _below(found)) is not NOTHING:
+        found = below
+    return found  # type: ignore[no-any-return]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import sys
 import weakref
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from threading import RLock, get_ident
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
@@ -26,9 +26,9 @@ from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSI
 from ...guard import Guard, GuardedEvaluation
 from .claims import Claim, called_by, pipeline_on, schedule_of
 from .components import CONTROLNET, DENOISER, VAE, Component
-from .counted import Counted
 from .entries import Entries
 from .patches import Layers, Patches
+from .pipeline_technique import PipelineTechnique
 from .run import PipelineCall, PipelineRun
 
 HOST = "_paceline_host"
@@ -43,43 +43,6 @@ CHECKPOINTS = "gradients are computed with checkpoints, which run layers again w
 OTHER_THREAD = "another thread draws with it at the same time"
 
 
-class PipelineTechnique(Counted):
-    """One optimization of one component, made from its settings alone.
-
-    ``roles``: which parts of a pipeline it is for, if the user does not say.
-    """
-
-    kind: ClassVar[str]
-    title: ClassVar[str]
-    roles: ClassVar[tuple[str, ...]]
-
-    def __init__(self, settings: Any) -> None:
-        super().__init__()
-        self.settings = settings
-
-    @abstractmethod
-    def attach(self, host: Host, patches: Patches) -> None:
-        """Prepare it for ``host.component``, with what it changes in ``patches``, and make its policy.
-
-        Raises `PacelineError` if it cannot help this component; nothing of it must stay behind then but in ``patches``.
-        """
-
-    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:  # noqa: B027
-        """Get ready for one call of the component with these arguments."""
-
-    def around(self) -> AbstractContextManager[None]:
-        """Return a context in which the component must run, outside of compiled code."""
-        return nullcontext()
-
-    def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        """Return the component's result; ``compute`` runs it with all techniques. Only the last technique is asked."""
-        return compute(*args, **kwargs)
-
-    def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the component's tensors whose values it has replaced, with what they get back when it is undone."""
-        yield from ()
-
-
 class Host:
     """The techniques on one component.
 
@@ -87,7 +50,7 @@ class Host:
         claims: what was asked for, by whom; of one kind the last one is there.
         techniques: in canonical order.
         left_out: techniques that cannot help this component, with the reason, by kind.
-        inner: what each of the component's entries runs: its own method, or it compiled.
+        running: whether a call of the component goes on.
         layers: what is on the layers while a call goes on.
         run: where the pipeline is in its schedule; call: what goes on of it, None for what is no call of a network.
         again: whether the same call was made before, and its numbers are wrong.
@@ -100,7 +63,8 @@ class Host:
         self.left_out: dict[str, tuple[PipelineTechnique, str]] = {}
         self.techniques = core.in_order([one.technique(one.settings) for one in claims], ORDER)
         self._entries = Entries(component)
-        self.inner = dict(self._entries.below)
+        self._makes: list[tuple[str, Callable[[Function], Function]]] = []
+        self._inner: dict[str, tuple[Function, Function]] = {}
         self.evaluation: GuardedEvaluation | None = None
         self.again = False
         self.run = PipelineRun()
@@ -109,26 +73,38 @@ class Host:
         self._patches: list[Patches] = []
         self._methods: dict[str, Function] = {}
         self.layers = Layers(())
-        self._lock, self._running = RLock(), False
+        self._lock, self.running = RLock(), False
+        self._in_method: set[str] = set()
         self._in_run, self._thread = False, 0
         self._schedule: object = None
         self._caller: weakref.ref[Any] | None = None
+        self._plain_runs: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     @property
     def pipeline(self) -> Any:
-        """The pipeline that runs the component; before its first run, or if it is gone, one that asked for something.
+        """The pipeline that runs the component; None where other code does, such as a loop of the user's own."""
+        return None if self._caller is None else self._caller()
 
-        None for a model on its own.
-        """
-        caller = None if self._caller is None else self._caller()
-        return caller or next((one for claim in reversed(self.claims) if (one := claim.pipeline) is not None), None)
+    @property
+    def asker(self) -> Any:
+        """The pipeline that has asked for something last; None for a model on its own."""
+        return next((one for claim in reversed(self.claims) if (one := claim.pipeline) is not None), None)
 
     def find(self, kind: str) -> PipelineTechnique | None:
         return core.find(self.techniques, kind)
 
-    def wrap_entries(self, make: Callable[[Function], Function]) -> None:
-        """Let every entry run ``make(what it ran)``."""
-        self.inner = {name: make(inner) for name, inner in self.inner.items()}
+    def wrap_entries(self, make: Callable[[Function], Function], only: str = "") -> None:
+        """Let every entry, or one alone, run ``make(what it ran)``."""
+        self._makes.append((only, make))
+
+    def _inside(self, entry: str, below: Function) -> Function:
+        """Return what an entry runs; made anew only where others have changed what is below it."""
+        if entry not in self._inner or self._inner[entry][0] != below:
+            made = below
+            for only, make in self._makes:
+                made = make(made) if only in ("", entry) else made
+            self._inner[entry] = below, made
+        return self._inner[entry][1]
 
     def attach(self) -> None:
         """Put everything on; if one technique cannot, nothing stays on and its error is raised."""
@@ -143,6 +119,8 @@ class Host:
         made = [(name, make) for patches in self._patches for name, make in patches.methods.items()]
         self._entries.put_on(HOST, self, [name for name, _ in made])
         self._methods = {name: make(self._entries.below[name]) for name, make in made}
+        for name in self._entries.below.keys() - self._methods.keys():
+            self._inside(name, self._entries.below[name])
 
     def detach(self) -> None:
         self.end_run()
@@ -172,43 +150,59 @@ class Host:
         while self._patches:
             self._patches.pop().undo()
 
-    def enter(self, entry: str, args: Args, kwargs: Kwargs) -> object:
-        """Run a call of one of the component's methods, one at a time; those inside of it run as they are."""
+    def enter(self, entry: str, below: Function, args: Args, kwargs: Kwargs) -> object:
+        """Run a call of one of the component's methods, one at a time; those inside of it run what is ``below``."""
         if entry in self._methods:
-            return self._methods[entry](*args, **kwargs)
+            return self._method(entry, below, args, kwargs)
         with self._lock:
-            if self._running or not self.techniques:
-                return self._entries.below[entry](*args, **kwargs)
-            self._running, aside = True, ""
+            if self.running or not self.techniques:
+                return below(*args, **kwargs)
+            self.running, aside = True, ""
+            inside = self._inside(entry, below)
             try:
                 hook = getattr(self.component.part, "_hf_hook", None)
                 if self.component.role == VAE and entry != "forward" and hook is not None:
                     hook.pre_forward(self.component.part)  # accelerate moves weights inside of ours, not outside
                 aside = self._stepped_aside()
                 if aside:
-                    return self._evaluate(entry, args, kwargs, aside)
+                    return self._evaluate(inside, args, kwargs, aside)
                 self.begin_run()
                 self.call = PipelineCall.of(self.component.name, args, kwargs)
-                result = self.techniques[-1].call(self, partial(self._compute, entry), args, kwargs)
+                result = self.techniques[-1].call(self, partial(self._compute, inside), args, kwargs)
             except BaseException:
                 if not aside:  # else the run is another's
                     self.end_run()
                 raise
             finally:
-                self._running, self.call = False, None
+                self.running, self.call = False, None
             if self._schedule is None:
                 self.end_run()
             return result
+
+    def _method(self, name: str, below: Function, args: Args, kwargs: Kwargs) -> object:
+        """Run what is in the place of a method that reads or changes weights."""
+        if name in self._in_method:
+            return below(*args, **kwargs)
+        self._in_method.add(name)
+        try:
+            return self._methods[name](*args, **kwargs)
+        finally:
+            self._in_method.discard(name)
 
     def _stepped_aside(self) -> str:
         """Return why this call is made without what is on the layers; "" if with it."""
         part = self.component.part
         if torch.is_grad_enabled() and getattr(part, "is_gradient_checkpointing", False):
             return CHECKPOINTS
+        schedule = schedule_of(called_by())
+        if schedule is not None and self._plain_runs.get(id(schedule)) is schedule:
+            return OTHER_THREAD  # what has begun plain stays plain
         if self._in_run and self._schedule is not None and self._thread != get_ident():
             # The run of a thread that is still inside of its pipeline must not be mixed with ours.
             there = pipeline_on(sys._current_frames().get(self._thread))
-            if there is not None and there is self.pipeline and self._schedule is not schedule_of(called_by()):
+            if there is not None and there is self.pipeline and self._schedule is not schedule:
+                if schedule is not None:
+                    self._plain_runs[id(schedule)] = schedule
                 return OTHER_THREAD
         return ""
 
@@ -216,12 +210,12 @@ class Host:
         """Begin a run, unless the schedule is that of the run that goes on.
 
         A run has one schedule, and ends before the next begins, after an error, and when the techniques are taken off.
-        A part that has no schedule, such as a VAE, has a run for each call.
+        A part that has no schedule, such as a VAE, has a run for each call; so has a denoiser that no pipeline calls,
+        where nobody knows which calls belong together.
         """
         caller = called_by()
         self._caller = None if caller is None else weakref.ref(caller)
-        sampled = self.component.role in (DENOISER, CONTROLNET)
-        schedule = schedule_of(self.pipeline) if sampled else None
+        schedule = schedule_of(caller) if self.component.role in (DENOISER, CONTROLNET) else None
         if self._in_run and schedule is self._schedule:
             return
         self.end_run()
@@ -241,11 +235,11 @@ class Host:
             for technique in self.techniques:
                 technique.ended()
 
-    def _compute(self, entry: str, *args: object, **kwargs: object) -> object:
+    def _compute(self, inside: Function, *args: object, **kwargs: object) -> object:
         def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> object:
             self.evaluation, self.again = evaluation, again
             try:
-                return self._evaluate(entry, args, kwargs)
+                return self._evaluate(inside, args, kwargs)
             finally:
                 self.evaluation = None
 
@@ -258,7 +252,7 @@ class Host:
         attention.run.faults |= guard.faults
         return result
 
-    def _evaluate(self, entry: str, args: Args, kwargs: Kwargs, aside: str = "") -> object:
+    def _evaluate(self, inside: Function, args: Args, kwargs: Kwargs, aside: str = "") -> object:
         """Make one call; with a reason to step aside, only what has changed the weights goes on."""
         for technique in self.techniques:
             technique.begin_call()
@@ -272,15 +266,15 @@ class Host:
                 stack.enter_context(technique.around())
             if not aside:
                 stack.enter_context(self.layers.on())
-            result = self.inner[entry](*args, **kwargs)
+            result = inside(*args, **kwargs)
         for technique in self.techniques:
             technique.end_call()
         return result
 
 
 def host_of(part: object) -> Host | None:
-    """Return the host of a part of a pipeline; None if there is none. What torch.compile wraps is looked through."""
-    for one in (part, getattr(part, "_orig_mod", None)):
+    """Return the host of a part, or of a network in it that PEFT, DDP, EMA or torch.compile has wrapped, or None."""
+    for one in part.modules() if isinstance(part, Module) else (part,):
         host: Host | None = getattr(one, "__dict__", {}).get(HOST)
         if host is not None and host.component.part is one:
             return host

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 from ....core.shared import Args, Function, Kwargs
@@ -45,8 +46,11 @@ class AttentionIntercept(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def intercepted(forward: Function, attend: SdpaFunction, missed: Callable[[], None]) -> Function:
-    """Return ``forward`` of a layer with its attention computed by ``attend``; ``missed`` is told where it was not."""
+def intercepted(layer: Module, forward: Function, attend: SdpaFunction, missed: Callable[[], None]) -> Function:
+    """Return ``forward`` of a layer with its attention computed by ``attend``; ``missed`` is told where it was not.
+
+    Not where a hook of diffusers may have answered for it, as its caches do.
+    """
     mode = AttentionIntercept(attend)
 
     @functools.wraps(forward)
@@ -54,7 +58,7 @@ def intercepted(forward: Function, attend: SdpaFunction, missed: Callable[[], No
         mode.reached = False
         with mode:
             result = forward(*args, **options)
-        if not mode.reached:
+        if not mode.reached and not getattr(getattr(layer, "_diffusers_hook", None), "hooks", None):
             missed()
         return result
 

@@ -14,7 +14,7 @@ from ....core.shared import Args, Kwargs
 
 
 class PipelinePosition:
-    """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always at step 0.
+    """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always step 0, at the call's timestep.
 
     Attributes:
         timestep: what the denoiser was called with.
@@ -64,10 +64,13 @@ class PipelinePosition:
 
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the noise schedule: 0 is pure noise, 1 the image."""
-        percent, values = 0.0, self.schedule()
+        values = self.schedule()
         if values:
-            percent = 1.0 - values[min(self.index(), len(values) - 1)] / self._training_steps
-        return start_percent <= percent < end_percent
+            now = values[min(self.index(), len(values) - 1)]
+        else:
+            now = self._training_steps if self.timestep is None else _number(self.timestep)
+        percent = 1.0 - now / self._training_steps
+        return start_percent <= percent and (percent < end_percent or end_percent == 1.0)  # the last may be at 0 noise
 
     def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
         """Return the timesteps of two points of the noise schedule, the lower one first."""
@@ -115,10 +118,13 @@ def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:
 class PipelineCall:
     """A call of a denoiser or ControlNet by a pipeline: the latent, the timestep and the text that it was given.
 
-    ``key``: what else is the same in the next evaluation.
+    Some networks are given a list of latents and one of texts: ``sample`` and ``text`` are the first of them then.
+
+    ``shapes``: of all latents; ``key``: what else is the same in the next evaluation.
     """
 
     sample: Tensor
+    shapes: tuple[torch.Size, ...]
     timestep: object
     text: object
     key: Hashable
@@ -126,13 +132,19 @@ class PipelineCall:
     @classmethod
     def of(cls, network: str, args: Args, kwargs: Kwargs) -> PipelineCall | None:
         """Return the call of a component with this name; None if it is not called as pipelines call it."""
-        sample = kwargs.get("sample", kwargs.get("hidden_states", args[0] if args else None))
-        if not isinstance(sample, Tensor):
+
+        def given(place: int, *names: str) -> Any:
+            named = (kwargs[name] for name in names if name in kwargs)
+            return next(named, args[place] if len(args) > place else None)
+
+        samples, text = given(0, "sample", "hidden_states", "x"), given(2, "encoder_hidden_states", "cap_feats")
+        samples = samples if isinstance(samples, (list, tuple)) else [samples]
+        if not samples or not all(isinstance(one, Tensor) for one in samples):
             return None
-        timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
-        text = kwargs.get("encoder_hidden_states", args[2] if len(args) > 2 else None)
-        scale = kwargs.get("conditioning_scale")
-        return cls(sample, timestep, text, (network, sample.shape, tuple(scale) if isinstance(scale, list) else scale))
+        text = next(iter(text), None) if isinstance(text, (list, tuple)) else text
+        shapes, scale = tuple(one.shape for one in samples), kwargs.get("conditioning_scale")
+        key = (network, shapes, tuple(scale) if isinstance(scale, list) else scale)
+        return cls(samples[0], shapes, given(1, "timestep", "t"), text, key)
 
 
 @dataclass(frozen=True)

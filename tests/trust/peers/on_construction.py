@@ -32,6 +32,8 @@ from paceline.core.errors import PacelineError  # noqa: E402
 SETTINGS = (FuseQKV(), Attention("sdpa_math"))
 MODELS = (
     "UNet2DConditionModel", "ControlNetModel", "AutoencoderKL", "FluxTransformer2DModel", "SD3Transformer2DModel",
+    "WanTransformer3DModel", "LTXVideoTransformer3DModel", "ZImageTransformer2DModel", "QwenImageTransformer2DModel",
+    "SanaTransformer2DModel",
 )  # fmt: skip
 
 put_on: Counter[str] = Counter()

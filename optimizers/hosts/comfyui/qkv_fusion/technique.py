@@ -87,7 +87,7 @@ class ModelProjections(FusedProjections):
     """Those of ComfyUI's layers, whose weights may be in ``int8_tensorwise``."""
 
     def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
-        state, weight, reason = layer.__dict__, layer._parameters["weight"], None
+        state, weight, reason = layer.__dict__, layer._parameters.get("weight"), None
         hooked = state["_forward_pre_hooks"] or state["_forward_hooks"]
         if name in self.attention.__dict__ or "forward" in state or hooked:
             reason = OTHER_FORWARD

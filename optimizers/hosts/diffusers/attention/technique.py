@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
-from .....core.activity import Activity
 from .....core.errors import UnsupportedModel, require_choice
 from .....core.shared import Args, Function, Kwargs
 from .....core.technique import COMPILATION, TOKEN_MERGING
@@ -17,9 +17,10 @@ from ....attention.backend import Inputs
 from ....attention.policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
 from ....attention.registry import backend_names
 from ..components import CONTROLNET, DENOISER, VAE, device_of
-from ..host import Host, PipelineTechnique
+from ..host import Host
 from ..intercept import intercepted
-from ..patches import NOTHING, Patches
+from ..patches import NOTHING, Patches, Wrap
+from ..pipeline_technique import PipelineTechnique
 
 # diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
 DISPATCHER_NAMES = {
@@ -45,46 +46,45 @@ _BACKEND = "_attention_backend"
 backend of every other model in the process as well."""
 
 
-class Theirs:
-    """Puts diffusers' code for a backend in the place of what a layer had when it was optimized, in each call.
+class LayerAttention:
+    """What a layer computes with, in each call: what it had when it was optimized, or diffusers' code in its place.
 
     What somebody has put there since is left alone: it is what runs, and it is not counted as the backend.
 
     Attributes:
-        name: what the code is called.
+        name: what diffusers' code is called.
+        forward: what stands around the layer's ``forward``; None in compiled code, which catches no errors.
     """
 
-    def __init__(self, layer: Any, name: str, attribute: str, chosen: object, patches: Patches) -> None:
-        self.name, self._layer, self._attribute = name, layer, attribute
+    def __init__(
+        self, layer: Any, patches: Patches, name: str = "", attribute: str = "", chosen: object = None
+    ) -> None:
+        self.name, self._layer, self._attribute, self._chosen = name, layer, attribute, chosen
         self._processor = layer.get_processor()
-        owner: Any = layer if attribute == "processor" else self._processor
-        self._values = (getattr(owner, attribute), chosen)
-        self._wrap = patches.wrap(owner, attribute, self._made)
+        self._backend = getattr(self._processor, _BACKEND, None)
+        self.forward: Wrap | None = None
+        self._wrap: Wrap | None = None
+        if attribute:
+            self._wrap = patches.wrap(layer if attribute == "processor" else self._processor, attribute, self._made)
 
     @property
     def replacement(self) -> str:
-        """What somebody has set since; "" for nothing."""
+        """What somebody has set since; "" for nothing. Asked between calls."""
         now = self._layer.get_processor()
-        value = now if self._attribute == "processor" else getattr(now, _BACKEND, None)
-        if any(value is one for one in self._values) and (value is now or now is self._processor):
-            return ""
-        return type(now).__name__ if value is now or now is not self._processor else f"the backend {value}"
-
-    def count(self, activity: Activity) -> None:
-        """Count a call of the layer."""
-        replacement = self.replacement
-        if replacement:
-            activity.fall_back(f"other code has set {replacement} since: call optimize again to replace it")
-        else:
-            activity.use(self.name)
+        if now is not self._processor and now is not self._chosen:
+            return type(now).__name__
+        backend = getattr(now, _BACKEND, None)
+        return "" if now is self._chosen or backend in (self._backend, self._chosen) else f"the backend {backend}"
 
     def switch(self, on: bool) -> None:
-        """Say whether it is there from now on: on all layers that share the processor."""
+        """Say whether diffusers' code is there from now on: on all layers that share the processor."""
+        assert self._wrap is not None
         for wrap in [self._wrap] if self._wrap.place is None else self._wrap.place.wraps:
             wrap.switch(on)
 
     def _made(self, now: object) -> object:
-        return self._values[1] if any(now is one for one in self._values) else NOTHING
+        before = self._processor if self._attribute == "processor" else self._backend
+        return self._chosen if now is before or now is self._chosen else NOTHING
 
 
 def chosen_already(layer: Any) -> str:
@@ -100,7 +100,7 @@ def chosen_already(layer: Any) -> str:
     return "" if name == DISPATCHER_NAMES["sdpa"] else f"diffusers' dispatcher ({name})"
 
 
-def use_theirs(layer: Any, name: str, patches: Patches) -> Theirs | None:
+def use_theirs(layer: Any, name: str, patches: Patches) -> LayerAttention | None:
     """Let diffusers' own code for backend ``name`` run ``layer``; None if there is none."""
     if not hasattr(layer.get_processor(), _BACKEND):
         return _processor(layer, name, patches)
@@ -109,10 +109,10 @@ def use_theirs(layer: Any, name: str, patches: Patches) -> Theirs | None:
         return None
     from diffusers.models.attention_dispatch import AttentionBackendName
 
-    return Theirs(layer, f"diffusers' dispatcher ({theirs})", _BACKEND, AttentionBackendName(theirs), patches)
+    return LayerAttention(layer, patches, f"diffusers' dispatcher ({theirs})", _BACKEND, AttentionBackendName(theirs))
 
 
-def _processor(layer: Any, name: str, patches: Patches) -> Theirs | None:
+def _processor(layer: Any, name: str, patches: Patches) -> LayerAttention | None:
     from diffusers.models import attention_processor
 
     processor = layer.get_processor()
@@ -121,7 +121,7 @@ def _processor(layer: Any, name: str, patches: Patches) -> Theirs | None:
         if found in family.values() and name in family:
             kind = family[name]
             chosen = processor if found == kind else getattr(attention_processor, kind)()
-            return Theirs(layer, f"diffusers' {kind}", "processor", chosen, patches)
+            return LayerAttention(layer, patches, f"diffusers' {kind}", "processor", chosen)
     return None
 
 
@@ -154,7 +154,7 @@ class ComponentAttention(PipelineTechnique):
 
     def __init__(self, settings: Attention) -> None:
         super().__init__(settings)
-        self._unguarded: list[Theirs] = []
+        self._choices: list[LayerAttention] = []
         self._left = ""
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -185,13 +185,19 @@ class ComponentAttention(PipelineTechnique):
             ours = reduced or head_size(layer) in policy.failing
             theirs = None if ours else use_theirs(layer, backend, patches)
             if theirs is None:
-                if not hasattr(layer.get_processor(), _BACKEND):  # else its processor uses torch's SDPA already
-                    _processor(layer, SDPA, patches)
-                patches.wrap(layer, "forward", functools.partial(self._routed, host, name))
-            elif not compiled:
-                patches.wrap(layer, "forward", functools.partial(self._guarded, theirs, head_size(layer)))
-            else:  # compiled code catches no errors, and would be compiled anew for the function of each layer
-                self._unguarded.append(theirs)
+                # A processor with a dispatcher uses torch's SDPA already.
+                asked = None if hasattr(layer.get_processor(), _BACKEND) else _processor(layer, SDPA, patches)
+                choice, make = (
+                    asked or LayerAttention(layer, patches),
+                    functools.partial(self._routed, host, name, layer),
+                )
+                choice.forward = patches.wrap(layer, "forward", make)
+            else:
+                choice = theirs
+                if not compiled:  # which would be compiled anew for the function of each layer
+                    guarded = functools.partial(self._guarded, theirs, head_size(layer))
+                    choice.forward = patches.wrap(layer, "forward", guarded)
+            self._choices.append(choice)
             whose = "ours" if theirs is None else theirs.name
             counts[whose] = counts.get(whose, 0) + 1
         self._left = ", ".join(
@@ -204,10 +210,16 @@ class ComponentAttention(PipelineTechnique):
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         if self._left:
             self.activity.skip(HOST_DOES_IT, self._left)
-        for theirs in self._unguarded:
-            theirs.count(self.activity)
+        for choice in self._choices:
+            replacement = choice.replacement
+            if choice.forward is not None:
+                choice.forward.switch(not replacement)
+            if replacement:
+                self.activity.fall_back(f"other code has set {replacement} since: call optimize again to replace it")
+            elif choice.forward is None:
+                self.activity.use(choice.name)
 
-    def _routed(self, host: Host, name: str, forward: Function) -> Function:
+    def _routed(self, host: Host, name: str, layer: Module, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
             inputs = Inputs(q, k, v, mask, scale, enable_gqa)
@@ -216,23 +228,21 @@ class ComponentAttention(PipelineTechnique):
             output = self.policy.attend(self.activity, name, inputs, refusal, evaluation=host.evaluation)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
-        return intercepted(forward, attend, lambda: self.activity.fall_back(_NO_SDPA))
+        return intercepted(layer, forward, attend, lambda: self.activity.fall_back(_NO_SDPA))
 
-    def _guarded(self, theirs: Theirs, size: int, forward: Function) -> Function:
+    def _guarded(self, theirs: LayerAttention, size: int, forward: Function) -> Function:
         """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""
         kind, broken = (size,), self.policy.broken
 
         @functools.wraps(forward)
         def guarded(*args: object, **options: object) -> object:
-            if kind not in broken or theirs.replacement:
+            if kind not in broken:
                 try:
                     result = forward(*args, **options)
                 except Exception as error:
-                    if theirs.replacement:
-                        raise
                     reason = limit_of(error)
                 else:
-                    theirs.count(self.activity)
+                    self.activity.use(theirs.name)
                     return result
                 theirs.switch(False)
                 try:

@@ -23,8 +23,9 @@ from ....compilation.compiler import (
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ..components import CONTROLNET, DENOISER, VAE
-from ..host import Host, PipelineTechnique
+from ..host import Host
 from ..patches import Patches, to_channels_last
+from ..pipeline_technique import PipelineTechnique
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,12 @@ class ComponentCompilation(PipelineTechnique):
             host.inner[component.entry] = partial(self._run, blocks, host.inner[component.entry])
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
-            inner = host.inner[component.entry]
-            whole = CompiledNetwork(CompiledFunction(inner, how, name=self.policy.what, sizes=Sizes()))
-            self.policy.use(whole)
-            host.inner[component.entry] = partial(self._run, whole, whole)
+            host.wrap_entries(self._compiled, component.entry)
+
+    def _compiled(self, inner: Function) -> Function:
+        whole = CompiledNetwork(CompiledFunction(inner, self.settings, name=self.policy.what, sizes=Sizes()))
+        self.policy.use(whole)
+        return partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
         with self.policy.counted(compiled, self.policy.what, self.activity):

@@ -18,8 +18,9 @@ from ....families import AttentionLayer, find_layer
 from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ....qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
 from ..components import CONTROLNET, DENOISER, VAE
-from ..host import Host, PipelineTechnique
-from ..patches import Patches, Wrap
+from ..host import Host
+from ..patches import OFFLOADED, Patches, Wrap
+from ..pipeline_technique import PipelineTechnique
 
 _QKV = ("to_q", "to_k", "to_v")
 GRADIENTS = "gradients of its weights are asked for"
@@ -98,20 +99,29 @@ class LinearProjections(FusedProjections):
         return self.foresee
 
     def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
-        weight, reason = layer._parameters["weight"], None
-        if type(layer) is not torch.nn.Linear:
+        weight, reason = layer._parameters.get("weight"), None
+        now = layer.__dict__.get(OFFLOADED, layer.__dict__.get("forward"))
+        if getattr(self.attention, "fused_projections", False):
+            reason = "diffusers has fused them itself (fuse_qkv_projections)"
+        elif type(layer) is not torch.nn.Linear:
             reason = f"its projections are {type(layer).__name__}, not plain linear layers"
-        elif weight is None or weight.device.type == "meta":
+        elif weight is None:
+            reason = "its weights are made anew in each call (pruning or another reparametrization)"
+        elif weight.device.type == "meta":
             reason = "its weights are not on a device (sequential offloading)"
         elif hasattr(layer, "_diffusers_hook"):
             reason = "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
+        elif now is not None and getattr(now, "__func__", now) is not torch.nn.Linear.forward:
+            reason = "other code computes its projections (their forward is not torch's)"
         return (reason,)
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:
     if not all(hasattr(layer, name) for name in _QKV):
         return None
-    if getattr(layer, "add_k_proj", None) is None:
-        return AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
-    # Joint attention: the encoder's tokens go through projections of their own, so it is no cross-attention.
-    return AttentionLayer("", (_QKV, _ADDED))
+    # Joint attention: the encoder's tokens go through projections of their own. Those of Wan are a picture's instead,
+    # beside a text in the others; it has no queries of the encoder, and not the flag of diffusers' older class.
+    added = getattr(layer, "add_k_proj", None) is not None
+    joint = added and (getattr(layer, "add_q_proj", None) is not None or hasattr(layer, "only_cross_attention"))
+    inputs = () if joint else ("hidden_states", "encoder_hidden_states")
+    return AttentionLayer("", (_QKV, _ADDED) if added else (_QKV,), inputs)

@@ -25,8 +25,9 @@ from ....quantization.layers import Layer, LayerChoices, choose_layers, quantizi
 from ....quantization.policy import LAYERS, QuantizationPolicy
 from ....quantization.settings import QuantizationSettings
 from ..components import DENOISER, device_of, require_plain_weights
-from ..host import Host, PipelineTechnique
+from ..host import Host
 from ..patches import Patches
+from ..pipeline_technique import PipelineTechnique
 
 READING = ("state_dict",)
 CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", "unfuse_lora", "fuse_qkv_projections")

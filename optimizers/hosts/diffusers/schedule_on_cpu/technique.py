@@ -14,8 +14,9 @@ from .....core.activity import Activity, Summary
 from .....core.shared import Function
 from .....core.technique import Policy
 from ..components import SCHEDULER
-from ..host import Host, PipelineTechnique
+from ..host import Host
 from ..patches import Patches
+from ..pipeline_technique import PipelineTechnique
 
 
 @dataclass(frozen=True)

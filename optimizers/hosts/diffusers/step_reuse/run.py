@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from .....core.shadow import Shadows
 from ....step_reuse.parts import undivided
@@ -73,7 +74,7 @@ class LastOutputs:
     def __init__(self) -> None:
         self.given = False
         self._called = 0
-        self._kept: list[tuple[torch.Size, Any]] = []
+        self._kept: list[tuple[tuple[torch.Size, ...], Any]] = []
 
     def end(self) -> None:
         self._called, self.given = 0, False
@@ -81,19 +82,17 @@ class LastOutputs:
     def again(self, call: PipelineCall) -> Any:
         """Return the denoiser's output in the same call of the last evaluation; None if that was another one."""
         number = self._called
-        if number >= len(self._kept) or self._kept[number][0] != call.sample.shape:
+        if number >= len(self._kept) or self._kept[number][0] != call.shapes:
             return None
         self._called, self.given = number + 1, True
-        result = self._kept[number][1]
-        return _with(result, _tensor(result).clone())
+        return _copied(self._kept[number][1])
 
     def keep(self, call: PipelineCall, result: Any) -> bool:
-        """Keep the denoiser's output; return whether it can be returned again: whether it is one tensor."""
-        tensor = _tensor(result)
-        if tensor is None:
+        """Keep the denoiser's output; return whether it can be returned again: whether it is one prediction."""
+        if _prediction(result) is None:
             return False
         del self._kept[self._called :]
-        self._kept.append((call.sample.shape, _with(result, tensor.detach().clone())))
+        self._kept.append((call.shapes, _copied(result)))
         self._called += 1
         return True
 
@@ -101,8 +100,9 @@ class LastOutputs:
         """Return the positive prediction of an evaluation with both passes; None if they are not from one call."""
         if len(self._kept) != 1:
             return None
-        asked, result = self._kept[0]
-        output = _tensor(result)
+        asked, output = self._kept[0][0][0], _prediction(self._kept[0][1])
+        if not isinstance(output, Tensor):
+            return None
         more = len(asked) == 4 and asked[1] > output.shape[1] and asked[2:] == output.shape[2:]  # channels behind it
         if output.shape != (2 * len(latent), *latent.shape[1:]) or not (asked == output.shape or more):
             return None
@@ -110,20 +110,24 @@ class LastOutputs:
 
     @property
     def bytes(self) -> int:
-        return sum(int(_tensor(result).nbytes) for _, result in self._kept)
+        return sum(int(tensor.nbytes) for _, result in self._kept for tensor in tree_leaves(_prediction(result)))
 
 
-def _tensor(result: Any) -> Any:
-    """Return the one tensor of a result; None where there are others beside it."""
+def _prediction(result: Any) -> Any:
+    """Return the one tensor of a result, or its one list of tensors; None where there is something else beside it."""
     values = result.values() if isinstance(result, Mapping) else result if isinstance(result, (tuple, list)) else ()
-    tensors = [value for value in values if value is not None]
-    return tensors[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else None
+    found = [value for value in values if value is not None]
+    tensors = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    known = len(found) == 1 and tensors and all(isinstance(one, Tensor) for one in tensors)
+    return found[0] if known else None
 
 
-def _with(result: Any, tensor: Tensor) -> Any:
+def _copied(result: Any) -> Any:
     if isinstance(result, Mapping):
-        return type(result)(**{name: None if value is None else tensor for name, value in result.items()})
-    return type(result)(None if value is None else tensor for value in result)
+        return type(result)(**{name: _copied(value) for name, value in result.items()})
+    if isinstance(result, (tuple, list)):
+        return type(result)(map(_copied, result))
+    return result.detach().clone() if isinstance(result, Tensor) else result
 
 
 class ReusedRun:

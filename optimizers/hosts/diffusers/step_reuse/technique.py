@@ -24,8 +24,9 @@ from ....step_reuse.path import Blocks
 from ....step_reuse.policy import StepReusePolicy
 from ....step_reuse.settings import StepReuseSettings
 from ..components import CONTROLNET, DENOISER
-from ..host import Host, PipelineTechnique, host_of
+from ..host import Host, host_of
 from ..patches import Patches
+from ..pipeline_technique import PipelineTechnique
 from ..run import PipelineCall
 from .run import ReusedRun, frames_of, step_hook_of
 from .scheduler import FLOW, noise_levels, solver_of
@@ -54,7 +55,7 @@ class PipelineStepReuse(PipelineTechnique):
         Raises `UnsupportedModel` for a model on its own, for networks that also predict a variance, and where diffusers
         reuses something already.
         """
-        scheduler = getattr(host.pipeline, "scheduler", None)
+        scheduler = getattr(host.asker, "scheduler", None)
         if scheduler is None:
             raise UnsupportedModel(
                 "Reuse Steps must know the noise levels, and a model on its own has no scheduler.",
@@ -80,6 +81,8 @@ class PipelineStepReuse(PipelineTechnique):
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         call, frames = host.call, kwargs.get("num_frames")
         self._frames = frames if isinstance(frames, int) else 0
+        if call is None:
+            self.policy.outcome.note(f"no argument of {host.component.class_name} is known here to be its latent")
         run = None if call is None else self.open(host, call)
         if call is None or run is None:
             return compute(*args, **kwargs)
@@ -97,6 +100,7 @@ class PipelineStepReuse(PipelineTechnique):
         """Return the current run, with its decision about the evaluation of a call; None if there is none."""
         pipeline: Any = host.pipeline
         if pipeline is None:
+            self.policy.outcome.note("it is not a pipeline that calls the network, so nobody knows where a run begins")
             return None
         if self._run is not None and self._thread != threading.get_ident():
             self.policy.outcome.note("another thread uses the model at the same time: all of its steps are computed")
@@ -206,11 +210,11 @@ class ControlNetReuse(PipelineTechnique):
 
     def __init__(self, settings: ReuseSteps) -> None:
         super().__init__(settings)
-        self._shapes: dict[torch.Size, Any] = {}
+        self._shapes: dict[tuple[torch.Size, ...], Any] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Raise `UnsupportedModel` for a ControlNet on its own."""
-        if _denoiser(host.pipeline) is None:
+        if _denoiser(host.asker) is None:
             raise UnsupportedModel(
                 "Reuse Steps on a ControlNet follows the pipeline's UNet or transformer, and there is none.",
                 "Give the whole pipeline to optimize.",
@@ -228,14 +232,14 @@ class ControlNetReuse(PipelineTechnique):
             run = leader.open(leader_host, call)
         if call is None or run is None:
             return compute(*args, **kwargs)
-        if run.rule.skips and call.sample.shape in self._shapes:
+        if run.rule.skips and call.shapes in self._shapes:
             self.policy.left_out += 1
             run.outputs.given = True
-            empty, device = self._shapes[call.sample.shape], call.sample.device
+            empty, device = self._shapes[call.shapes], call.sample.device
             return tree_map_only(Tensor, lambda tensor: torch.zeros_like(tensor, device=device), empty)
         result = compute(*args, **kwargs)
         meta = tree_map_only(Tensor, lambda tensor: torch.empty_like(tensor, device="meta"), result)
-        self._shapes[call.sample.shape] = meta
+        self._shapes[call.shapes] = meta
         return result
 
 

@@ -21,9 +21,10 @@ from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, n
 from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, ResidualCall, SamplingStep
 from ....token_merging.settings import TokenMergingSettings
 from ..components import DENOISER
-from ..host import Host, PipelineTechnique
+from ..host import Host
 from ..intercept import intercepted
 from ..patches import Patches
+from ..pipeline_technique import PipelineTechnique
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,8 @@ class PipelineTokenMerging(PipelineTechnique):
         reason = _refusal(host, self.policy)
         evaluation = None if reason else _evaluation(host)
         if not self.active:
+            if reason:
+                self.policy.residuals.leave_out(reason)
             return None
         shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
@@ -214,7 +217,8 @@ class PipelineTokenMerging(PipelineTechnique):
             output: Tensor = self._state.attend(block.name, whole, reduced)
             return output
 
-        with_fewer = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
+        layer: Any = block.module if block.joined else block.module.attn1
+        with_fewer = intercepted(layer, forward, attend, lambda: self.activity.fall_back(NO_SDPA))
 
         @functools.wraps(forward)
         def run(*args: object, **options: object) -> object:
