@@ -59,13 +59,11 @@ def in_torchao(layer: torch.nn.Module) -> torch.nn.Module:
 
 def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
-    from paceline.optimizers.quantization.kernels import available
-    from paceline.optimizers.quantization.layer_times import Shape, Timings
+    from paceline.optimizers.hosts.comfyui.quantization.kernel import ELSEWHERE, ON_PROCESSOR, as_operator, on_processor
     from paceline.optimizers.quantization.rounding import quantize_weight
 
     device, plain = place()
-    kernels = available(device)[0]
-    kernel, _ = Timings(device, plain).fastest(kernels, Shape(4096, 1280, 1280))
+    kernel, product = (ON_PROCESSOR, on_processor) if device.type == "cpu" else (ELSEWHERE, as_operator)
     rows: list[Row] = []
     for name, sizes in islice((LAYERS if device.type == "cpu" else ON_A_GPU).items(), 1 if quick else None):
         tokens, inputs, outputs = sizes
@@ -73,9 +71,7 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
         layer = torch.nn.Linear(inputs, outputs, device=device, dtype=plain).requires_grad_(False)
         weight, half = quantize_weight(layer.weight), copy.deepcopy(layer).bfloat16()
         ways: dict[str, Variant] = {FLOAT: partial(layer, x), BF16: partial(half, x.bfloat16())}
-        for one in kernels:
-            if one is kernel or one.fast:
-                ways[OURS if one is kernel else f"{OURS}, {one.name}"] = partial(one.linear, x, weight, layer.bias)
+        ways[OURS] = partial(product, x, weight.values, weight.scale, layer.bias)
         others = {FLOAT: layer}
         if find_spec("torchao"):
             others[TORCHAO] = in_torchao(layer)
@@ -85,7 +81,7 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
             ways |= {f"{way}, torch.compile": partial(torch.compile(made), x) for way, made in others.items()}
         exact = ways[FLOAT]()
         quality = {way: {"error": relative_error(run(), exact)} for way, run in ways.items() if way != FLOAT}
-        work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel.name}"
+        work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel}"
         rows += measure(work, ways, FLOAT, rounds=3 if quick else 7, quality=quality, speed=speed)
     return rows
 

@@ -33,7 +33,7 @@ class PacelineQuantizeInt8(TechniqueNode):
             "weights need half the memory of 16 bits. LoRAs work before and after this node.",
             "w8a8, torchao, quantization, low memory, vram, speed, faster",
             inputs=[
-                io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
+                io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32)."),
                 setting(
                     "preset",
                     "How much a layer's output may be off: quality allows least, speed most. Other layers stay in "

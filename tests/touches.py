@@ -39,7 +39,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.ops": "disable_weight_init.Linear mixed_precision_ops",
         "comfy.quant_ops": "QuantizedTensor get_layout_class",
         "comfy.sd": "save_checkpoint",
-        "comfy_kitchen.registry": "registry.list_backends",
+        "comfy_kitchen": "int8_linear",
         "comfy_kitchen.tensor": "register_layout_op",
     },
     "Compile": {"comfy_api.torch_helpers": "set_torch_compile_wrapper"},

@@ -13,7 +13,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from torch import Tensor
 from ...core.devices import is_out_of_memory, processor_facts, synchronize
 from ...core.errors import error_line
 from ...core.files import read_json, write_atomically
-from .kernels import Kernel
 from .rounding import Int8Weight, quantize_weight
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
@@ -39,7 +38,7 @@ _CALLS = 8
 
 
 class KernelFailed(RuntimeError):
-    """A kernel cannot compute what it was to be timed with; the text says why."""
+    """A layer of this size cannot be computed in int8; the text says why."""
 
 
 def interleaved_seconds(device: torch.device, functions: Sequence[Callable[[], Any]]) -> list[float]:
@@ -114,30 +113,12 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
     return known if all(len(each) == 2 and all(0 < one < math.inf for one in each) for each in seconds) else {}
 
 
-MOST_TOKENS = {"cpu": 256}
-OTHERWISE_MOST_TOKENS = 4096
-"""Layers with more tokens are timed with these, by device: time grows in proportion from there on."""
+TIMED_TOKENS = {"cpu": 256}
+OTHERWISE_TIMED_TOKENS = 4096
+"""Tokens that each size of layer is timed with, by device: on a GPU those of an image of 1024 x 1024."""
 
-CLEARLY = 1.15
-"""How many times quicker a kernel must be to be preferred to an earlier one of the list."""
-
-MakeLayers = Callable[
-    [Kernel, Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
-]
-"""Makes the two layers that a host would run, of (kernel, int8 weight, weight, bias): in floating point, in int8."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A linear layer's work: ``[tokens, inputs] x [inputs, outputs]``."""
-
-    tokens: int
-    inputs: int
-    outputs: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.tokens}x{self.inputs}x{self.outputs}"
+MakeLayers = Callable[[Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+"""Makes the two layers that a host would run, of (int8 weight, weight, bias): in floating point, in int8."""
 
 
 @dataclass(frozen=True)
@@ -152,120 +133,73 @@ class Timing:
         """Floating point time / int8 time."""
         return self.floating / self.int8
 
-    def times(self, factor: float) -> Timing:
-        return Timing(self.floating * factor, self.int8 * factor)
-
 
 class Timings:
-    """The times of layers on one device, each measured once, so that the same machine decides the same way each time.
+    """The times of a host's layers on one device: one for each size, so that a machine decides the same way each time.
 
     Args:
         dtype: of the floating point layers and the tokens.
-        file: keeps them for the next start, ``{machine and kernel: {shape: [in floating point, in int8]}}``, and wins
+        kernel: what computes the int8 product, for reports and the file.
+        layers: the host's own, with all that they do around the product.
+        file: keeps them for the next start, ``{machine and kernel: {size: [in floating point, in int8]}}``, and wins
             over what was measured now; None for no file.
-        layers: the host's own, with all that they do around the product; None to time the products.
     """
 
     def __init__(
-        self, device: torch.device, dtype: torch.dtype, file: Path | None = None, layers: MakeLayers | None = None
+        self, device: torch.device, dtype: torch.dtype, kernel: str, layers: MakeLayers, file: Path | None = None
     ) -> None:
-        self.device, self.dtype, self.file, self.layers = device, dtype, file, layers
-        self._machine = where(device, dtype) + (" | whole layers" if layers is not None else "")
-        self._known = _read(file)
-        self._failed: dict[tuple[str, str], str] = {}  # no errors: their frames would keep tensors in memory
+        self.device, self.dtype, self.kernel, self.layers, self.file = device, dtype, kernel, layers, file
+        self._section = f"{where(device, dtype)} | whole layers | {kernel}"
+        self._tokens = TIMED_TOKENS.get(device.type, OTHERWISE_TIMED_TOKENS)
+        self._known = _read(file).get(self._section, {})
+        self._failed: dict[str, str] = {}  # no errors: their frames would keep tensors in memory
         self._changed = False
 
-    def time(self, kernel: Kernel, shape: Shape) -> Timing:
-        """Return the timing of ``shape`` with ``kernel``, measured unless it is known.
+    def time(self, inputs: int, outputs: int) -> Timing:
+        """Return the timing of a layer with so many channels, measured unless it is known.
 
-        Raises `KernelFailed` if the kernel cannot compute it, which is remembered for this shape, and RuntimeError if
-        memory runs out, which is not: a moment later there can be enough.
+        Raises `KernelFailed` if it cannot be computed, which is remembered for this size, and RuntimeError if memory
+        runs out, which is not: a moment later there can be enough.
         """
-        known = self.known(kernel, shape)
-        if known is not None:
-            return known
-        timed = self._timed(shape)
-        section, key = place = self._section(kernel), timed.key
-        if place in self._failed:
-            raise KernelFailed(self._failed[place])
-        try:
-            seconds = self._measure(kernel, timed)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            self._failed[place] = f"failed here: {error_line(error)}"
-            raise KernelFailed(self._failed[place]) from error
-        self._known.setdefault(section, {})[key] = seconds
-        self._changed = True
-        return Timing(*seconds).times(shape.tokens / timed.tokens)
+        key = self._key(inputs, outputs)
+        if key in self._failed:
+            raise KernelFailed(self._failed[key])
+        if key not in self._known:
+            try:
+                self._known[key] = self._measure(inputs, outputs)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                self._failed[key] = f"failed here: {error_line(error)}"
+                raise KernelFailed(self._failed[key]) from error
+            self._changed = True
+        return Timing(*self._known[key])
 
-    def known(self, kernel: Kernel, shape: Shape) -> Timing | None:
-        """Return the timing of ``shape`` with ``kernel`` if it was measured before; measures nothing."""
-        timed = self._timed(shape)
-        seconds = self._known.get(self._section(kernel), {}).get(timed.key)
-        return None if seconds is None else Timing(*seconds).times(shape.tokens / timed.tokens)
+    def known(self, inputs: int, outputs: int) -> Timing | None:
+        """Return the timing of a layer with so many channels if it was measured before; measures nothing."""
+        seconds = self._known.get(self._key(inputs, outputs))
+        return None if seconds is None else Timing(*seconds)
 
     def save(self) -> None:
         """Write what was measured to the file, if the folder can be written."""
         if self.file is None or not self._changed:
             return
         content = _read(self.file)
-        for section, times in self._known.items():
-            content[section] = {**times, **content.get(section, {})}
+        content[self._section] = {**self._known, **content.get(self._section, {})}
         try:
             write_atomically(self.file, lambda path: path.write_text(json.dumps(content, indent=1)))
         except OSError as error:
             logging.warning("Paceline: timings of kernels are not kept for the next start: %s", error)
         self._changed = False
 
-    def _timed(self, shape: Shape) -> Shape:
-        most = MOST_TOKENS.get(self.device.type, OTHERWISE_MOST_TOKENS)
-        return replace(shape, tokens=min(shape.tokens, most))
-
-    def _section(self, kernel: Kernel) -> str:
-        return f"{self._machine} | {kernel.name}"
-
-    def fastest(self, kernels: Sequence[Kernel], shape: Shape) -> tuple[Kernel, dict[str, str]]:
-        """Return the kernel to use for ``shape``, and for each that failed how.
-
-        Kernels can differ in the last bit, so a choice must not change: it follows from the timings that are kept, and
-        a kernel has to be clearly quicker than those before it. Raises RuntimeError if memory ran out and nothing else
-        is as fast as floating point.
-        """
-        failures: dict[str, str] = {}
-        best: tuple[float, Kernel] | None = None
-        memory: Exception | None = None
-        for kernel in (kernel for kernel in kernels if kernel.fast):
-            try:
-                seconds = self.time(kernel, shape).int8
-            except KernelFailed as error:
-                failures[kernel.name] = error.args[0]
-                continue
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                failures[kernel.name], memory = "memory ran out while it was timed", error
-                continue
-            if best is None or seconds * CLEARLY < best[0]:
-                best = seconds, kernel
-        if best is not None:
-            return best[1], failures
-        if memory is not None:
-            raise memory
-        return next(kernel for kernel in kernels if not kernel.fast), failures
+    def _key(self, inputs: int, outputs: int) -> str:
+        return f"{self._tokens}x{inputs}x{outputs}"
 
     @torch.inference_mode()
-    def _measure(self, kernel: Kernel, shape: Shape) -> list[float]:
+    def _measure(self, inputs: int, outputs: int) -> list[float]:
         generator = torch.Generator().manual_seed(0)
-        x = torch.randn(shape.tokens, shape.inputs, generator=generator).to(self.device, self.dtype)
-        weight = (torch.randn(shape.outputs, shape.inputs, generator=generator) / shape.inputs**0.5).to(self.device)
-        bias = torch.zeros(shape.outputs, device=self.device, dtype=self.dtype)
-        quantized = quantize_weight(weight)
-        plain = weight.to(self.dtype)
-        kernel.linear(x, quantized, bias)  # raises, where a layer would go on in floating point
-        if self.layers is not None:
-            floating, int8 = self.layers(kernel, quantized, plain, bias)
-            return interleaved_seconds(self.device, [lambda: floating(x), lambda: int8(x)])
-        return interleaved_seconds(
-            self.device, [lambda: torch.nn.functional.linear(x, plain, bias), lambda: kernel.linear(x, quantized, bias)]
-        )
+        x = torch.randn(self._tokens, inputs, generator=generator).to(self.device, self.dtype)
+        weight = (torch.randn(outputs, inputs, generator=generator) / inputs**0.5).to(self.device)
+        bias = torch.zeros(outputs, device=self.device, dtype=self.dtype)
+        floating, int8 = self.layers(quantize_weight(weight), weight.to(self.dtype), bias)
+        return interleaved_seconds(self.device, [lambda: floating(x), lambda: int8(x)])

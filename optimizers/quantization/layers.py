@@ -1,19 +1,18 @@
-"""The choice of the kernel and of the linear layers to quantise, with a reason for each that is left: for all hosts."""
+"""The choice of the linear layers to quantise, with a reason for each that is left: for all hosts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ...core.errors import BackendUnavailable
 from ..families import Family
-from .kernels import Kernel, Kitchen, available
-from .layer_times import KernelFailed, Shape, Timing, Timings
+from .layer_times import KernelFailed, Timing, Timings
 from .rounding import Int8Weight, quantize_rows, quantize_weight
 from .settings import QuantizationSettings
 
@@ -40,23 +39,14 @@ GATED_OUTPUT = (
 )
 """Pattern of names of layers after an activation (GEGLU, GELU, SwiGLU), whose inputs have long tails."""
 
-FEWEST_TOKENS = 17
-"""Layers with fewer tokens (time and size embeddings: one per image) are left alone: int8 products on GPUs need more,
-and there is nothing to gain."""
-
-ASSUMED_TOKENS = 4096
-"""Tokens of a layer where the number is not known: those of an image of 1024 x 1024."""
-
 TEST_TOKENS = 64
 
 Weight = Callable[[], Tensor]
 """Reads a layer's weight ``[out, in]``."""
 
-Measure = Callable[[Shape], Timing | None]
-"""Gives the times of a shape, None where they are not known; `KernelFailed` where the kernel cannot compute it."""
-
-_TYPICAL = Shape(ASSUMED_TOKENS, 1280, 1280)
-"""The shape by which the kernel is chosen where no layer may be quantised."""
+Measure = Callable[[int, int], Timing | None]
+"""Gives the times of a layer with so many channels in and out, None where they are not known; raises `KernelFailed`
+where it cannot be computed in int8."""
 
 
 def protected_because(name: str, family: Family | None = None) -> str:
@@ -71,7 +61,6 @@ class Layer:
 
     Attributes:
         inputs, outputs: channels.
-        tokens: how many rows it is given in one call of the network; None where that is not known.
         nbytes: bytes of its weight now.
         protected: why it must stay in floating point, if it must.
     """
@@ -79,25 +68,14 @@ class Layer:
     name: str
     inputs: int
     outputs: int
-    tokens: int | None
     nbytes: int
     protected: str = ""
 
     @classmethod
-    def of(cls, name: str, weight: Tensor, tokens: int | None, family: Family | None = None) -> Layer:
+    def of(cls, name: str, weight: Tensor, family: Family | None = None) -> Layer:
         """Describe the layer of a model of ``family`` that has the weight ``[out, in]``."""
         rows, columns = weight.shape
-        return cls(name, columns, rows, tokens, weight.nbytes, protected_because(name, family))
-
-    @property
-    def shape(self) -> Shape:
-        """Its work."""
-        return Shape(self.tokens or ASSUMED_TOKENS, self.inputs, self.outputs)
-
-    @property
-    def has_enough_tokens(self) -> bool:
-        """Whether it is given enough tokens for int8 products, as far as that is known."""
-        return self.tokens is None or self.tokens >= FEWEST_TOKENS
+        return cls(name, columns, rows, weight.nbytes, protected_because(name, family))
 
 
 @dataclass(frozen=True)
@@ -117,16 +95,13 @@ class LayerChoice:
     timing: Timing | None = None
 
     def on(self, device: torch.device) -> LayerChoice:
-        if self.weight is None:
-            return self
-        values, scale = self.weight.values.to(device), self.weight.scale.to(device)
-        return replace(self, weight=replace(self.weight, values=values, scale=scale))
+        return self if self.weight is None else replace(self, weight=self.weight.to(device))
 
 
 class Chooser:
     """Chooses layer by layer, computing on ``device``.
 
-    ``measure``: gives the times of a shape; None where speed does not matter: for weights only, or for their memory.
+    ``measure``: gives the times of a size; None where speed does not matter: for weights only, or for their memory.
     """
 
     def __init__(self, settings: QuantizationSettings, measure: Measure | None, device: torch.device) -> None:
@@ -152,10 +127,8 @@ class Chooser:
             return LayerChoice(layer, reason=layer.protected)
         if self.settings.mode == "weight_only":
             return LayerChoice(layer)
-        if not layer.has_enough_tokens:
-            return LayerChoice(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
         try:
-            timing = None if self.measure is None else self.measure(layer.shape)
+            timing = None if self.measure is None else self.measure(layer.inputs, layer.outputs)
         except KernelFailed as failed:
             return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
         slow = timing is not None and timing.speedup < self.settings.thresholds.min_speedup
@@ -188,13 +161,13 @@ class LayerChoices:
     """The choices for all layers of a network.
 
     Attributes:
-        all: a choice for each layer; empty if the file was in int8 already.
-        kernel: what computes the products; None for weight only.
-        notes: why other kernels are not used, where the token counts come from.
+        all: a choice for each layer.
+        kernel: the name of what computes the products; empty for weight only.
+        notes: names that fit no layer, and how layers were timed.
     """
 
     all: tuple[LayerChoice, ...] = ()
-    kernel: Kernel | None = None
+    kernel: str = ""
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -228,55 +201,32 @@ def quantizing_device(name: str, load_device: torch.device) -> torch.device:
     return torch.device("cpu") if name == "cpu" else load_device
 
 
-def largest_shape(layers: Iterable[Layer]) -> Shape:
-    """Return the shape that most work goes into, of the layers that may be quantised."""
-    shapes = [layer.shape for layer in layers if not layer.protected and layer.has_enough_tokens]
-    return max(shapes, key=lambda shape: shape.tokens * shape.inputs * shape.outputs, default=_TYPICAL)
-
-
-def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
-    """Return the kernel that is fastest for the largest shape, lines on those not used, and how they were timed."""
-    kernels, reasons = available(timings.device)
-    kernel, failures = timings.fastest(kernels, largest_shape(layers))
-    lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
-    if any(isinstance(found, Kitchen) for found in kernels) and (slow := Kitchen().slow_because(timings.device)):
-        lines.append(f"comfy-kitchen without its fast kernels: {slow}")
-    if timings.device.type == "cpu":
-        lines.append("timed on one core of the processor, where other programs disturb least")
-    return kernel, tuple(lines)
-
-
 def choose_layers(
     layers: Iterable[tuple[Layer, Weight]],
     settings: QuantizationSettings,
     device: torch.device,
     timings: Timings | None = None,
-    note: str = "",
     each: Callable[[LayerChoice], LayerChoice] = lambda choice: choice,
 ) -> LayerChoices:
-    """Choose the kernel, then layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
+    """Choose layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
 
     Each weight is read only where it is needed; it is quantised on ``device``. ``timings``: of the device that the
-    model computes on; saved at the end, not asked for weight only. None: there is no choice of kernels, and layers are
-    chosen by their error alone. ``note``: where the token counts come from. ``each`` is given each choice, and returns
-    it with the weight where it is to stay.
+    model computes on; saved at the end, not asked for weight only. None: layers are chosen by their error alone.
+    ``each`` is given each choice, and returns it with the weight where it is to stay.
     """
     layers = list(layers)
-    kernel: Kernel | None = None
     notes: tuple[str, ...] = ()
-    measure: Measure | None = None
-    if settings.mode == "int8" and timings is not None:
-        kernel, notes = choose_kernel((layer for layer, _ in layers), timings)
-        notes = (*notes, note) if note else notes
-        measure = partial(timings.time, kernel)
+    timed = timings if settings.mode == "int8" else None
+    if timed is not None and timed.device.type == "cpu":
+        notes = ("timed on one core of the processor, where other programs disturb least",)
     for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded)):
         if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers):
             notes = (f"{name} names no layer of this model", *notes)
-    chooser = Chooser(settings, measure, device)
+    chooser = Chooser(settings, None if timed is None else timed.time, device)
     try:
         with torch.inference_mode():
             choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
     finally:
-        if timings is not None:
-            timings.save()
-    return LayerChoices(choices, kernel, notes)
+        if timed is not None:
+            timed.save()
+    return LayerChoices(choices, "" if timed is None else timed.kernel, notes)

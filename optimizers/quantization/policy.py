@@ -9,7 +9,6 @@ from ...core.activity import Activity, Summary
 from ...core.errors import NothingGained
 from ...core.phrases import phrase
 from ...core.technique import INT8, Policy
-from .kernels import SafeKernel
 from .layers import LayerChoice, LayerChoices
 from .settings import QuantizationSettings
 
@@ -22,10 +21,7 @@ class QuantizationPolicy(Policy):
     """The report of Quantize int8.
 
     Args:
-        choices: what was chosen for each layer; empty if the file was in int8 already.
-
-    Attributes:
-        kernel: what computes the products, with what to do when it fails; None for weight only.
+        choices: what was chosen for each layer.
     """
 
     kind = INT8
@@ -33,14 +29,11 @@ class QuantizationPolicy(Policy):
 
     def __init__(self, settings: QuantizationSettings, choices: LayerChoices) -> None:
         self.settings, self.choices = settings, choices
-        self.kernel = SafeKernel(choices.kernel) if choices.kernel is not None else None
 
     def clauses(self) -> tuple[str, ...]:
         """Return e.g. ``balanced: 96 of 128 linear layers in int8`` and ``512.0 MB -> 300.0 MB, kernel: ...``."""
         choices = self.choices
-        by = "computed in full precision" if self.kernel is None else f"kernel: {self.kernel.kernel.name}"
-        if not choices.all:
-            return phrase("the file's own int8 layers"), by
+        by = f"kernel: {choices.kernel}" if choices.kernel else "computed in full precision"
         headline = phrase(
             "{settings}: {count} of {total} {unit} in int8",
             settings=self.settings.describe(),
@@ -58,7 +51,7 @@ class QuantizationPolicy(Policy):
         return headline, by
 
     def details(self) -> tuple[str, ...]:
-        """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
+        """Return how layers were timed, how many were kept for each reason, and the largest error."""
         reasons = Counter(choice.reason for choice in self.choices.all if choice.weight is None)
         kept = "kept {count} layer{s} in full precision: {reason}".format
         lines = [kept(count=n, s="s" * (n > 1), reason=reason) for reason, n in reasons.most_common()]
@@ -94,7 +87,7 @@ class QuantizationPolicy(Policy):
         if any(choice.timing is not None for choice in choices.all):
             why = "; ".join(self._why_none())
             problem = f"None of the {len(choices.all)} {UNIT} of this {model} gains from int8 here: {why}."
-            for note in choices.notes[:-1]:
+            for note in choices.notes:
                 problem += f" {note[:1].upper()}{note[1:]}."
             brief = phrase("no layer is quick and exact enough in int8")
         else:
@@ -126,8 +119,7 @@ def _megabytes(size: int) -> str:
 
 def _row(choice: LayerChoice) -> str:
     layer = choice.layer
-    tokens = layer.tokens if layer.tokens is not None else "?"
-    parts = [f"{layer.name}: {tokens} x {layer.inputs} -> {layer.outputs}"]
+    parts = [f"{layer.name}: {layer.inputs} -> {layer.outputs}"]
     if choice.weight is None:
         parts.append(f"kept ({choice.reason})")
     else:

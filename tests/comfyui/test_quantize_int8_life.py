@@ -99,14 +99,6 @@ def test_core_reads_what_we_saved_and_draws_the_same(studio, converted, save, sa
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]  # no temporary file
 
 
-def test_our_node_takes_the_file_and_keeps_its_bits(studio, converted, save, sample):
-    again = core_load(save(converted))
-    taken = studio.run("PacelineQuantizeInt8", model=again)
-    assert torch.equal(sample(taken), sample(converted))
-    assert "the file's own int8 layers; kernel: " in studio.report(taken)
-    assert "active in 70 linear layers" in studio.report(taken)
-
-
 def test_loras_are_in_the_file(studio, loaded, converted, lora_file, save, sample):
     patched = lora(studio, converted, lora_file, 0.8)
     expected = sample(patched)

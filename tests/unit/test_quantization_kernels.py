@@ -1,182 +1,50 @@
-"""Every kernel computes the same layer and says what it needs; the quickest is chosen once, on a busy machine too."""
+"""The int8 product gives comfy-kitchen's bits; a size is timed once, and decides alike on a busy machine."""
 
 from __future__ import annotations
 
 import json
 import random
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from needs import missing, package
-from paceline.optimizers.quantization import kernels, layer_times
-from paceline.optimizers.quantization.kernels import (
-    KERNELS,
-    ChunkedIntMM,
-    Kitchen,
-    Reference,
-    SafeKernel,
-    TorchAO,
-    available,
-    kernel_named,
-)
-from paceline.optimizers.quantization.layer_times import (
-    KernelFailed,
-    Shape,
-    Timing,
-    Timings,
-    interleaved_seconds,
-)
-from paceline.optimizers.quantization.rounding import quantize_weight, rotate
+from needs import package
+from paceline.optimizers.hosts.comfyui.quantization import kernel
+from paceline.optimizers.hosts.comfyui.quantization.kernel import as_operator, on_processor
+from paceline.optimizers.quantization import layer_times
+from paceline.optimizers.quantization.layer_times import KernelFailed, Timing, Timings, interleaved_seconds
+from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
 
 CPU = torch.device("cpu")
 
 
-def layer(tokens=(2, 50), inputs=64, outputs=80, dtype=torch.float32, rotation=0, bias=True):
+def layer(dtype=torch.float32, bias=True):
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(*tokens, inputs, generator=generator).to(dtype)
-    values = torch.randn(outputs, inputs, generator=generator) / inputs**0.5
-    weight = replace(quantize_weight(rotate(values, rotation)), rotation=rotation)
-    return x, weight, torch.randn(outputs, generator=generator).to(dtype) if bias else None
+    x = torch.randn(2, 50, 64, generator=generator).to(dtype)
+    weight = quantize_weight(torch.randn(80, 64, generator=generator) / 8)
+    return x, weight.values, weight.scale, torch.randn(80, generator=generator).to(dtype) if bias else None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("rotation", [0, 16, 64])
 @pytest.mark.parametrize("bias", [False, True])
-def test_ours_is_comfy_kitchens_bit_for_bit(dtype, rotation, bias):
+def test_ours_is_comfy_kitchens_bit_for_bit(dtype, bias):
     """So a saved file gives the same image without this pack."""
     package("comfy_kitchen")
-    x, weight, shift = layer(dtype=dtype, rotation=rotation, bias=bias)
-    assert torch.equal(ChunkedIntMM().linear(x, weight, shift), Kitchen().linear(x, weight, shift))
+    from comfy_kitchen import int8_linear
+
+    made = layer(dtype, bias)
+    assert torch.equal(on_processor(*made), int8_linear(*made, dtype))
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("rotation", [0, 16])
-def test_every_kernel_is_near_the_reference(kernel, rotation):
-    x, weight, bias = layer(rotation=rotation)
-    try:
-        found = kernel.linear(x, weight, bias)
-    except ImportError as error:
-        missing(str(error))
+def test_it_is_near_the_product_in_float64():
+    x, values, scale, bias = layer()
+    tokens, token_scale = quantize_rows(x)
+    exact = (tokens.double() * token_scale.double()) @ (values.double() * scale.double()).t() + bias.double()
+    found = on_processor(x, values, scale, bias)
     assert found.shape == (2, 50, 80) and found.dtype == x.dtype
-    torch.testing.assert_close(found, Reference().linear(x, weight, bias), rtol=1e-4, atol=1e-4)
-
-
-def test_each_kernel_that_cannot_run_says_why():
-    found, reasons = available(torch.device("cuda"))
-    assert "for processors" in reasons[ChunkedIntMM.name]
-    found, reasons = available(CPU)
-    assert found[0].name == ChunkedIntMM.name and "reference" in [kernel.name for kernel in found]
-    assert "more passes over memory" in reasons[TorchAO.name]
-    assert kernel_named("reference").fast is False
-
-
-@pytest.mark.parametrize(
-    ("name", "state", "reason"),
-    [
-        ("cuda", {"available": False, "unavailable_reason": "no GPU"}, "no GPU"),
-        ("cuda", {"available": True, "capabilities": []}, "compute capability 7.5"),
-        ("cuda", {"available": True, "capabilities": ["int8_linear"], "disabled": True}, "cu130"),
-        ("triton", {"available": True, "capabilities": ["int8_linear"], "disabled": True}, "--enable-triton-backend"),
-        ("cuda", {"available": True, "capabilities": ["int8_linear"]}, None),
-    ],
-)
-def test_comfy_kitchens_own_reasons_in_words(name, state, reason):
-    found = Kitchen.backend_reason(name, state)
-    assert found is None if reason is None else reason in found
-
-
-class Named(ChunkedIntMM):
-    """Our kernel under another name, which a test says is slow for so many tokens."""
-
-    def __init__(self, name, slow_at=0):
-        self.name, self.slow_at = name, slow_at
-
-
-class Failing(ChunkedIntMM):
-    """Our kernel, which raises ``errors`` first, one at each call."""
-
-    def __init__(self, name, *errors):
-        self.name, self.errors = name, list(errors)
-
-    def linear(self, x, weight, bias):
-        if self.errors:
-            raise self.errors.pop(0)
-        return super().linear(x, weight, bias)
-
-
-SMALL, LARGE = Shape(64, 64, 64), Shape(256, 64, 64)
-
-
-def test_each_shape_has_the_kernel_that_is_quickest_for_it(monkeypatch):
-    """And a kernel that is not clearly quicker than one before it is not preferred: they are the same here."""
-
-    def measure(timings, kernel, shape):
-        return [2.0, 20.0 if shape.tokens == kernel.slow_at else 1.0]
-
-    monkeypatch.setattr(Timings, "_measure", measure)
-    at_small, at_large = Named("slow if large", 256), Named("slow if small", 64)
-    timings = Timings(CPU, torch.float32)
-    for _ in range(2):
-        assert timings.fastest([at_small, at_large], SMALL)[0] is at_small
-        assert timings.fastest([at_small, at_large], LARGE)[0] is at_large
-    assert timings.fastest([at_large, at_small], SMALL)[0] is at_small
-
-
-def test_a_kernel_that_fails_is_named_and_another_one_taken():
-    broken = Failing("broken", *[RuntimeError("no such instruction\nat 0x0")] * 3)
-    timings = Timings(CPU, torch.float32)
-    for _ in range(2):  # the second time it is known
-        kernel, failures = timings.fastest([broken, Named("other")], SMALL)
-        assert kernel.name == "other"
-        assert failures == {"broken": "failed here: no such instruction"}
-    assert len(broken.errors) == 2
-    assert timings.fastest([broken, Reference()], SMALL)[0].name == "reference"
-    with pytest.raises(KernelFailed, match="no such instruction"):
-        timings.time(broken, SMALL)
-
-
-def test_timings_are_kept_and_grow_with_the_tokens(tmp_path):
-    file = tmp_path / "folder" / "timings.json"
-    kernel = Named("ours")
-    first = Timings(CPU, torch.float32, file)
-    measured = first.time(kernel, Shape(64, 32, 32))
-    first.save()
-    assert measured.floating > 0 and measured.int8 > 0
-    content = json.loads(file.read_text())
-    ((section, timings),) = content.items()
-    assert section.endswith(f"one core | {torch.__version__} | float32 | ours")
-    assert timings == {"64x32x32": [measured.floating, measured.int8]}
-    assert Timings(CPU, torch.float32, file).time(Failing("ours", RuntimeError()), Shape(64, 32, 32)) == measured
-    content[section]["256x32x32"] = [2.0, 1.0]
-    file.write_text(json.dumps(content))
-    assert Timings(CPU, torch.float32, file).time(kernel, Shape(512, 32, 32)) == Timing(4.0, 2.0)
-
-
-def test_a_kernel_that_raises_is_not_asked_again_and_the_layer_is_computed_in_floating_point():
-    x, weight, bias = layer()
-    broken = Failing("broken", RuntimeError("illegal instruction"))
-    safe, floating = SafeKernel(broken), torch.ones(3)
-    for _ in range(2):
-        assert safe.run(lambda: broken.linear(x, weight, bias), lambda: floating) is floating
-    assert not broken.errors
-    assert safe.failure == "broken failed (illegal instruction): computed in floating point"
-
-
-def test_memory_that_runs_out_is_raised_and_the_kernel_goes_on():
-    x, weight, bias = layer()
-    safe = SafeKernel(Failing("full", torch.OutOfMemoryError("out of memory")))
-
-    def run():
-        return safe.run(lambda: safe.kernel.linear(x, weight, bias), lambda: None)
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        run()
-    assert torch.equal(run(), ChunkedIntMM().linear(x, weight, bias))
-    assert not safe.failure
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
 
 
 def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
@@ -190,28 +58,101 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
 
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
-    x, weight = torch.randn(40, 64), quantize_weight(torch.randn(48, 64))
-    kernels.prefers_unsigned.cache_clear()
+    kernel.prefers_unsigned.cache_clear()
     try:
-        expected = ChunkedIntMM().linear(x, weight, None)
-        kernels.prefers_unsigned.cache_clear()
+        expected = on_processor(*layer())
+        kernel.prefers_unsigned.cache_clear()
         monkeypatch.setattr(torch, "_int_mm", signed_only)
-        assert torch.equal(ChunkedIntMM().linear(x, weight, None), expected)
+        assert torch.equal(on_processor(*layer()), expected)
     finally:
-        kernels.prefers_unsigned.cache_clear()
+        kernel.prefers_unsigned.cache_clear()
 
 
-@pytest.mark.parametrize(("name", "rotation"), [(ChunkedIntMM.name, 0), ("comfy-kitchen", 0), ("comfy-kitchen", 16)])
-def test_a_kernel_traces_in_one_graph_with_the_same_bits(name, rotation):
-    """comfy-kitchen's dispatch writes to a log, which torch cannot trace: it has to be one operator."""
-    if name == "comfy-kitchen":
-        package("comfy_kitchen")
-    kernel, (x, weight, bias) = kernel_named(name), layer(rotation=rotation)
+def test_it_traces_in_one_graph_with_the_same_bits():
+    x, *rest = layer()
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x: kernel.linear(x, weight, bias) + 1, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda x: as_operator(x, *rest) + 1, fullgraph=True, backend="aot_eager")
     with torch.inference_mode():
-        assert torch.equal(compiled(x), kernel.linear(x, weight, bias) + 1)
+        assert torch.equal(compiled(x), on_processor(x, *rest) + 1)
     torch._dynamo.reset()
+
+
+def timings(file=None, layers=None):
+    return Timings(CPU, torch.float32, "ours", layers or plain_layers, file)
+
+
+def plain_layers(quantized, weight, bias):
+    return (
+        lambda x: torch.nn.functional.linear(x, weight, bias),
+        lambda x: on_processor(x, quantized.values, quantized.scale, bias),
+    )
+
+
+def that_measure(file: Path, *seconds: float) -> Timings:
+    made = timings(file)
+    made._measure = lambda inputs, outputs: list(seconds)
+    return made
+
+
+def test_times_are_kept_by_machine_and_size(tmp_path):
+    file = tmp_path / "folder" / "timings.json"
+    first = timings(file)
+    measured = first.time(32, 48)
+    first.save()
+    assert measured.floating > 0 and measured.int8 > 0
+    ((section, kept),) = json.loads(file.read_text()).items()
+    assert section.endswith(f"one core | {torch.__version__} | float32 | whole layers | ours")
+    assert kept == {"256x32x48": [measured.floating, measured.int8]}
+    assert timings(file, layers=None).known(32, 48) == measured and timings(file).known(48, 32) is None
+
+
+def test_a_size_that_cannot_be_computed_says_why_and_is_not_tried_again():
+    errors = [torch.OutOfMemoryError("out of memory"), RuntimeError("no such instruction\nat 0x0")]
+
+    def failing(*_):
+        raise errors.pop(0)
+
+    made = timings(layers=failing)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        made.time(64, 64)
+    for _ in range(2):  # the second time it is known
+        with pytest.raises(KernelFailed, match="^failed here: no such instruction$"):
+            made.time(64, 64)
+
+
+def test_what_was_decided_stays_decided(tmp_path):
+    file = tmp_path / "timings.json"
+    quiet, busy = that_measure(file, 2.0, 1.0), that_measure(file, 4.0, 2.0)
+    assert quiet.time(64, 64) == Timing(2.0, 1.0)
+    quiet.save()
+    assert that_measure(file, 1.0, 2.0).time(64, 64) == Timing(2.0, 1.0)
+    assert (busy.time(64, 64), busy.time(64, 128)) == (Timing(4.0, 2.0), Timing(4.0, 2.0))
+    busy.save()  # a second server that did not know of it yet
+    assert that_measure(file, 1.0, 2.0).time(64, 64) == Timing(2.0, 1.0)
+    assert that_measure(file, 5.0, 1.0).time(64, 128) == Timing(4.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            f'{{"SECTION": {{"256x64x64": {value}}}}}'
+            for value in ('"x"', "[null]", "[NaN, 1e999]", "[-1.0]", "[1, -1]", f"[1{'0' * 400}, 1]")
+        ),
+        '{"SECTION": 7}',
+        '[{"a": NaN}]',
+        "",
+        "\x00",
+    ],
+)
+def test_a_damaged_file_of_times_is_measured_anew(tmp_path, content):
+    file = tmp_path / "times.json"
+    section = timings()._section
+    file.write_text(content.replace("SECTION", section))
+    made = that_measure(file, 3.0, 1.0)
+    assert made.time(64, 64) == Timing(3.0, 1.0)
+    made.save()
+    assert json.loads(file.read_text()) == {section: {"256x64x64": [3.0, 1.0]}}
 
 
 NOISE = Path(__file__).parents[1] / "data" / "noise"
@@ -275,44 +216,3 @@ def test_one_core_is_timed_and_all_are_given_back():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def that_measure(file: Path, *seconds: float) -> Timings:
-    timings = Timings(CPU, torch.float32, file)
-    timings._measure = lambda kernel, shape: list(seconds)
-    return timings
-
-
-def test_what_was_decided_stays_decided(tmp_path):
-    file, kernel = tmp_path / "timings.json", Named("ours")
-    quiet, busy = that_measure(file, 2.0, 1.0), that_measure(file, 4.0, 2.0)
-    assert quiet.time(kernel, SMALL) == Timing(2.0, 1.0)
-    quiet.save()
-    assert that_measure(file, 1.0, 2.0).time(kernel, SMALL) == Timing(2.0, 1.0)
-    assert (busy.time(kernel, SMALL), busy.time(kernel, LARGE)) == (Timing(4.0, 2.0), Timing(4.0, 2.0))
-    busy.save()  # a second server that did not know of it yet
-    assert that_measure(file, 1.0, 2.0).time(kernel, SMALL) == Timing(2.0, 1.0)
-    assert that_measure(file, 5.0, 1.0).time(kernel, LARGE) == Timing(4.0, 2.0)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(
-            f'{{"SECTION": {{"64x64x64": {value}}}}}'
-            for value in ('"x"', "[null]", "[NaN, 1e999]", "[-1.0]", "[1, -1]", f"[1{'0' * 400}, 1]")
-        ),
-        '{"SECTION": 7}',
-        '[{"a": NaN}]',
-        "",
-        "\x00",
-    ],
-)
-def test_a_damaged_file_of_times_is_measured_anew(tmp_path, content):
-    file, kernel = tmp_path / "times.json", Named("ours")
-    section = Timings(CPU, torch.float32)._section(kernel)
-    file.write_text(content.replace("SECTION", section))
-    timings = that_measure(file, 3.0, 1.0)
-    assert timings.time(kernel, SMALL) == Timing(3.0, 1.0)
-    timings.save()
-    assert json.loads(file.read_text()) == {section: {SMALL.key: [3.0, 1.0]}}

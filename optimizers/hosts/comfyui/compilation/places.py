@@ -111,7 +111,7 @@ def _is_traced(layer: torch.nn.Module, forward: Any) -> bool:
 
 
 def _found(options: Options, name: str) -> Callable[..., Any] | None:
-    """Return what stands in for attention ``name`` of the block that was given ``options``, as the block looks for it."""
+    """Return what stands in for attention ``name`` of the block that was given ``options``; None for nothing."""
     table, block = options[_REPLACE].get(name) or {}, options.get("block")
     if block is None or not isinstance(table, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""ComfyUI's own quantised linear layer, with the product computed by the kernel that is fastest here.
+"""ComfyUI's own quantised linear layer, which counts, computes weight only in floating point, and can be compiled.
 
 ComfyUI's class has ``_forward`` for the product alone, after casting: a subclass inherits everything else, and nothing
 is patched.
@@ -18,9 +18,9 @@ from torch.nn import Module
 from .....core.activity import Counter
 from .....core.errors import UnsupportedModel
 from .....core.shared import Function, Kwargs
-from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named, shape_of_linear
 from ....quantization.policy import LAYERS
-from ....quantization.rounding import Int8Weight, with_row_scales
+from ....quantization.rounding import Int8Weight
+from .kernel import as_operator, on_processor, shape_of_linear
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
@@ -56,22 +56,18 @@ def int8_layers(network: Module) -> list[Any]:
 
 # torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators.
 @torch.library.custom_op("paceline::quantized_linear", mutates_args=())
-def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: str) -> Tensor:
+def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     raise TypeError(f"the weight is a {type(weight).__name__}, not one of ComfyUI's quantised tensors")
 
 
 _quantized_linear.register_fake(shape_of_linear)
 
 
-def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None, str], kwargs: Kwargs) -> Tensor:
+def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None], kwargs: Kwargs) -> Tensor:
     """Compute our operator for a quantised tensor: what its class calls while and after torch.compile traces."""
-    x, weight, bias, kernel = args
-    return kernel_named(kernel).linear(x, _parts(weight), bias)
-
-
-def _parts(weight: Any) -> Int8Weight:
-    params = weight._params
-    return Int8Weight(weight._qdata, params.scale, params.convrot_groupsize if params.convrot else 0)
+    x, weight, bias = args
+    result: Tensor = as_operator(x, weight._qdata, weight._params.scale, bias)
+    return result
 
 
 @lru_cache(maxsize=8)
@@ -84,9 +80,9 @@ def linear_class(compute_dtype: torch.dtype) -> type:
     register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
-        """A quantised linear layer. ``kernel`` is None for weight only; ``stands_for``: layers that it computes."""
+        """A quantised linear layer. ``weight_only``: in floating point; ``stands_for``: layers that it computes."""
 
-        kernel: SafeKernel | None = None
+        weight_only = False
         network: Network
         stands_for = 1
 
@@ -115,36 +111,24 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             return super().set_weight(weight, **options)
 
         def _forward(self, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
-            if isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT:
-                result, left = self._quantized(input, weight, bias)
-            else:
+            left = ""
+            if not (isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT):
+                left = OFFLOADED if self.weight_function else "" if self.weight_only else FLOATING
                 result = super()._forward(input, weight, bias)
-                left = OFFLOADED if self.weight_function else "" if self.kernel is None else FLOATING
+            elif self.weight_only:
+                # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
+                result = torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
+            elif torch.compiler.is_compiling():
+                result = torch.ops.paceline.quantized_linear(input, weight, bias)
+            elif input.device.type == "cpu":
+                result = on_processor(input, weight._qdata, weight._params.scale, bias)
+            else:
+                result = super()._forward(input, weight, bias)  # ComfyUI's own dispatch
             if left:
                 self.network.activity.fall_back(left, self.stands_for)
             else:
                 self.network.activity.use(LAYERS, times=self.stands_for)
             return result
-
-        def _quantized(self, input: Tensor, weight: Any, bias: Tensor | None) -> tuple[Any, str]:
-            """Return the product with an int8 weight, and why the kernel did not compute it."""
-
-            def floating() -> Tensor:
-                # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
-                return torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
-
-            if self.kernel is None:
-                return floating(), ""
-            kernel = self.kernel.kernel
-            result = self.kernel.run(lambda: self._product(kernel, input, weight, bias), floating)
-            return result, self.kernel.failure
-
-        def _product(self, kernel: Kernel, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
-            if isinstance(kernel, Kitchen):
-                return super()._forward(input, weight, bias)  # ComfyUI's own dispatch
-            if torch.compiler.is_compiling():
-                return torch.ops.paceline.quantized_linear(input, weight, bias, kernel.name)
-            return kernel.linear(input, _parts(weight), bias)
 
         def _apply(self, fn: Function, recurse: bool = True) -> Any:
             # ComfyUI unloads models inside and outside of inference mode. A quantised tensor that was made outside
@@ -164,21 +148,19 @@ def quantized_linear(
     weight: Int8Weight,
     bias: Tensor | None,
     compute_dtype: torch.dtype,
-    kernel: SafeKernel | None,
+    weight_only: bool = False,
     network: Network | None = None,
 ) -> Module:
     """Return a new layer, with what ComfyUI's files carry for each quantised layer.
 
     ``weight``: int8 ``[out, in]``, on the device the layer rests on. ``bias``: ``[out]``; copied. ``compute_dtype``: of
-    its inputs and outputs. ``kernel``: None to compute the product in floating point. ``network``: what all
-    layers of its network share.
+    its inputs and outputs. ``weight_only``: compute the product in floating point. ``network``: what all layers of its
+    network share.
     """
     import comfy.model_management
 
     settings: dict[str, object] = {"format": FORMAT}
-    if weight.rotation:
-        settings |= {"convrot": True, "convrot_groupsize": weight.rotation}
-    if kernel is None:
+    if weight_only:
         settings["full_precision_matrix_mult"] = True
     state = {
         "weight": weight.values,
@@ -192,28 +174,19 @@ def quantized_linear(
         inputs, outputs, bias=bias is not None, device=weight.values.device, dtype=compute_dtype
     )
     layer.load_state_dict(state, strict=False)
-    layer.kernel, layer.network = kernel, network or Network()
+    layer.weight_only, layer.network = weight_only, network or Network()
     layer.requires_grad_(False).train(False)
     comfy.model_management.archive_model_dtypes(layer)
     result: Module = layer
     return result
 
 
-def existing_weight(layer: Any) -> tuple[Int8Weight, bool]:
-    """Return the weight of a layer in ComfyUI's int8 format, and whether it is weight-only.
-
-    Raises `UnsupportedModel` if it cannot be computed with.
-    """
-    weight = with_row_scales(_parts(layer.weight), layer.out_features, layer.in_features)
-    return weight, bool(layer._full_precision_mm_config)
-
-
 @torch.inference_mode()
-def both_layers(kernel: Kernel, quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
+def both_layers(quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
     """Return ComfyUI's layer with ``weight`` ``[out, in]``, and ours with it in int8: to time what will run."""
     import comfy.ops
 
     outputs, inputs = weight.shape
     plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
     plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
-    return plain, quantized_linear(quantized, bias, weight.dtype, SafeKernel(kernel))
+    return plain, quantized_linear(quantized, bias, weight.dtype)

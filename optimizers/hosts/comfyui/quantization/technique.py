@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from types import MethodType
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -11,32 +12,21 @@ from torch.nn import Linear, Module
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
 from .....core.others import replacement
-from .....core.phrases import phrase
 from .....core.shadow import Shadows
-from .....core.technique import COMPILATION, find
-from ....quantization.kernels import available
 from ....quantization.layer_times import Timings
-from ....quantization.layers import (
-    Chooser,
-    Layer,
-    LayerChoice,
-    LayerChoices,
-    choose_kernel,
-    choose_layers,
-    largest_shape,
-    quantizing_device,
-)
+from ....quantization.layers import Chooser, LayerChoice, choose_layers, quantizing_device
 from ....quantization.policy import QuantizationPolicy, before_run
 from ....quantization.settings import QuantizationSettings
 from ..runtime.paths import user_folder
 from ..runtime.technique import ModelCall
 from ..structure.model import describe_model, inference_dtype, require_model
-from ..structure.protocols import BaseModel, ModelPatcher
+from ..structure.protocols import ModelPatcher
 from ..weights.clone import WeightPlan, require_plain_weights
 from ..weights.swap import WeightTechnique, original, unload
-from .input_act import Together, modules_together
-from .layers import linear_layers, observe, refuse_other_formats
-from .linear import FORMAT, MODEL_PREFIX, Network, both_layers, existing_weight, int8_layers, is_int8, quantized_linear
+from .input_act import modules_together
+from .kernel import ELSEWHERE, ON_PROCESSOR
+from .layers import linear_layers, refuse_quantised
+from .linear import MODEL_PREFIX, Network, both_layers, int8_layers, quantized_linear
 
 
 class Int8Quantization(WeightTechnique):
@@ -48,7 +38,9 @@ class Int8Quantization(WeightTechnique):
         super().__init__(policy)
         self._network = Network()
         self._networks: WeakSet[Network] = WeakSet()
-        self._found: WeakKeyDictionary[Module, tuple[Network, tuple[Together, ...]]] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Module, tuple[Network, tuple[tuple[Module, MethodType], ...]]] = (
+            WeakKeyDictionary()
+        )
 
     def plan(self, plan: WeightPlan) -> None:
         self._network = Network()
@@ -56,15 +48,11 @@ class Int8Quantization(WeightTechnique):
         plan.config.quant_config = {"mixed_ops": True}
 
     def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
-        kernel = self.policy.kernel
-        if is_int8(module):  # from a file in int8: the same weights, our kernel
-            weight, weight_only = existing_weight(module)
-            kernel = None if weight_only else kernel
-            return quantized_linear(weight, module.bias, plan.compute_dtype, kernel, self._network)
         choice = self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX))
         if choice is None or choice.weight is None or not isinstance(module, Linear):
             return None
-        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel, self._network)
+        weight_only = self.policy.settings.mode == "weight_only"
+        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, weight_only, self._network)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
@@ -74,12 +62,10 @@ class Int8Quantization(WeightTechnique):
         counter, together = self._found[network]
         counter.activity = activity
         call.count(self.kind, counter)
-        compiled = find(call.techniques, COMPILATION) is not None
         shadows = call.cleanup.enter_context(Shadows())
-        for module, asking, counting in together:
-            if replacement(module) is not None:  # another node computes it, and may ask its layers
-                continue
-            shadows.put(module, "forward", asking if compiled or counting is None else counting)
+        for module, forward in together:
+            if replacement(module) is None:  # else another node computes it, and may ask its layers
+                shadows.put(module, "forward", forward)
 
     def began(self) -> None:
         """Look for the layers anew: another node may have exchanged modules."""
@@ -104,19 +90,11 @@ def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quant
     home = original(patcher)
     require_plain_weights("Quantize int8", home.model, describe_model(home))
     unload(home)
-    timings = timings_of(home)
-    if found := int8_layers(home.model.diffusion_model):
-        for layer in found:
-            existing_weight(layer)  # raises where it cannot be computed with
-        kernel, notes = choose_kernel((), timings)
-        timings.save()
-        return Int8Quantization(QuantizationPolicy(settings, LayerChoices((), kernel, notes)))
-    tokens, source = observe(home)
-    layers = linear_layers(home, tokens)
-    note, device = f"token counts of {source}", quantizing_device(settings.device, timings.device)
+    timings, layers = timings_of(home), linear_layers(home)
+    device = quantizing_device(settings.device, timings.device)
     each = _each_layer(len(layers), home.offload_device)
     read = [(layer, module.weight.detach) for layer, module in layers]
-    policy = QuantizationPolicy(settings, choose_layers(read, settings, device, timings, note, each))
+    policy = QuantizationPolicy(settings, choose_layers(read, settings, device, timings, each))
     policy.require_gain(describe_model(home))
     return Int8Quantization(policy)
 
@@ -126,19 +104,22 @@ def int8_gains(patcher: ModelPatcher) -> bool:
     home = original(patcher)
     try:
         require_plain_weights("Quantize int8", home.model, describe_model(home))
-        layers = [layer for layer, _ in linear_layers(home, {})]
+        layers = [layer for layer, _ in linear_layers(home) if not layer.protected]
     except UnsupportedModel:
         return False  # no linear layers, or quantised already
     timings = timings_of(home)
-    timing = timings.time(choose_kernel(layers, timings)[0], largest_shape(layers))
+    largest = max(layers, key=lambda layer: layer.inputs * layer.outputs, default=None)
+    chooser = Chooser(QuantizationSettings(), timings.time, timings.device)
+    gains = largest is not None and not chooser.before(largest).reason
     timings.save()
-    return timing.speedup >= QuantizationSettings().thresholds.min_speedup
+    return gains
 
 
 def timings_of(patcher: ModelPatcher) -> Timings:
     """Return the times of int8 layers that are kept for a MODEL's device and dtype."""
     device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
-    return Timings(device, dtype, user_folder("int8_timings.json"), both_layers)
+    kernel = ON_PROCESSOR if device.type == "cpu" else ELSEWHERE
+    return Timings(device, dtype, kernel, both_layers, user_folder("int8_timings.json"))
 
 
 def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:
@@ -156,29 +137,13 @@ def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], Layer
     return after
 
 
-_SEEN: WeakKeyDictionary[BaseModel, list[Layer]] = WeakKeyDictionary()
-"""Layers of the networks that were looked at: SDXL's takes about two seconds, and a page asks at each change."""
-
-
 def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: Set[str]) -> Summary:
     """Return what is known before a run; nothing is timed, and no weight is read, so they may be on ``meta``.
 
     ``formats``: those that layers of the file are quantised in. Raises as `quantize` where it is known that it will.
     """
+    refuse_quantised(patcher, formats)
     timings = timings_of(patcher)
-    if FORMAT in formats:
-        return Summary("waiting", phrase("computes the file's own int8 layers with the kernel that is quickest here"))
-    refuse_other_formats(patcher, formats)
-    if patcher.model not in _SEEN:
-        _SEEN[patcher.model] = [layer for layer, _ in linear_layers(patcher, observe(patcher)[0])]
-    layers = _SEEN[patcher.model]
-    kernels, largest = available(timings.device)[0], largest_shape(layers)
-    timed = [kernel for kernel in kernels if kernel.fast and timings.known(kernel, largest) is not None]
-    kernel = timings.fastest(timed, largest)[0] if timed else None
-    chooser = Chooser(
-        settings,
-        None if kernel is None else lambda shape: timings.known(kernel, shape),
-        quantizing_device(settings.device, timings.device),
-    )
-    choices = [chooser.before(layer) for layer in layers]
+    chooser = Chooser(settings, timings.known, quantizing_device(settings.device, timings.device))
+    choices = [chooser.before(layer) for layer, _ in linear_layers(patcher)]
     return before_run(settings, choices, describe_model(patcher))

@@ -64,7 +64,7 @@ class ComponentCompilation(PipelineTechnique):
             self.policy.use(blocks)
             for block in repeated_blocks(component.part):
                 patches.shadow(block, BLOCK_CALL, blocks.call_of(block, alike))
-            host.inner[component.entry] = partial(self._run, blocks, host.inner[component.entry])
+            host.wrap_entries(partial(partial, self._run, blocks), component.entry)
         else:
             self.policy = CompilePolicy(self.title, how, f"{component.name}.{component.entry}")
             host.wrap_entries(self._compiled, component.entry)

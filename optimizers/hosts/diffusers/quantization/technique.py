@@ -20,7 +20,6 @@ from .....core.activity import Activity
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from .....core.shared import Args, Function, Kwargs
 from ....families import find_family
-from ....quantization.kernels import kernel_named
 from ....quantization.layers import Layer, LayerChoices, choose_layers, quantizing_device
 from ....quantization.policy import LAYERS, QuantizationPolicy
 from ....quantization.settings import QuantizationSettings
@@ -68,10 +67,10 @@ class ComponentQuantization(PipelineTechnique):
                 "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
             )
         config, device = _config(settings.mode), quantizing_device(settings.device, device_of(part))
-        read = [(Layer.of(name, each.weight, None, family), each.weight.detach) for name, each in layers.items()]
+        read = [(Layer.of(name, each.weight, family), each.weight.detach) for name, each in layers.items()]
         # Of our own int8 weights the sizes are enough: torchao makes those that compute.
         found = choose_layers(read, settings, device, each=lambda choice: choice.on(torch.device("meta")))
-        kernel = kernel_named("torchao") if settings.mode == "int8" else None
+        kernel = "torchao" if settings.mode == "int8" else ""
         self.policy = QuantizationPolicy(settings, LayerChoices(found.all, kernel, found.notes))
         self.policy.require_gain(title)
 
