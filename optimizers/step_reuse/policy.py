@@ -150,6 +150,6 @@ def _headline(counts: Mapping[str, float]) -> Phrase:
 
 def _doubts(found: Outcome) -> Iterator[str]:
     if not found.measured:
-        yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough: pictures were up to four times as far"
+        yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough (up to 4 times)"
     if found.flow:
         yield "the rule was measured on two small transformers only: for this model its estimate is rough"
