@@ -175,6 +175,7 @@ class Outcome:
         methods: how often each forecast was used.
         bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
+        few: whether the rule of few steps decided.
         flow: whether the network was trained by flow matching, as today's transformers are.
         notes: why nothing was reused, or where the node stepped aside.
     """
@@ -188,6 +189,7 @@ class Outcome:
     methods: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     measured: bool = True
+    few: bool = False
     flow: bool = False
     notes: list[str] = field(default_factory=list)
 

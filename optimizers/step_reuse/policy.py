@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...core.activity import Activity, Summary
+from ...core.choices import HARDLY_VISIBLE
 from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
 from ..samplers import SAMPLERS, sampler_of
@@ -57,25 +58,28 @@ class StepReusePolicy(Policy):
         steps = max(len(noise_levels) - 1, 0)
         notes = list(refusals)
         if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
-            few = f"{steps} steps are too few to leave one out: each changes the picture too much"
-            notes.append(f"{few} (at least {FEWEST_STEPS})")
+            too_few = f"{steps} steps are too few to leave one out: each changes the picture too much"
+            notes.append(f"{too_few} (at least {FEWEST_STEPS})")
         if any(here < after for here, after in pairwise(noise_levels)):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
-        if FEWEST_STEPS <= steps <= SHORT and not notes:
+        known_step = sampler_of(solver).update is not None
+        few = steps < SHORT or (steps == SHORT and known_step and noise_levels[-1] <= CLEAN)
+        if few and not notes:
             if noise_levels[-1] > CLEAN:
                 notes.append(
-                    f"a run of at most {SHORT} steps must end without noise, and this one leaves some to another"
+                    f"a run of at most {SHORT - 1} steps must end without noise, and this one leaves some to another"
                 )
-            if sampler_of(solver).update is None:
+            if not known_step:
                 known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
-                notes.append(f"up to {SHORT} steps need a sampler whose steps are known and add no noise ({known})")
+                notes.append(f"up to {SHORT - 1} steps need a sampler whose steps are known and add no noise ({known})")
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = (ShortRule if steps <= SHORT else Rule)(self.settings, noise_levels, solver, flow, split)
+        rule = (ShortRule if few else Rule)(self.settings, noise_levels, solver, flow, split)
         self.outcome = rule.outcome
+        self.outcome.few = few
         return rule
 
     def clauses(self) -> tuple[str, ...]:
@@ -110,8 +114,9 @@ class StepReusePolicy(Policy):
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = _headline(counts)
-        few = found.steps <= SHORT
-        beyond = found.share > self.settings.budget * (ALLOWANCE if few else 1.0)
+        few = found.few
+        promised = self.settings.budget * (ALLOWANCE if few else 1.0)
+        beyond = found.share > max(promised, HARDLY_VISIBLE)  # what cannot be seen is no alarm
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
@@ -145,6 +150,6 @@ def _headline(counts: Mapping[str, float]) -> Phrase:
 
 def _doubts(found: Outcome) -> Iterator[str]:
     if not found.measured:
-        yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough"
+        yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough (up to 4 times)"
     if found.flow:
         yield "the rule was measured on two small transformers only: for this model its estimate is rough"

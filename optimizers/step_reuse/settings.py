@@ -14,8 +14,8 @@ BUDGETS = {name: choice.limit for name, choice in CHOICES.items()}
 FEWEST_STEPS = 4
 """With fewer steps each changes the picture too much to be left out."""
 
-SHORT = 14
-"""Runs of up to so many steps have a rule of their own (``short.py``)."""
+SHORT = 15
+"""Runs of up to so many steps have a rule of their own (``short.py``), where the sampler's step is known."""
 
 _NAMED = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())
 TOOLTIPS = {

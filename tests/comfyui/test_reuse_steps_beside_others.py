@@ -52,6 +52,26 @@ def test_beside_other_sampling(studio, change):
     check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
 
 
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("around", [False, True], ids=["below", "around"])
+def test_windows_of_another_node_are_parts_of_the_picture(studio, length, around):
+    """Each call for passes is of a window, and the first one alone is no mean picture."""
+
+    def windows(executor, base, conds, x, timestep, options):
+        parts = [slice(at, at + length) for at in range(0, len(x), length)]
+        found = [executor(base, conds, x[part], timestep[part], options) for part in parts]
+        return [torch.cat(one) for one in zip(*found, strict=True)]
+
+    below = studio.model.clone()
+    below.add_wrapper_with_key("calc_cond_batch", "windows", windows)
+    reusing = reuse(studio, studio.model if around else below)
+    if around:
+        reusing.add_wrapper_with_key("calc_cond_batch", "windows", windows)
+    latent = torch.zeros(4, 4, 16, 16)
+    plain, found = (studio.sample(model, steps=16, latent=latent) for model in (below, reusing))
+    assert outcome(reusing).evaluations == 16 and relative(found, plain) < 0.1
+
+
 SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral", "uni_pc",
             "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
 

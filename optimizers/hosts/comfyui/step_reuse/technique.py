@@ -138,7 +138,8 @@ class ReuseRun(TakesPart):
         found = [out if there else None for out, there in zip(outputs, present, strict=True)]
         same = call == 0 and self._latent.shape == x.shape
         self._passes.keep(call, rule.place, self._latent if same else x.float().clone(), found)
-        if found[0] is not None:
+        # Of windows, tiles or regions a call gives a part, and that is no picture.
+        if found[0] is not None and x.shape == self._shape:
             rule.first_pass(found[0])
         return outputs
 
