@@ -81,8 +81,6 @@ class Family:
         attention: for Fuse QKV: the attention layers with separate projections.
         fused_by_design: whether its layers compute query, key and value together already.
         override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
-        traced_in_parts: whether Python around the blocks of ComfyUI's network looks at values, which ends a graph of
-            torch.compile: its blocks alone are compiled then.
         protected: for int8: regular expressions of layers that stay in floating point, with the reason; those that many
             families share are in ``quantization/layers.py``.
         full_precision: for Model Precision: parts of the names, with a dot before, of layers that the network hands
@@ -96,7 +94,6 @@ class Family:
     attention: tuple[AttentionLayer, ...] = ()
     fused_by_design: bool = False
     override_hook: bool = True
-    traced_in_parts: bool = False
     protected: tuple[tuple[str, str], ...] = ()
     full_precision: tuple[str, ...] = ()
     full_precision_if: tuple[tuple[str, str], ...] = ()
@@ -138,7 +135,6 @@ FAMILIES: tuple[Family, ...] = (
         name="Qwen-Image 2.1",
         networks=("comfy.ldm.qwen_image21.model.QwenImage21Transformer2DModel",),
         attention=(AttentionLayer("comfy.ldm.qwen_image21.model.Attention", (_QKV,)),),
-        traced_in_parts=True,
     ),
     Family("Z-Image", ("comfy.ldm.lumina.model.NextDiT",), fused_by_design=True),
     Family(
@@ -173,7 +169,6 @@ FAMILIES: tuple[Family, ...] = (
         name="MiniMax H3",
         networks=("comfy.ldm.minimax.model.MiniMaxH3Model",),
         fused_by_design=True,
-        traced_in_parts=True,
         protected=((r"^(video_patch|audio_patch|condition)_proj$", "it prepares video, sound or text"),),
         full_precision=("video_patch_proj", "audio_patch_proj", "time_embedder", "video_out", "audio_out"),
         full_precision_if=(("use_adaln_curves", "adaln"),),
@@ -184,7 +179,6 @@ FAMILIES: tuple[Family, ...] = (
         attention=(
             AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (("to_q", "to_k", "to_v"),), ("x", "context")),
         ),
-        traced_in_parts=True,
     ),
     Family(
         name="CogVideoX",
@@ -220,7 +214,6 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="HiDream O1",
         networks=("comfy.ldm.hidream_o1.model.HiDreamO1Transformer",),
-        traced_in_parts=True,
         attention=(AttentionLayer("comfy.text_encoders.llama.Attention", (("q_proj", "k_proj", "v_proj"),)),),
         protected=((r"^(final_layer2|visual)\b", "it makes the pixels, or reads the references"),),
     ),
@@ -249,7 +242,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("JoyImage", ("comfy.ldm.joyimage.model.JoyImageTransformer3DModel",), fused_by_design=True),
     Family("Lens", ("comfy.ldm.lens.model.LensTransformer2DModel",), fused_by_design=True),
-    Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False, traced_in_parts=True),
+    Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
     Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
     Family("SeedVR2", ("comfy.ldm.seedvr",), override_hook=False),

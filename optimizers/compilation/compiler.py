@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from ...core.phrases import phrase
 from ...core.shared import Function, Kwargs
 from .cache_folder import CacheFolder
 from .changing import BlockSizes, Sizes, WeightGuards
@@ -141,6 +142,9 @@ def repeated_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def describe_blocks(network: torch.nn.Module) -> str:
-    """Return e.g. ``7 x BasicTransformerBlock``; empty if nothing repeats."""
-    counts = Counter(type(block).__name__ for block in repeated_blocks(network))
-    return " and ".join(f"{count} x {name}" for name, count in counts.items())
+    """Return e.g. ``2 kinds of block, 70 places``; empty if nothing repeats."""
+    blocks = repeated_blocks(network)
+    if not blocks:
+        return ""
+    kinds = len(set(map(_kind, blocks)))
+    return phrase("{kinds} {kinds|kind|kinds} of block, {places} places", kinds=kinds, places=len(blocks))

@@ -84,8 +84,8 @@ class CompileSettings(Settings):
 class NetworkSettings(CompileSettings):
     """How to compile a network.
 
-    ``scope`` ``repeated_blocks`` compiles one block of each class, for all of its repetitions; ``auto`` does so for
-    models whose network torch.compile cannot trace in one piece.
+    ``scope`` ``repeated_blocks`` compiles one block of each kind, for all of its repetitions; ``auto`` does so wherever
+    blocks repeat.
     """
 
     scope: str = choice("auto", ("auto", "whole_model", "repeated_blocks"))

@@ -37,7 +37,6 @@ from .places import Blocks, put_outside, runs_python
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED_BLOCKS = "patches run between the graphs of a block, which fullgraph does not allow; switch it off"
-_BLOCKS_ONLY = "its blocks alone, because torch.compile cannot trace ComfyUI's network around them in one piece"
 
 _PARTS = "cond_or_uncond"
 """The option that says which part of the prompt each part of the batch is of."""
@@ -83,9 +82,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     ) -> None:
         network = patcher.model.diffusion_model
         family, blocks = find_family(network), describe_blocks(network)
-        self.blocks_share_code = how.scope == "repeated_blocks"
-        if how.scope == "auto" and blocks and family is not None and family.traced_in_parts:
-            self.blocks_share_code, notes = True, (*notes, _BLOCKS_ONLY)
+        self.blocks_share_code = how.scope == "repeated_blocks" or (how.scope == "auto" and bool(blocks))
         what = blocks if self.blocks_share_code else phrase("whole model")
         narrower = ""
         if blocks and not self.blocks_share_code:
@@ -114,18 +111,22 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if not self._preferring:  # an override would disable these layers' own attention
             in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
+        forward = _forward(network)
+        function: Function | None = None
         if isinstance(compiled, CompiledBlocks):
             put_outside(modules, shadows)
-        if not self._hands_options:
-            in_layers(network, shadows)
-        if isinstance(compiled, CompiledBlocks):
             blocks = Blocks(call)
             call.cleanup.callback(blocks.forget)
             for block in modules:
                 shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
         else:
-            ordered = partial(first_channels_last, compiled) if self.policy.how.channels_last else compiled
-            shadows.put(network, _forward(network), _given(ordered, _parts_as_text))
+            function = _given(compiled, _parts_as_text)
+        if not self._hands_options:
+            in_layers(network, shadows)
+        if self.policy.how.channels_last:
+            function = partial(first_channels_last, function or getattr(network, forward))
+        if function is not None:
+            shadows.put(network, forward, function)
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how

@@ -285,7 +285,8 @@ def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> st
     technique: Any = find(call.techniques, COMPILATION)
     if is_compiled_by_others(call.transformer_options):
         return COMPILED
-    return policy.refused_by("" if technique is None else technique.policy.how.scope)
+    # Where blocks share their code, what merges tokens runs outside of it.
+    return policy.refused_by("" if technique is None or technique.blocks_share_code else technique.policy.how.scope)
 
 
 def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
