@@ -56,7 +56,7 @@ LONGEST_STEP = 2.0
 
 FORETOLD = 4.0
 """Noise from which on changes foretell later ones. Above it, on a model with zero terminal signal, a prediction changed
-4 to 9 times as much as the change before told; below it 0.9 to 1.5 times, as on the icon model."""
+4 to 9 times as much as the change before told; below it 0.9 to 1.5 times, as on the icon model. Not seen with flow."""
 
 
 def softened(noise: float) -> float:
@@ -115,7 +115,7 @@ class ShortRule(Rule):
         for level in range(math.ceil(steps * BEGINNING), steps):
             place = Place(float(level), *self._levels[level : level + 2])
             factor = {1: LAST, 2: SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST}.get(steps - level, LATE)
-            if self._noise(self._levels[level - 1]) > FORETOLD:
+            if not self.outcome.flow and self._levels[level - 1] > FORETOLD:
                 continue
             if self._order > 1:
                 factor = OF_SECOND_ORDER
