@@ -54,7 +54,7 @@ USUAL = [("attention_sub_quad", "aot_eager"), ("attention_sage", "eager")]
 def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backend):
     start_with(name)
     expected = small.sample(small.model)
-    model = small.run("PacelineCompileUNet", model=small.model, backend=backend)
+    model = small.run("PacelineCompileUNet", model=small.model, backend=backend, scope="whole_model")
     assert torch.equal(small.sample(model), expected)
     assert "compiled whole model: 1 graph, 0 recompiles" in small.report(model)
     assert "graph breaks" not in small.report(model)
@@ -91,7 +91,7 @@ def test_what_breaks_the_graph_is_named_with_its_place_and_what_to_do(small):
     patched = small.model.clone()
     patched.set_model_attn1_patch(slow_patch)
     expected = small.sample(patched)
-    model = small.run("PacelineCompileUNet", model=patched, backend="eager")
+    model = small.run("PacelineCompileUNet", model=patched, backend="eager", scope="whole_model")
     assert torch.equal(small.sample(model), expected)
     summary = model.get_attachment("paceline").find("compilation").last_summary()
     assert summary.state == "partly"

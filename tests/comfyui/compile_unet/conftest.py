@@ -30,6 +30,7 @@ def small_baseline(small):
 @pytest.fixture
 def compiled(studio):
     def apply(model, **settings):
-        return studio.run("PacelineCompileUNet", model=model, **{"backend": "eager", **settings})
+        settings = {"backend": "eager", "scope": "whole_model", **settings}
+        return studio.run("PacelineCompileUNet", model=model, **settings)
 
     return apply

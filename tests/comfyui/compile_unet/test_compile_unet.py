@@ -6,6 +6,8 @@ out the code generation, so results are equal bit for bit.
 
 from __future__ import annotations
 
+from functools import partial
+
 import model_changes as changes
 import pytest
 import torch
@@ -27,8 +29,10 @@ def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_bas
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("scope", ["auto", "whole_model"])
 @pytest.mark.parametrize("name", changes.MODEL_CHANGES)
-def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, core_node, name):
+def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, core_node, name, scope):
+    compiled = partial(compiled, scope=scope)
     change = changes.MODEL_CHANGES[name]
     levels = 2 if name in changes.NEED_LEVELS else 1
     studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=levels))

@@ -1,11 +1,12 @@
-"""Compile UNet on networks that torch.compile cannot trace in one piece: one graph for each kind of block."""
+"""Compile UNet on the blocks of a network: one graph for each kind of block, whatever others run inside of it."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from comfy_host import in_process
+from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
+from compiled_models import with_model_of_its_own
 from paceline.optimizers.families import find_family
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -68,16 +69,99 @@ def test_blocks_share_one_graph_and_other_techniques_count_and_draw_as_without_i
     assert torch.equal(sample(name, compiled, **more), expected) and not torch.equal(expected, plain)
     assert graphs(compiled) == NAMES[name]
     report = studio.report(compiled)
-    assert "graph breaks" not in report and "its blocks alone" in report
+    assert "graph breaks" not in report
     for technique in eager.get_attachment("paceline").techniques:
         said = compiled.get_attachment("paceline").find(technique.kind).last_summary()
         assert said == technique.last_summary() and said.state == "active"
     assert torch.equal(sample(name, model, **more), plain)
 
 
-def test_patches_of_other_nodes_keep_blocks_uncompiled(studio):
+def test_a_patch_around_a_block_leaves_it_compiled(studio):
     name, model = "minimax_h3", build("minimax_h3")
     model.set_model_patch_replace(lambda args, extra: extra["original_block"](args), "dit", "double_block", 0)
     compiled = blocks(studio, model)
     assert torch.equal(sample(name, compiled), sample(name, model))
-    assert "patches need to know at which block they are" in studio.report(compiled)
+    assert "fallback" not in studio.report(compiled)
+
+
+def where(extra_options):
+    return (*extra_options["block"], extra_options["block_index"])
+
+
+def before_attention(model, seen):
+    def patch(q, k, v, extra_options):
+        seen.append(where(extra_options))
+        assert "patches" not in extra_options and "sample_sigmas" in extra_options
+        extra_options["mine"] = len(seen) % 7
+        return q, k * (1 + extra_options["block"][1] / 100), v
+
+    def after(output, extra_options):
+        return output * (1 + extra_options["mine"] / 100)
+
+    model.set_model_attn1_patch(patch)
+    model.set_model_attn1_output_patch(after)
+
+
+def in_the_place_of_attention(model, seen):
+    def replacement(q, k, v, extra_options):
+        from comfy.ldm.modules.attention import optimized_attention
+
+        seen.append(where(extra_options))
+        return optimized_attention(q, k, v, extra_options["n_heads"]) * 0.9
+
+    model.set_model_attn2_replace(replacement, "middle", 0)
+    model.set_model_attn2_replace(replacement, "input", 1, 0)
+
+
+def around_attention(model, seen):
+    def override(func, *args, **kwargs):
+        seen.append(where(kwargs["transformer_options"]))
+        return func(*args, **kwargs) * 1.1
+
+    model.model_options["transformer_options"]["optimized_attention_override"] = override
+
+
+def layers_of_its_own(model, seen):
+    for path, layer in list(model.model.diffusion_model.named_modules()):
+        if path.endswith("attn2.to_k"):
+
+            def forward(tokens, layer=layer, path=path):
+                seen.append(path)
+                return type(layer).forward(layer, tokens) * 1.1
+
+            model.add_object_patch(f"diffusion_model.{path}.forward", forward)
+
+
+PATCHES = (before_attention, in_the_place_of_attention, around_attention, layers_of_its_own)
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.__name__)
+def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(studio, patch):
+    studio = with_model_of_its_own(studio, checkpoints.tiny_sd15(width=32, context=48))
+    seen, patched = [], studio.model.clone()
+    patch(patched, seen)
+    expected, places = studio.sample(patched), [*seen]
+    assert not torch.equal(expected, studio.sample(studio.model))
+    compiled = blocks(studio, patched)
+    seen.clear()
+    assert torch.equal(studio.sample(compiled), expected)
+    assert seen == places
+    count = graphs(compiled)
+    again = studio.model.clone()
+    patch(again, [])  # new functions, more steps: the same code
+    for steps in (2, 5):
+        assert torch.equal(studio.sample(blocks(studio, again), steps=steps), studio.sample(again, steps=steps))
+    assert graphs(compiled) == count
+    report = studio.report(compiled)
+    assert "fallback" not in report and "graph break" not in report
+
+
+def test_apply_tome_runs_outside_of_code_that_blocks_share(studio):
+    studio = with_model_of_its_own(studio, checkpoints.tiny_sd15(width=32, context=48))
+    for settings in ({}, {"method": "merge", "merge_crossattn": True, "merge_mlp": True, "ratio": 0.5}):
+        merged = studio.tome(studio.model, max_downsample="4", **settings)
+        compiled = blocks(studio, merged)
+        assert torch.equal(studio.sample(compiled, steps=4), studio.sample(merged, steps=4))
+        found = [model.get_attachment("paceline").find("token_merging").last_summary() for model in (compiled, merged)]
+        assert found[0] == found[1] and found[0].state == "active"
+        assert "fallback" not in studio.report(compiled)
