@@ -219,7 +219,8 @@ class _CountingBackend:
         if settings.backend == "inductor":
             from torch._inductor.compile_fx import compile_fx
 
-            with torch.compiler.config.patch(cache_key_tag=f"paceline {_traced_with(example_inputs)}"):
+            config: Any = torch.compiler.config
+            with config.patch(cache_key_tag=f"paceline {_traced_with(example_inputs)}"):
                 return cast(Function, compile_fx(graph, example_inputs, config_patches=inductor_options(settings)))
         from torch._dynamo import lookup_backend
 

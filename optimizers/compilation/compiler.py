@@ -62,10 +62,10 @@ class Compiler:
         name: str,
         sizes: Sizes,
         weights: WeightGuards | None = None,
-        **more: bool,
+        keeps_lists: bool = False,
     ) -> CompiledFunction:
         """Return ``function`` compiled, as `CompiledFunction` has it."""
-        given = {"cache": self.cache(), "owner": self.owner, **more}
+        given: dict[str, Any] = {"cache": self.cache(), "owner": self.owner, "keeps_lists": keeps_lists}
         return CompiledFunction(function, how, name=name, weights=weights, sizes=sizes, **given)
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:

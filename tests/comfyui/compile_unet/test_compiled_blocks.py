@@ -92,7 +92,7 @@ def before_attention(model, seen):
     def patch(q, k, v, extra_options):
         seen.append(where(extra_options))
         assert "patches" not in extra_options and "sample_sigmas" in extra_options
-        extra_options["mine"] = len(seen) % 7
+        extra_options["mine"] = extra_options["block"][1] + 1
         return q, k * (1 + extra_options["block"][1] / 100), v
 
     def after(output, extra_options):
@@ -109,8 +109,8 @@ def in_the_place_of_attention(model, seen):
         seen.append(where(extra_options))
         return optimized_attention(q, k, v, extra_options["n_heads"]) * 0.9
 
-    model.set_model_attn2_replace(replacement, "middle", 0)
-    model.set_model_attn2_replace(replacement, "input", 1, 0)
+    model.set_model_attn2_replace(replacement, "input", 1)
+    model.set_model_attn2_replace(replacement, "output", 1, 0)
 
 
 def around_attention(model, seen):
@@ -137,7 +137,7 @@ PATCHES = (before_attention, in_the_place_of_attention, around_attention, layers
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.__name__)
 def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(studio, patch):
-    studio = with_model_of_its_own(studio, checkpoints.tiny_sd15(width=32, context=48))
+    studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
     seen, patched = [], studio.model.clone()
     patch(patched, seen)
     expected, places = studio.sample(patched), [*seen]
@@ -157,7 +157,7 @@ def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(s
 
 
 def test_apply_tome_runs_outside_of_code_that_blocks_share(studio):
-    studio = with_model_of_its_own(studio, checkpoints.tiny_sd15(width=32, context=48))
+    studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
     for settings in ({}, {"method": "merge", "merge_crossattn": True, "merge_mlp": True, "ratio": 0.5}):
         merged = studio.tome(studio.model, max_downsample="4", **settings)
         compiled = blocks(studio, merged)

@@ -8,7 +8,7 @@ by a function that leaves the compiled code (a graph break) and calls the patch 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import MethodType
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .....core.shadow import Shadows
-from .....core.shared import Args, Kwargs
+from .....core.shared import Args, Function, Kwargs
 from ....compilation.progress import MEANT
 from ..runtime.attention_chain import runs_outside
 from ..runtime.run import KEY
@@ -39,7 +39,7 @@ _running = threading.local()
 """``options``: what the block that runs on this thread was given."""
 
 
-class Blocks:
+class BlocksAlike:
     """The blocks of one call of a network: hands each of them to code that does not know its place."""
 
     def __init__(self, call: ModelCall) -> None:
@@ -110,7 +110,7 @@ def _is_traced(layer: torch.nn.Module, forward: Any) -> bool:
     return function is type(layer).forward or (getattr(function, "__module__", None) or "").startswith(ours)
 
 
-def _found(options: Options, name: str) -> Callable[..., Any] | None:
+def _found(options: Options, name: str) -> Function | None:
     """Return what stands in for attention ``name`` of the block that was given ``options``; None for nothing."""
     table, block = options[_REPLACE].get(name) or {}, options.get("block")
     if block is None or not isinstance(table, Mapping):
@@ -147,29 +147,29 @@ def _as_without_us(args: Args, kwargs: Kwargs) -> Iterator[Options]:
 
 
 @cache
-def _patch(name: str, index: int) -> Callable[..., Any]:
-    @torch.compiler.disable(reason=MEANT)  # type: ignore[untyped-decorator]
+def _patch(name: str, index: int) -> Function:
     def patch(*args: object, **kwargs: object) -> Any:
         with _as_without_us(args, kwargs) as options:
             return options[_PATCHES][name][index](*args, **kwargs)
 
-    return patch
+    outside: Function = torch.compiler.disable(patch, reason=MEANT)
+    return outside
 
 
 @cache
-def _replacement(name: str) -> Callable[..., Any]:
-    @torch.compiler.disable(reason=MEANT)  # type: ignore[untyped-decorator]
+def _replacement(name: str) -> Function:
     def replacement(*args: object, **kwargs: object) -> Any:
         with _as_without_us(args, kwargs) as options:
             function = _found(options, name)
             assert function is not None, "the block was given a replacement because there is one"
             return function(*args, **kwargs)
 
-    return replacement
+    outside: Function = torch.compiler.disable(replacement, reason=MEANT)
+    return outside
 
 
 @torch.compiler.disable(reason=MEANT)  # type: ignore[untyped-decorator]
-def _attention(func: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+def _attention(func: Function, *args: object, **kwargs: object) -> Any:
     return _running.options[SLOT](func, *args, **{**kwargs, "transformer_options": _running.options})
 
 

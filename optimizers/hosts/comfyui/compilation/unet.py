@@ -33,7 +33,7 @@ from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
 from .comfy_env import refusal
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
-from .places import Blocks, put_outside, runs_python
+from .places import BlocksAlike, put_outside, runs_python
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED_BLOCKS = "patches run between the graphs of a block, which fullgraph does not allow; switch it off"
@@ -115,7 +115,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         function: Function | None = None
         if isinstance(compiled, CompiledBlocks):
             put_outside(modules, shadows)
-            blocks = Blocks(call)
+            blocks = BlocksAlike(call)
             call.cleanup.callback(blocks.forget)
             for block in modules:
                 shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
