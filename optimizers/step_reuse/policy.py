@@ -33,6 +33,8 @@ class StepReusePolicy(Policy):
     kind = STEP_REUSE
     title = "Reuse Steps"
     uneven = True
+    known_steps = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
+    """The samplers for runs of few steps, by the host's names."""
 
     def __init__(self, settings: StepReuseSettings, unasked: str) -> None:
         self.settings = settings
@@ -72,8 +74,8 @@ class StepReusePolicy(Policy):
                     f"a run of at most {SHORT - 1} steps must end without noise, and this one leaves some to another"
                 )
             if not known_step:
-                known = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.update is not None)
-                notes.append(f"up to {SHORT - 1} steps need a sampler whose steps are known and add no noise ({known})")
+                known = f"a sampler whose steps are known and add no noise ({self.known_steps})"
+                notes.append(f"up to {SHORT - 1} steps need {known}")
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None

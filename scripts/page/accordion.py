@@ -16,19 +16,17 @@ import gradio as gr
 from modules import scripts, shared
 from modules.ui_components import InputAccordion
 
+from ...core.activity import Summary
 from ...core.choices import CHOICES as BY_NAME
-from ...core.errors import PacelineError
+from ...core.errors import PacelineError, require_boolean
 from ...core.settings import Settings, setting
 from ...core.technique import ATTENTION
 from ...optimizers.attention.policy import AUTO
-from ...optimizers.attention.policy import TOOLTIP as BACKEND_TOOLTIP
-from ...optimizers.hosts.webui import TechniqueReport, accelerate, keep_levels
+from ...optimizers.hosts.webui import TOOLTIPS, TechniqueReport, accelerate, keep_levels
 from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
 from ...optimizers.hosts.webui.run import SettingsByKind
-from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from ...optimizers.step_reuse.settings import StepReuseSettings
 from ...optimizers.token_merging.methods import METHODS
-from ...optimizers.token_merging.settings import TOOLTIPS as TOME_TOOLTIPS
 from ...optimizers.token_merging.settings import TokenMergingSettings
 
 REPORT = "/paceline/report"
@@ -160,17 +158,17 @@ class PacelineScript(scripts.Script):
             )
             with gr.Accordion("Single techniques, for Custom", open=False, elem_id=self.elem_id("more")):
                 *merging, residual = (
-                    _control(TokenMergingSettings, name, TOME_TOOLTIPS, label=f"Apply ToMe: {name.replace('_', ' ')}")
+                    _control(TokenMergingSettings, name, label=f"Apply ToMe: {name.replace('_', ' ')}")
                     for name in ("method", "ratio", "max_downsample", "residual")
                 )
                 singles = [
                     *merging,
-                    _control(StepReuseSettings, "budget", REUSE_TOOLTIPS, label="Reuse Steps: budget"),
+                    _control(StepReuseSettings, "budget", label="Reuse Steps: budget"),
                     gr.Dropdown(
                         list(BACKENDS),
                         value=Single.backend,
                         label="Set Attention Processor: backend",
-                        info=BACKEND_TOOLTIP,
+                        info=TOOLTIPS["backend"],
                     ),
                     residual,
                 ]
@@ -206,9 +204,14 @@ class PacelineScript(scripts.Script):
         hires = bool(getattr(p, "is_hr_pass", False))
         try:
             single = Single(**{name: asked[name] for name in ARGUMENTS[3:]})
+            require_boolean("on", asked["on"])
+            if asked["hires"] != AS_ABOVE:
+                settings_of(asked["hires"], single)  # in the first pass, too: nothing of it is written down
             chosen = settings_of(asked["hires" if hires and asked["hires"] != AS_ABOVE else "choice"], single)
         except PacelineError as error:
-            p.comment(f"Paceline: {error} Nothing was changed.")
+            refused = Summary("inactive", f"{error} Nothing was changed.")
+            self.report.add(p, [TechniqueReport(self.title(), refused)], hires)
+            p.comment(f"Paceline: {refused.headline}")
             LOG.warning("%s", error)
             return
         _write_down(p, asked)
@@ -223,10 +226,10 @@ class PacelineScript(scripts.Script):
             LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.lines]))
 
 
-def _control(owner: type[Settings], name: str, tooltips: Mapping[str, str], label: str) -> Any:
+def _control(owner: type[Settings], name: str, label: str) -> Any:
     """Return the control of a setting, with the default, limits and choices of its field."""
     found = setting(owner, name)
-    given = {"value": str(found.default), "label": label, "info": tooltips[name]}
+    given = {"value": str(found.default), "label": label, "info": TOOLTIPS[name]}
     if "choices" in found.metadata:
         return gr.Dropdown([str(choice) for choice in found.metadata["choices"]], **given)
     return gr.Slider(
@@ -236,7 +239,7 @@ def _control(owner: type[Settings], name: str, tooltips: Mapping[str, str], labe
 
 def _residual_of(text: Mapping[str, str]) -> str | None:
     """Return what the text of a picture says; of one with *Custom* from before there was ``residual``, off."""
-    return text.get(FIELDS["residual"], Single.residual if FIELDS["method"] in text else None)
+    return text.get(FIELDS["residual"], "off" if FIELDS["method"] in text else None)
 
 
 def _asked(p: Any, args: Sequence[Any]) -> dict[str, Any]:

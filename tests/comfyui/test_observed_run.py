@@ -11,6 +11,7 @@ import torch
 from cases import often
 from comfy_host import in_process, transformers
 from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline.optimizers.step_reuse.path import LEFT_OUT
 from paceline.workbench.comfyui import observer as observing
 from paceline.workbench.comfyui import probe as probing
 from paceline.workbench.comfyui.observer import Observer
@@ -104,6 +105,24 @@ def test_a_model_that_leaves_out_steps_is_not_probed(studio, core_node):
         observer = Observer()
         studio.sample(observer.on(model), steps=8)
         assert not observer.samplings[0].can_probe
+
+
+def test_a_cache_without_a_mark_is_seen_and_our_own_is_not_taken_for_it(studio):
+    from comfy.patcher_extension import WrappersMP
+
+    kept = []
+
+    def cache(executor, *args, **kwargs):
+        kept.append(kept[-1] if len(kept) in (5, 7) else executor(*args, **kwargs))
+        return kept[-1].clone()
+
+    theirs = studio.model.clone()
+    theirs.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "theirs", cache)
+    observer = Observer()
+    for model in (theirs, studio.model, reuse(studio, studio.model, budget=1.0)):
+        studio.sample(observer.on(model), (8, 8), steps=16)
+    cached, plain, ours = observer.samplings
+    assert cached.refusals == [LEFT_OUT] and plain.refusals == ours.refusals == []
 
 
 def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):

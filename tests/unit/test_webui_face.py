@@ -168,9 +168,26 @@ def test_the_report_tells_of_all_passes_of_a_click(page: Page, monkeypatch: pyte
 def test_what_a_strangers_picture_says_is_checked_before_anything_is_drawn(page: Page):
     script, said = page.tabs()[0], []
     p = SimpleNamespace(comment=said.append, extra_generation_params={}, sampler=None)
-    for args in ((True, "<img src=x>"), (True, "Custom", AS_ABOVE, "merge", float("nan")), (True, ["Off"])):
+    for args in (
+        (True, "<img src=x>"),
+        (True, "Custom", AS_ABOVE, "merge", float("nan")),
+        (True, ["Off"]),
+        (True, "Fastest", "fastest"),
+        ("false", "Fastest"),
+    ):
+        script.process(p, *args)
         script.process_before_every_sampling(p, *args)
-        assert said.pop().endswith("Nothing was changed.") and p.extra_generation_params == {}
+        text = said.pop()
+        assert text.endswith("Nothing was changed.") and said == [] and p.extra_generation_params == {}
+        (entry,) = page.routes["/paceline/report"]()
+        assert entry["state"] == "inactive" and text.endswith(entry["headline"])
+
+
+def test_a_place_that_a_request_leaves_out_means_what_the_page_shows(page: Page, controls: list[Component]):
+    """The hosts fill it from the page."""
+    accordion = sys.modules[page.accordion.PacelineScript.__module__]
+    shown = [control.given.get("value") for control in page.tabs()[0].ui(is_img2img=False)]
+    assert shown[1:] == list(accordion.DEFAULTS[1:])
 
 
 @pytest.mark.parametrize(
@@ -249,6 +266,13 @@ def test_the_text_of_a_picture_draws_it_again(page: Page, controls: list[Compone
     assert residual(text) == "auto" and residual({}) is residual({"Paceline": "Fastest"}) is None
     del text["Paceline residual"]
     assert residual(text) == "off"
+
+
+def test_the_page_speaks_of_this_host(controls: list[Component]):
+    said = " ".join(one.given.get("info", "") for one in controls)
+    for word in ("ComfyUI", "this node", *(f"{choice.limit:g} {name}" for name, choice in BY_NAME.items())):
+        assert word not in said
+    assert "0.02 Same picture" in said and "without Paceline" in said
 
 
 @pytest.mark.parametrize("code", LANGUAGES)

@@ -59,6 +59,7 @@ def test_what_was_chosen_is_written_into_the_picture_and_only_then(host):
         "Paceline max downsample": "auto",
         "Paceline budget": "0.0",
         "Paceline backend": HOSTS_OWN,
+        "Paceline residual": "auto",
     }
 
 

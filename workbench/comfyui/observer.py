@@ -19,11 +19,11 @@ from ...core.shared import Shared
 from ...core.technique import STEP_REUSE
 from ...optimizers.hosts.comfyui.runtime.run import SamplerCall, counted, taking_part
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
-from ...optimizers.hosts.comfyui.step_reuse.technique import other_cache, refusals, sampler_name, shapes_in
+from ...optimizers.hosts.comfyui.step_reuse.technique import blocks_of, other_cache, refusals, sampler_name, shapes_in
 from ...optimizers.hosts.comfyui.structure.model import is_flow
 from ...optimizers.hosts.comfyui.structure.protocols import VAE, Executor, ModelPatcher, Options
 from ...optimizers.step_reuse.parts import Blend, split_for
-from ...optimizers.step_reuse.path import RESIZED
+from ...optimizers.step_reuse.path import LEFT_OUT, RESIZED, Blocks
 from ..expectation.sampling import RecordedEvaluation, Sampling, Subsample
 from .decoding import Decoding, watched
 
@@ -148,6 +148,8 @@ class _ObservedRun:
     sketch: Subsample
     shape: torch.Size | None
     kept_steps: set[int]
+    blocks: Blocks
+    left_out: bool = False
     done: int = 0
     evaluations: int = 0
     computed: int = 0
@@ -204,12 +206,13 @@ class _Watch(Shared):
         sketch = Subsample(noise.shape, split_for(shapes_in(guider.conds) or [noise.shape], mask))
         levels = sigmas.tolist()  # nothing is at work yet
         kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(call.options) else set()
-        self._run = run = _ObservedRun(sketch, noise.shape, kept_steps)
-
+        blocks, reuses = blocks_of(guider.model_patcher, call.options), stack_of(guider.model_patcher).find(STEP_REUSE)
+        self._run = run = _ObservedRun(sketch, noise.shape, kept_steps, blocks)
         try:
             result = executor(guider, sigmas, extra, counted(run, callback), *rest, **kwargs)
         finally:
             self._run = None
+            blocks.leave()
         synchronize(noise.device)
         ended, begun = time.perf_counter(), run.begun
         if begun is None:
@@ -218,6 +221,7 @@ class _Watch(Shared):
             run.sigmas, run.seen, run.points = [], [], []
         blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(call.latent).cpu())
         read = torch.stack(run.sigmas).tolist() if run.sigmas else []
+        met = {RESIZED: run.shape is None, LEFT_OUT: run.left_out and reuses is None}
         found = Sampling(
             link=self._link,
             solver=sampler_name(call.sampler),
@@ -226,7 +230,7 @@ class _Watch(Shared):
             shape=tuple(noise.shape),
             sketch=sketch,
             blend=blend,
-            refusals=refusals(call.sampler, guider, call.options) + ([RESIZED] if run.shape is None else []),
+            refusals=[*refusals(call.sampler, guider, call.options), *(why for why, so in met.items() if so)],
             loading_seconds=begun - self._started,
             sampling_seconds=ended - begun,
             evaluations=run.evaluations,
@@ -274,6 +278,7 @@ class _Watch(Shared):
             run.points.append((run.evaluations, x.clone()))
         run.asked, run.positive = False, None
         guided = executor(x, timestep, *args, **kwargs)
+        run.left_out |= run.blocks.were_left_out()
         if keep and x.shape != run.shape:
             run.shape = None
         if keep and run.shape is not None:

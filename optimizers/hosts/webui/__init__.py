@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .choices import TOOLTIPS
 from .run import accelerate, keep_levels
 from .technique import TechniqueReport
 
-__all__ = ["TechniqueReport", "accelerate", "keep_levels"]
+__all__ = ["TOOLTIPS", "TechniqueReport", "accelerate", "keep_levels"]

@@ -9,8 +9,11 @@ from ....core.choices import CHOICES as BY_NAME
 from ....core.errors import not_allowed, one_of, require_choice
 from ....core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from ...attention.policy import AUTO
+from ...attention.policy import TOOLTIP as BACKEND_TOOLTIP
 from ...attention.registry import backend_names
+from ...step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from ...step_reuse.settings import StepReuseSettings
+from ...token_merging.settings import TOOLTIPS as TOME_TOOLTIPS
 from ...token_merging.settings import TokenMergingSettings, apply_preset, level_of
 from .run import SettingsByKind
 
@@ -21,20 +24,31 @@ PRESETS = {choice.label: choice for choice in BY_NAME.values()}
 CHOICES = (OFF, *PRESETS, CUSTOM)
 BACKENDS = (HOSTS_OWN, AUTO, *backend_names())
 
+_WORDS = {"without this node": "without Paceline", "(ComfyUI's own)": "(of comfy-kitchen)"}
+_WORDS |= {f"{choice.limit:g} {name}": f"{choice.limit:g} {choice.label}" for name, choice in BY_NAME.items()}
+
+
+def _here(text: str) -> str:
+    """Return a text with this host's words in the place of ComfyUI's."""
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
+TOOLTIPS = {name: _here(text) for name, text in (TOME_TOOLTIPS | REUSE_TOOLTIPS | {"backend": BACKEND_TOOLTIP}).items()}
+"""What the page says about single settings."""
+
 
 @dataclass(frozen=True)
 class Single:
-    """The settings of single techniques, for the choice *Custom*; 0 leaves a technique out.
-
-    A request or a picture from before there was ``residual`` means what it meant, which is off.
-    """
+    """The settings of single techniques, for the choice *Custom*; 0 leaves a technique out."""
 
     method: str = TokenMergingSettings.method
     ratio: float = TokenMergingSettings.ratio
     max_downsample: int | str = TokenMergingSettings.max_downsample
     budget: float = StepReuseSettings.budget
     backend: str = AUTO
-    residual: str = "off"
+    residual: str = TokenMergingSettings.residual
 
     def settings(self) -> SettingsByKind:
         require_choice("backend", self.backend, BACKENDS)

@@ -23,6 +23,7 @@ from .samplers import CHOOSES, OWN_LOOPS, Position, Timesteps, Units, WebUISolve
 from .technique import Compute, WebUISampling, WebUITechnique
 
 UNASKED = "the sampler asked for no evaluation"
+KNOWN_STEPS = "Euler, DDIM, DPM++ 2M"
 OTHER_WORDS = ("cache", "spectrum")
 """Parts of the names of functions that other extensions put in the place of a network's, to leave out steps too."""
 
@@ -116,6 +117,7 @@ class WebUIStepReuse(WebUITechnique):
 
     def __init__(self, settings: StepReuseSettings, sampling: WebUISampling) -> None:
         super().__init__(StepReusePolicy(settings, UNASKED))
+        self.policy.known_steps = KNOWN_STEPS
         self._sampling = sampling
         self._run: WebUIReuseRun | None = None
 

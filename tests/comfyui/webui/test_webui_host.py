@@ -207,3 +207,8 @@ def test_what_is_kept_is_dropped_with_the_run(host, studio, monkeypatch):
         host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}, drawing=drawing, stop_at=5)
     seen.remove()
     assert held[-1] and not kept[0].residuals._kept
+
+
+def test_the_report_names_samplers_as_this_host_does(host):
+    host.draw(LOOSE, sampler="euler_ancestral", steps=8)
+    assert "(Euler, DDIM, DPM++ 2M)" in str(host.said[-1].summary.details)

@@ -202,10 +202,7 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
             return
         run.followed = sampler_of(followed_sampler(call)).once_a_step
         patcher, stack = call.guider.model_patcher, stack_of(call.guider.model_patcher)
-        # Compiled code, ours or of other nodes, would be compiled again for a hook in it.
-        ours = stack.find(COMPILATION) is not None
-        compiled = ours or is_compiled_by_others(call.options["transformer_options"])
-        blocks, attention = Blocks(patcher.model.diffusion_model, compiled), cast(Any, stack.find(ATTENTION))
+        blocks, attention = blocks_of(patcher, call.options), cast(Any, stack.find(ATTENTION))
         route = AttentionRoute(run, {} if attention is None else attention.policy.broken)
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
@@ -243,6 +240,13 @@ def refusals(sampler: object, guider: object, options: Options) -> list[str]:
         # ComfyUI takes zeros for its pass: the guided picture is the other one times the scale.
         found.append("a conditioning is empty, so guidance scales the picture itself, which no estimate knows")
     return found
+
+
+def blocks_of(patcher: ModelPatcher, options: Options) -> Blocks:
+    """Return the watch on a MODEL's blocks, until it is left."""
+    # Compiled code, ours or of other nodes, would be compiled again for a hook in it.
+    ours = stack_of(patcher).find(COMPILATION) is not None
+    return Blocks(patcher.model.diffusion_model, ours or is_compiled_by_others(options["transformer_options"]))
 
 
 def sampler_name(sampler: object) -> str:
