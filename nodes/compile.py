@@ -23,9 +23,8 @@ _setting = partial(setting_input, NetworkSettings)
 
 _SCOPE = _setting(
     "scope",
-    "auto: whole_model, or repeated_blocks where torch cannot trace the whole network in one piece (MiniMax H3, LTX, "
-    "...). repeated_blocks compiles one block of each kind: the first step comes much sooner, later ones are a little "
-    "slower.",
+    "auto: repeated_blocks where the model repeats blocks, else whole_model. repeated_blocks compiles one block of "
+    "each kind: the first image comes after seconds. whole_model takes minutes; each step may be a little faster.",
     advanced=True,
 )
 

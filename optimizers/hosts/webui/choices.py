@@ -35,7 +35,7 @@ def _here(text: str) -> str:
     return text
 
 
-TOOLTIPS = {name: _here(text) for name, text in (TOME_TOOLTIPS | REUSE_TOOLTIPS | {"backend": BACKEND_TOOLTIP}).items()}
+TOOLTIPS = {name: _here(text) for name, text in {**TOME_TOOLTIPS, **REUSE_TOOLTIPS, "backend": BACKEND_TOOLTIP}.items()}
 """What the page says about single settings."""
 
 
