@@ -11,10 +11,10 @@ from comfy_host.paths import ROOT
 
 AT_MOST = {
     "apply_tome": (43, 5400),
-    "compile": (48, 6200),
+    "compile": (48, 6300),
     "fuse_qkv": (27, 3250),
     "int8": (42, 5500),
-    "precision": (34, 3950),
+    "precision": (34, 4000),
     "reuse_steps": (31, 4200),
     "set_attention_processor": (36, 4250),
 }
