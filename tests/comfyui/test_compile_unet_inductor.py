@@ -10,6 +10,7 @@ from pathlib import Path
 import model_changes as changes
 import pytest
 import torch
+from comfy_host import in_process, transformers
 from compiled_models import state
 from writing import comfyui_writes_to
 
@@ -93,3 +94,17 @@ def test_a_restart_finds_what_was_compiled_and_throws_damaged_code_away(studio, 
         assert difference(sample(model), expected) < TOLERANCE
     assert not state(model).fallback and not state(model).cache_hits
     assert "not compiled:" not in studio.report(model)
+
+
+@pytest.mark.thorough
+def test_a_transformer_draws_the_same_at_every_size_and_batch(studio):
+    """Unless the key of AOTAutograd's cache has the sizes, torch 2.13 takes code for others from it for this network."""
+    restarted()
+    plain = transformers.build("sd3")
+    positive, negative = (transformers.conditioning("sd3", seed=seed) for seed in (1, 2))
+    settings = {"backend": "inductor", "scope": "whole_model", "strict": True}
+    model = studio.run("PacelineCompileUNet", model=plain, **settings)
+    for height, width, batch in ((16, 24, 1), (16, 24, 3), (8, 8, 3), (20, 12, 7)):
+        latent = transformers.latent("sd3", height, width, batch)
+        drawn = [in_process.sample(one, positive, negative, latent, steps=2, seed=7) for one in (model, plain)]
+        assert difference(*drawn) < TOLERANCE, (height, width, batch)
