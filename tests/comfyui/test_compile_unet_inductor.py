@@ -98,7 +98,7 @@ def test_a_restart_finds_what_was_compiled_and_throws_damaged_code_away(studio, 
 
 @pytest.mark.thorough
 def test_a_transformer_draws_the_same_at_every_size_and_batch(studio):
-    """Unless the key of AOTAutograd's cache has the sizes, torch 2.13 takes code for others from it for this network."""
+    """Unless the key of AOTAutograd's cache has the sizes, torch 2.13 takes code of others from it for this one."""
     restarted()
     plain = transformers.build("sd3")
     positive, negative = (transformers.conditioning("sd3", seed=seed) for seed in (1, 2))
