@@ -27,8 +27,7 @@ class Sizes:
     @contextmanager
     def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
         """Give the arguments with which to call the function inside of the context."""
-        shapes = (value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
-        size = next(((shape[0], *shape[-2:]) for shape in shapes if len(shape) >= 4), ())
+        size = self._size(args, kwargs)
         another = bool(self._seen) and size not in self._seen
         marked = tuple(_mark(value, self._changing(value, another, i == self._text)) for i, value in enumerate(args))
         named = {
@@ -39,7 +38,13 @@ class Sizes:
             yield marked, named
         self._seen.add(size)
 
+    def _size(self, args: Args, kwargs: Kwargs) -> tuple[object, ...]:
+        """Return the part of the sizes by which calls are told apart."""
+        shapes = (value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        return next(((shape[0], *shape[-2:]) for shape in shapes if len(shape) >= 4), ())
+
     def _changing(self, value: object, another: bool, text: bool) -> tuple[int, ...]:
+        """Return the dimensions of an argument that will change."""
         if not isinstance(value, torch.Tensor):
             return ()
         if text and value.ndim > 1:
@@ -54,18 +59,14 @@ class BlockSizes(Sizes):
 
     @contextmanager
     def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
-        size = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
-        if size in self._seen:  # asked for each block, so quick
+        if self._size(args, kwargs) in self._seen:  # asked for each block, so quick
             yield args, kwargs
             return
-        another = bool(self._seen)
-        marked = tuple(_mark(value, self._changing(value, another, False)) for value in args)
-        named = {
-            name: _mark(value, self._changing(value, another, name == "context")) for name, value in kwargs.items()
-        }
-        with _no_equal_sizes():
-            yield marked, named
-        self._seen.add(size)
+        with super().marked(args, kwargs) as given:
+            yield given
+
+    def _size(self, args: Args, kwargs: Kwargs) -> tuple[object, ...]:
+        return tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
 
     def _changing(self, value: object, another: bool, text: bool) -> tuple[int, ...]:
         if isinstance(value, torch.Tensor) and value.ndim in (2, 3):
