@@ -38,7 +38,7 @@ class Shadows:
         while self._undo:
             last = self._undo.pop()
             if isinstance(last, tuple):
-                _put_back(*last)
+                put_back(*last)
                 continue
             try:
                 last()
@@ -53,7 +53,8 @@ class Shadows:
         self.undo()
 
 
-def _put_back(attributes: dict[str, Any], values: Mapping[str, Any], before: dict[str, Any]) -> None:
+def put_back(attributes: dict[str, Any], values: Mapping[str, Any], before: dict[str, Any]) -> None:
+    """Take ``values`` out of a dictionary again, which had ``before`` in their places."""
     for name, value in values.items():
         if attributes.get(name, _NOTHING) is not value:
             continue  # other code has replaced the attribute since, and has to put it back itself

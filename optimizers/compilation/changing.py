@@ -29,10 +29,8 @@ class Sizes:
         """Give the arguments with which to call the function inside of the context."""
         size = self._size(args, kwargs)
         another = bool(self._seen) and size not in self._seen
-        marked = tuple(_mark(value, self._changing(value, another, i == self._text)) for i, value in enumerate(args))
-        named = {
-            name: _mark(value, self._changing(value, another, name == "context")) for name, value in kwargs.items()
-        }
+        marked = tuple(self._mark(value, another, index == self._text) for index, value in enumerate(args))
+        named = {name: self._mark(value, another, name == "context") for name, value in kwargs.items()}
         # Only for a new size: code for a size that was seen is there, and torch would compile anew for the marks.
         with nullcontext() if size in self._seen else _no_equal_sizes():
             yield marked, named
@@ -43,10 +41,19 @@ class Sizes:
         shapes = (value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
         return next(((shape[0], *shape[-2:]) for shape in shapes if len(shape) >= 4), ())
 
-    def _changing(self, value: object, another: bool, text: bool) -> tuple[int, ...]:
+    def _mark(self, value: Any, another: bool, text: bool) -> object:
+        dimensions = self._changing(value, another, text) if isinstance(value, torch.Tensor) else ()
+        if not dimensions:
+            return value
+        mark: Any = torch._dynamo.maybe_mark_dynamic
+        value = value.detach()  # the mark is an attribute of the tensor object: put it on one of our own
+        for dimension in dimensions:
+            if value.shape[dimension] > 1:  # torch compiles for a size of 1 on its own, whatever it is told
+                mark(value, dimension)
+        return value
+
+    def _changing(self, value: torch.Tensor, another: bool, text: bool) -> tuple[int, ...]:
         """Return the dimensions of an argument that will change."""
-        if not isinstance(value, torch.Tensor):
-            return ()
         if text and value.ndim > 1:
             return (0, 1) if another else (1,)
         if another and value.ndim >= 4:
@@ -68,21 +75,10 @@ class BlockSizes(Sizes):
     def _size(self, args: Args, kwargs: Kwargs) -> tuple[object, ...]:
         return tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
 
-    def _changing(self, value: object, another: bool, text: bool) -> tuple[int, ...]:
-        if isinstance(value, torch.Tensor) and value.ndim in (2, 3):
-            return (0, 1)[: value.ndim - 1] if another else (1,) if text else ()
-        return ()
-
-
-def _mark(value: Any, dimensions: tuple[int, ...]) -> object:
-    if not dimensions:
-        return value
-    mark: Any = torch._dynamo.maybe_mark_dynamic
-    value = value.detach()  # the mark is an attribute of the tensor object: put it on one of our own
-    for dimension in dimensions:
-        if value.shape[dimension] > 1:  # torch compiles for a size of 1 on its own, whatever it is told
-            mark(value, dimension)
-    return value
+    def _changing(self, value: torch.Tensor, another: bool, text: bool) -> tuple[int, ...]:
+        if value.ndim not in (2, 3):
+            return ()
+        return (0, 1)[: value.ndim - 1] if another else (1,) if text else ()
 
 
 def _no_equal_sizes() -> AbstractContextManager[object]:

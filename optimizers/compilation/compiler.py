@@ -28,7 +28,7 @@ Alike = Callable[[Kwargs], AbstractContextManager[Kwargs]]
 
 
 class CompiledNetwork:
-    """What is compiled of one network: one function for the whole or a method, or one per class of its blocks."""
+    """What is compiled of one network: one function for the whole or a method, or one per kind of its blocks."""
 
     def __init__(self, *functions: CompiledFunction) -> None:
         self.functions = functions
@@ -56,17 +56,11 @@ class Compiler:
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def function(
-        self,
-        function: Function,
-        how: CompileSettings,
-        name: str,
-        sizes: Sizes,
-        weights: WeightGuards | None = None,
-        keeps_lists: bool = False,
+        self, function: Function, how: CompileSettings, name: str, sizes: Sizes, **more: Any
     ) -> CompiledFunction:
-        """Return ``function`` compiled, as `CompiledFunction` has it."""
-        given: dict[str, Any] = {"cache": self.cache(), "owner": self.owner, "keeps_lists": keeps_lists}
-        return CompiledFunction(function, how, name=name, weights=weights, sizes=sizes, **given)
+        """Return ``function`` compiled, as `CompiledFunction` has it, which ``more`` is for."""
+        cache = self.cache()
+        return CompiledFunction(function, how, name=name, sizes=sizes, cache=cache, owner=self.owner, **more)
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         """Return what ``make`` made for a live object under ``key`` (the settings).
@@ -95,11 +89,12 @@ class CompiledBlocks(CompiledNetwork):
         weights: WeightGuards | None = None,
     ) -> None:
         by_kind: dict[Hashable, CompiledFunction] = {}
+        more: dict[str, Any] = {"weights": weights, "keeps_lists": True}
         self._functions: WeakKeyDictionary[torch.nn.Module, CompiledFunction] = WeakKeyDictionary()
         for block in repeated_blocks(network):
             kind, title = _kind(block), f"{name}: {type(block).__name__}"
             if kind not in by_kind:
-                by_kind[kind] = compiler.function(_call_block, settings, title, BlockSizes(), weights, keeps_lists=True)
+                by_kind[kind] = compiler.function(_call_block, settings, title, BlockSizes(), **more)
             self._functions[block] = by_kind[kind]
         super().__init__(*by_kind.values())
 

@@ -232,9 +232,9 @@ class Compilations:
             self.seconds += seconds
             state.seconds += seconds
             reasons = _break_reasons()[self._break_reasons :]
-            meant = sum(MEANT in str(getattr(reason, "reason", "")) for reason in reasons)
-            state.graph_breaks += max(0, _graph_breaks() - self._graph_breaks - meant)
-            for place in (_place(reason) for reason in reasons if MEANT not in str(getattr(reason, "reason", ""))):
+            faults = [reason for reason in reasons if MEANT not in str(getattr(reason, "reason", ""))]
+            state.graph_breaks += max(0, _graph_breaks() - self._graph_breaks - len(reasons) + len(faults))
+            for place in map(_place, faults):
                 state.break_places[place] = state.break_places.get(place, 0) + 1
             for code, failures in _guard_failures().items():
                 new = failures[self._guards_failed.get(code, 0) :]

@@ -11,6 +11,7 @@ from functools import cache
 
 import torch
 
+from .....core.others import replacement
 from .....core.phrases import data
 from ....compilation.cache_folder import CacheFolder
 from ....compilation.compiler import Compiler
@@ -97,10 +98,4 @@ def refusal(
         return _DYNAMIC
     if getattr(loaded, "model_lowvram", False):
         return _NOT_LOADED
-    return _REPLACED if any(_is_replaced(module, method) for module, method in methods) else None
-
-
-def _is_replaced(module: torch.nn.Module, method: str) -> bool:
-    own = module.__dict__.get(method)
-    # ComfyUI leaves the module's own bound method behind when it takes a patch off.
-    return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)
+    return _REPLACED if any(replacement(module, method) is not None for module, method in methods) else None

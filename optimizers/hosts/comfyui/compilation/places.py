@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from .....core.shadow import Shadows
+from .....core.others import replacement
+from .....core.shadow import Shadows, put_back
 from .....core.shared import Args, Function, Kwargs
 from ....compilation.progress import MEANT
 from ..runtime.attention_chain import runs_outside
@@ -46,10 +47,7 @@ class BlocksAlike:
         self._call, self._part = call, call.part()
         self._outside: tuple[object, Options] = (None, {})
         call.count_on()
-
-    def forget(self) -> None:
-        """Let go of the model: what torch keeps of its tracing holds the part."""
-        self._part.forget()
+        call.cleanup.callback(self._part.forget)  # what torch keeps of its tracing holds the part, and that the model
 
     @contextmanager
     def alike(self, kwargs: Kwargs) -> Iterator[Kwargs]:
@@ -74,13 +72,13 @@ class BlocksAlike:
         patches = options.get(_PATCHES)
         if patches:
             if self._outside[0] is not patches:
-                named = {name: [_patch(name, i) for i in range(len(each))] for name, each in patches.items()}
+                named = {name: [_outside(name, i) for i in range(len(each))] for name, each in patches.items()}
                 self._outside = patches, named
             seen[_PATCHES] = self._outside[1]
         if SLOT in seen and runs_outside(options):
             seen[SLOT] = _attention
         names = [name for name in options.get(_REPLACE, ()) if _found(options, name)]
-        replaced = {name: {(*_SOME_BLOCK, 0): _replacement(name)} for name in names}
+        replaced = {name: {(*_SOME_BLOCK, 0): _outside(name)} for name in names}
         if replaced:
             seen |= {_REPLACE: replaced, "block": _SOME_BLOCK, "block_index": 0}
         return seen
@@ -98,16 +96,14 @@ def put_outside(blocks: list[torch.nn.Module], shadows: Shadows) -> None:
     """
     for block in blocks:
         for layer in block.modules():
-            own = layer.__dict__.get("forward")
-            if own is None or layer is block or _is_traced(layer, own):
-                continue
-            shadows.put_all(layer, {"forward": MethodType(_layer, layer), _OWN: own})
+            own = replacement(layer)
+            if own is not None and layer is not block and not _is_traced(own):
+                shadows.put_all(layer, {"forward": MethodType(_layer, layer), _OWN: own})
 
 
-def _is_traced(layer: torch.nn.Module, forward: Any) -> bool:
-    function = getattr(forward, "__func__", None)
-    ours = __name__.partition(".")[0] + "."
-    return function is type(layer).forward or (getattr(function, "__module__", None) or "").startswith(ours)
+def _is_traced(forward: Any) -> bool:
+    module = getattr(getattr(forward, "__func__", None), "__module__", None) or ""
+    return module.startswith(__name__.partition(".")[0] + ".")
 
 
 def _found(options: Options, name: str) -> Function | None:
@@ -136,35 +132,21 @@ def _as_without_us(args: Args, kwargs: Kwargs) -> Iterator[Options]:
     try:
         yield options
     finally:
-        for given, real, before in put:
-            for name, value in real.items():
-                if given.get(name) is not value:
-                    continue
-                if name in before:
-                    given[name] = before[name]
-                else:
-                    del given[name]
+        for each in put:
+            put_back(*each)
 
 
 @cache
-def _patch(name: str, index: int) -> Function:
+def _outside(name: str, index: int | None = None) -> Function:
+    """Return what stands for a patch by its place in the list of its name; without one, for a replaced attention."""
+
     def patch(*args: object, **kwargs: object) -> Any:
         with _as_without_us(args, kwargs) as options:
-            return options[_PATCHES][name][index](*args, **kwargs)
-
-    outside: Function = torch.compiler.disable(patch, reason=MEANT)
-    return outside
-
-
-@cache
-def _replacement(name: str) -> Function:
-    def replacement(*args: object, **kwargs: object) -> Any:
-        with _as_without_us(args, kwargs) as options:
-            function = _found(options, name)
+            function = _found(options, name) if index is None else options[_PATCHES][name][index]
             assert function is not None, "the block was given a replacement because there is one"
             return function(*args, **kwargs)
 
-    outside: Function = torch.compiler.disable(replacement, reason=MEANT)
+    outside: Function = torch.compiler.disable(patch, reason=MEANT)
     return outside
 
 

@@ -116,7 +116,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if isinstance(compiled, CompiledBlocks):
             put_outside(modules, shadows)
             blocks = BlocksAlike(call)
-            call.cleanup.callback(blocks.forget)
             for block in modules:
                 shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
         else:
@@ -129,12 +128,11 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             shadows.put(network, forward, function)
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
-        how = self.policy.how
+        how, weights = self.policy.how, WeightGuards(network)
         if self.blocks_share_code:
-            return CompiledBlocks(network, how, self.title, self._compiler, WeightGuards(network))
+            return CompiledBlocks(network, how, self.title, self._compiler, weights)
         forward = _given(getattr(network, _forward(network)), _parts_as_numbers)
-        sizes, weights = Sizes(text=2), WeightGuards(network)
-        return CompiledNetwork(self._compiler.function(forward, how, self.title, sizes, weights))
+        return CompiledNetwork(self._compiler.function(forward, how, self.title, Sizes(text=2), weights=weights))
 
     def _refusal(self, call: ModelCall, modules: list[torch.nn.Module]) -> str | None:
         options = call.transformer_options
