@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -13,21 +13,19 @@ from ..core.choices import CHOICES
 from ..core.errors import InvalidSetting
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..recipes.apply import Nodes, behind, shown_steps
-from ..workbench.comfyui.decoding import Decoding, ProbedVAE, probe_decoding
+from ..recipes.apply import Nodes, behind
 from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
-from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
+from ..workbench.expectation.expect import Probed
 from ..workbench.recipe import Step
 from .kept import KeptRuns, foretold
 from .look import needless_tiles
-from .offers import Offer, Proof, faster_vae, make_offer, reusing, without_trial
-from .others import OTHERS, with_other
+from .offers import Offer, make_offer, what_became
 from .plan import Plan, most_gain_first
+from .proof import Proof
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
-from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
+from .sentences import by_stage, left_open, told, where_time_went
 from .workflow import Workflow
 
 
@@ -37,8 +35,7 @@ class Job:
 
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
-    ``probed`` has the findings of each sampling, in their order, ``probed_vaes`` those of VAEs by the number of their
-    plan; ``left_open`` says what they could not tell;
+    ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
     ``proof`` is None before one has begun.
     """
 
@@ -50,7 +47,6 @@ class Job:
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
-    probed_vaes: dict[str, ProbedVAE] = field(default_factory=dict)
     probing: bool = False
     concluded: bool = False
     offer: Offer | None = None
@@ -72,10 +68,9 @@ class Job:
             self.probed = [[] for _ in self.observer.samplings]
             self.seconds = self._seconds(request.seconds)
             tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
-            if (tries or self._decodings()) and not request.stopped:
+            if tries and not request.stopped:
                 self.probing = True
                 links = [plan.link for plan in self.plans if plan.link.input == "model"]
-                links += [self.plans[number].link for number in self._decodings()]
                 prompt = probing(self.workflow, links, self.id)
                 return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
@@ -101,13 +96,9 @@ class Job:
         with self.lock:
             samplings = self.observer.samplings
             if not self.concluded and not self.observer.empty:
-                vaes = [
-                    faster_vae(self.plans[int(link)], probed, self.choice, self.pictures)
-                    for link, probed in self.probed_vaes.items()
-                ]
-                faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
-                self.offer = make_offer(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
-                limit, found = CHOICES[self.choice].limit, self._tried()
+                limit, whole = CHOICES[self.choice].limit, sum(self.seconds.values())
+                known = samplings, self.probed, self.plans, self.observer.decodings
+                self.offer, found = make_offer(*known, self.choice, whole, self.pictures), what_became(*known, limit)
                 KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.why_not})
                 offered = self.offer.names if self.offer is not None else frozenset()
                 self.left_open = left_open(found, offered, limit, stopped, self.pictures)
@@ -115,46 +106,15 @@ class Job:
                 self.concluded = True
                 self.observer.forget()
 
-    def _tried(self) -> list[Tried]:
-        """Return what became of each candidate of each sampler and VAE."""
-        samplings, limit = self.observer.samplings, CHOICES[self.choice].limit
-        found = [
-            Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
-            for sampling, probed in zip(samplings, self.probed, strict=True)
-            for one in probed
-        ]
-        found += [
-            Tried(link, one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
-            for link, probed in self.probed_vaes.items()
-            for one in probed.found
-        ]
-        small = [int(link) for link in self.observer.decodings if int(link) not in self._decodings()]
-        found += [without_trial(str(link), title) for link in small for title in self.plans[link].tries]
-        return found + [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
-
-    def _decodings(self) -> dict[int, Decoding]:
-        """Return what was decoded, by the number of its plan, where a faster VAE could make the whole run faster."""
-        most = sum(self.seconds.values()) * (1 - 1 / GAIN)
-        return {int(link): one for link, one in self.observer.decodings.items() if one.seconds > most}
-
     def _probe(self, say: Any) -> None:
-        samplings, decodings = self.observer.samplings, self._decodings()
-        parts = len(samplings) + len(decodings)
-        for number, sampling in enumerate(samplings):
+        parts = len(self.observer.samplings)
+        for number, sampling in enumerate(self.observer.samplings):
             tries, known = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds)
             self.probed[number] += known
-            candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
-            keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
-            if not candidates or not sampling.can_probe:
-                continue
-            tell = partial(lambda number, share: say((number + share) / parts), number)
-            probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
-        for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
-            say(place / parts)
-            tries, known = self._too_long(self.plans[number].tries, 0.0)
-            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in tries.items()}
-            probed = probe_decoding(decoding, ways, SPARE / parts)
-            self.probed_vaes[str(number)] = replace(probed, found=[*known, *probed.found])
+            ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in most_gain_first(tries)}
+            if ways and sampling.can_probe:
+                tell = partial(lambda number, share: say((number + share) / parts), number)
+                probe(sampling, ways, tell, SPARE / parts, self.probed[number])
 
     def _too_long(self, tries: Mapping[str, Step], seconds: float) -> tuple[dict[str, Step], list[Probed]]:
         """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
@@ -165,7 +125,7 @@ class Job:
 
     def answer(self) -> Payload:
         state = job_state("answer", self.id, lines=[where_time_went(self.seconds), *self.left_open])
-        return state | {"offer": None if self.offer is None else self._offer(self.offer)}
+        return state | {"offer": None if self.offer is None else self.offer.payload}
 
     def prove(self) -> Payload:
         state = self._proving(range(FEWEST))
@@ -200,29 +160,6 @@ class Job:
             raise InvalidSetting("There is no offer.", "Run the workflow first.")
         return self.offer.chosen
 
-    def _offer(self, offer: Offer) -> Payload:
-        """Return ``Offer`` in web/js/payloads.d.ts."""
-        steps = offer.sampling_speedup if offer.changes_steps else None
-        return {
-            "label": offer.label,
-            "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
-            "about": told(expected_parts(steps, offer.decoding_speedup, offer.distance)),
-            "sampling_speedup": [*offer.sampling_speedup],
-            "proof_seconds": []
-            if steps is None
-            else [seeds * offer.sampling_seconds * (1 + 2 / steps.likely) for seeds in (FEWEST, PICTURES)],
-            "measured": None,
-            "picture": None,
-            "inserts": [
-                {
-                    "name": link.input,
-                    "receivers": [{"node": node, "input": name} for node, name in link.receivers],
-                    "steps": shown_steps(steps),
-                }
-                for link, steps in offer.chosen
-            ],
-        }
-
     def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
         """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
         watched = by_stage({kind: sum(nodes.values()) for kind, nodes in self.parts(0.0).items()})
@@ -245,13 +182,6 @@ class Job:
         rest = max(0.0, whole - loading - decoding - sum(steps.values()))
         found = {"loading": {"": loading}, "samplingRun": steps, "decoding": {"": decoding}, "otherNodes": {"": rest}}
         return {kind: nodes for kind, nodes in found.items() if sum(nodes.values())} | {"samplingRun": steps}
-
-    def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
-        """Return a model behind a node; `CannotHelp` says why it cannot be."""
-        if step.node in OTHERS:
-            return with_other(step, model, shape)
-        changed: ModelPatcher = behind(step, model, self.nodes)
-        return changed
 
 
 def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", lines: Sequence[str] = ()) -> Payload:

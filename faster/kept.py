@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ..core.files import fingerprint_of, write_atomically
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
-from ..workbench.expectation.expect import Probed
+from ..workbench.expectation.expect import ROUNDING, Probed
 from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage
@@ -231,12 +231,8 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     )
 
 
-COMPILING = {"PacelineCompileUNet": "steps", "PacelineCompileVAE": "vae"}
-"""Nodes that cost time once, and the stage of a run that each makes shorter."""
-
-
-ROUNDING = 0.001
-"""Error of a prediction that is taken for that of compiled code, which rounds otherwise."""
+COMPILING = "PacelineCompileUNet"
+"""The node that costs time once and makes steps shorter."""
 
 
 def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun]) -> Probed | None:
@@ -244,20 +240,19 @@ def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun])
 
     ``title`` is the node's; the models of the ``workflow``, which is without it, are loaded.
     """
-    stage, now, facts = COMPILING.get(node), about(workflow), facts_here()
-    if stage is None:
+    now, facts = about(workflow), facts_here()
+    if node != COMPILING:
         return None
     alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
     having = [run for run in alike if title in run.about.get("nodes", "")]
-    # Of a VAE it is not told apart from decoding.
-    costs = [run.seconds.get("compiling", 0.0) for run in having if stage == "steps"]
+    costs = [run.seconds.get("compiling", 0.0) for run in having]
     once = max([*costs, *(run.given_up.get(title, 0.0) for run in alike)], default=0.0)
     if not once:
         return None
     with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
     ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
-    faster = [run.seconds[stage] for run in ready if run.seconds.get(stage)]
-    plain = [run.seconds[stage] for run in alike if run.about == now and run.seconds.get(stage)]
+    faster = [run.seconds["steps"] for run in ready if run.seconds.get("steps")]
+    plain = [run.seconds["steps"] for run in alike if run.about == now and run.seconds.get("steps")]
     if plain and faster and any(costs):
         ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
         return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)

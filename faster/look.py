@@ -89,8 +89,8 @@ def _remedy(kind: str, run: KeptRun, before: KeptRun | None, plans: Sequence[Pla
     if kind == "textEncoding":
         return _of_text(run, before)
     if kind == "decoding":
-        behind = [plan for plan in plans if plan.link.input == "vae"]
-        return _can_be_tried(dict.fromkeys(title for plan in behind for title in plan.titles))
+        titles = dict.fromkeys(title for plan in plans if plan.link.input == "vae" for title in plan.titles)
+        return _can_be_tried(titles) if titles else phrase("Nothing of this pack makes a VAE faster on this device.")
     if kind == "saving":
         return phrase("Nothing: the file is written when the picture is done.")
     return _NOTHING

@@ -88,16 +88,14 @@ def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "said"),
-    [
-        (torch.bfloat16, "Can be tried: VAE Precision."),
-        (torch.float32, "Nothing: what could make it faster is there already, or changes nothing here."),
-    ],
+    ("device", "said"),
+    [("cuda", "Can be tried: Compile VAE."), ("cpu", "Nothing of this pack makes a VAE faster on this device.")],
 )
-def test_of_a_vae_is_said_what_would_be_tried_on_it(kept, monkeypatch, dtype, said):
+def test_of_a_vae_is_said_what_acts_on_it(kept, monkeypatch, device, said):
     from paceline.faster import plan
+    from paceline.recipes.apply import Machine
 
-    monkeypatch.setattr(plan, "processor_dtype", lambda: dtype)
+    monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, can_compile=True))
     ended(kept)
     assert rows()["decoding", ""] == (2.0, said)
 
@@ -188,7 +186,7 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
 
     def said(method: str = "decode_tiled", needed: float = 3e9, **more: Any) -> list[str]:
         vae = SimpleNamespace(memory_used_decode=lambda shape, dtype: needed, vae_dtype=None, device=None, **more)
-        return [str(line) for line in needless_tiles([Decoding(vae, method, torch.zeros(1), {}, 1.0)])]
+        return [str(line) for line in needless_tiles([Decoding(vae, method, torch.Size([1]), 1.0)])]
 
     (line,) = said()
     assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in line

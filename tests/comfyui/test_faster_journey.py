@@ -97,7 +97,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     Where the seconds of two seeds are clear, no third is drawn.
     """
     from paceline.faster.jobs import JOBS
-    from paceline.faster.offers import Proof
+    from paceline.faster.proof import Proof
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
@@ -159,7 +159,7 @@ def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, s
         ask(do="prove", job=job.id)
     assert job.proof is None
     once, chosen = Range(1.0, 1.0, 1.0), (job.plans[0].link, (Step("PacelineFuseQKV"),))
-    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), (chosen,), once, once, None, once, 1.0, 0.0, 0.0)
+    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), [chosen], once, once, False, once, 1.0, 0.0, 0.0)
     job.concluded = True
     for _ in range(2):
         state = ask(do="prove", job=job.id)
@@ -202,6 +202,7 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
 
     It is given what is kept of runs of the same model, as seconds of steps and of compiling, and our nodes there.
     """
+    from paceline.faster import job as one_job
     from paceline.faster import kept, plan
     from paceline.faster.jobs import JOBS
     from paceline.faster.kept import KeptRun
@@ -213,7 +214,7 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
     def answered(runs, tried, pictures=20):
         began = ask(do="run", prompt=workflow, choice="lossless", pictures=pictures)
         job, known = JOBS.known(began["job"]), Workflow.read(workflow)
-        monkeypatch.setattr(job, "_with", tried)
+        monkeypatch.setattr(one_job, "behind", tried)
         comfyui.run(began["prompt"])
         for one in job.observer.samplings:
             one.loading_seconds, one.sampling_seconds = 0.0, 9.0
@@ -263,7 +264,7 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
         comfy_env.NodeObserver(None).check_cancelled()
         return executor(*args, **kwargs)
 
-    def slow(_step, _shape, model):
+    def slow(_step, model, nodes):
         clone = model.clone()
         clone.add_wrapper_with_key("apply_model", "compiles", compiles)
         return clone
