@@ -80,8 +80,6 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
         text += f", {fraction(share)} in {evidence.place}, the worst of {evidence.pictures}"
     else:
         text = f"difference is {of_a_seed_change(share)}"
-    if evidence.one_region:
-        text += ", but one region differs more than another seed's picture would"
     return text
 
 
