@@ -145,9 +145,7 @@ def step(card: Card, work: str, compiled: bool = False, eager: Span = COMFYUI) -
     return max(took(fast=True)), max(busy + bus, host)
 
 
-def seconds(
-    card: Card, what: str, compiled: bool = False, reused: bool = False, eager: Span = COMFYUI
-) -> Span | None:
+def seconds(card: Card, what: str, compiled: bool = False, reused: bool = False, eager: Span = COMFYUI) -> Span | None:
     """Return the expected seconds of all steps of an entry of ``WORK``."""
     work, steps, _ = WORK[what]
     one = step(card, work, compiled, eager)
