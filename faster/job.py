@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -18,24 +18,26 @@ from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
 from ..workbench.expectation.expect import Probed
 from ..workbench.recipe import Step
-from .kept import KeptRuns, foretold
-from .look import needless_tiles
+from .kept import KeptRuns, Trial, foretold
+from .levers import Lever, needless_tiles
+from .look import time_of
 from .offers import Offer, make_offer, what_became
 from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
-from .sentences import by_stage, left_open, told, where_time_went
+from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
 
 @dataclass
 class Job:
-    """One workflow that is made faster: what was asked, and what is known by now.
+    """One workflow that is made faster: what was asked, what it has of its own, and what is known by now.
 
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
-    ``probed`` has the findings of each sampling, in their order; ``left_open`` says what they could not tell;
+    ``measured`` are the seconds of the run, by kind and node. ``probed`` has the findings of each sampling, in their
+    order; ``left_open`` says what they could not tell, ``tried`` what became of each candidate and of the offer;
     ``proof`` is None before one has begun.
     """
 
@@ -44,6 +46,7 @@ class Job:
     plans: list[Plan]
     nodes: Nodes
     pictures: int = 20
+    levers: list[Lever] = field(default_factory=list)
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
@@ -51,7 +54,8 @@ class Job:
     concluded: bool = False
     offer: Offer | None = None
     left_open: list[Phrase] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    tried: list[Trial] = field(default_factory=list)
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
     proof: Proof | None = None
     lock: Any = field(default_factory=Lock)
 
@@ -66,13 +70,13 @@ class Job:
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
-            self.seconds = self._seconds(request.seconds)
+            self.measured = self._measured(request.seconds)
             tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
             if tries and not request.stopped:
                 self.probing = True
                 links = [plan.link for plan in self.plans if plan.link.input == "model"]
                 prompt = probing(self.workflow, links, self.id)
-                return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
+                return job_state("probe", self.id, prompt) | {"time": self.time}
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
 
@@ -96,12 +100,13 @@ class Job:
         with self.lock:
             samplings = self.observer.samplings
             if not self.concluded and not self.observer.empty:
-                limit, whole = CHOICES[self.choice].limit, sum(self.seconds.values())
+                limit, whole = CHOICES[self.choice].limit, sum(sum(nodes.values()) for nodes in self.measured.values())
                 known = samplings, self.probed, self.plans, self.observer.decodings
                 self.offer, found = make_offer(*known, self.choice, whole, self.pictures), what_became(*known, limit)
-                KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.why_not})
                 offered = self.offer.names if self.offer is not None else frozenset()
-                self.left_open = left_open(found, offered, limit, stopped, self.pictures)
+                self.tried = [self._trial(each, limit, offered) for each in found]
+                self.remember("" if self.offer is None else self.offer.said)
+                self.left_open = left_open(found, offered, stopped)
                 self.left_open += needless_tiles(self.observer.decodings.values())
                 self.concluded = True
                 self.observer.forget()
@@ -123,9 +128,33 @@ class Job:
         costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
         return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
 
+    def _trial(self, each: Tried, limit: float, offered: Collection[str]) -> Trial:
+        one, why = each.one, why_dropped(each, limit, self.pictures)
+        said = phrase("{name} is offered.", name=one.name) if one.name in offered else why or ""
+        once = one.once if one.too_long else 0.0
+        return Trial(each.link, one.name, self.choice, str(said), once, bool(one.why_not) and not once)
+
+    def remember(self, offered: str = "") -> None:
+        """Keep what was tried with the workflow's last run, and what is to be said of the offer.
+
+        Called again when that run is kept, which may be later.
+        """
+        if offered and self.offer is not None:
+            trial = Trial("", self.offer.label, self.choice, offered)
+            self.tried = [*(one for one in self.tried if one.link), trial]
+        KeptRuns().note(self.workflow, [one for one in self.tried if one.said])
+
     def answer(self) -> Payload:
-        state = job_state("answer", self.id, lines=[where_time_went(self.seconds), *self.left_open])
-        return state | {"offer": None if self.offer is None else self.offer.payload}
+        offer = None if self.offer is None else self.offer.payload
+        known = {"offer": offer, "time": self.time, "levers": [one.payload for one in self.levers]}
+        return job_state("answer", self.id, lines=self.left_open) | known
+
+    @property
+    def time(self) -> Payload:
+        """Where the time of the run went: ``PictureTime`` in web/js/payloads.d.ts."""
+        whole = sum(sum(nodes.values()) for nodes in self.measured.values())
+        sentence = phrase("This run took {seconds:.3g} s", seconds=whole)
+        return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
 
     def prove(self) -> Payload:
         state = self._proving(range(FEWEST))
@@ -146,12 +175,16 @@ class Job:
         state = self.answer()
         if proof is not None and state["offer"] and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
+            if proof.text is not None:
+                self.remember(f"{state['offer']['label']}: {proof.text}")
             state["phase"] = "proved"
             state["offer"] |= {"measured": measured, "picture": proof.picture}
         return state
 
     def keep(self) -> Payload:
-        return job_state("keep", self.id, inserted(self.workflow, self.chosen))
+        prompt = inserted(self.workflow, self.chosen)
+        self.remember(f"{self.tried[-1].said} It was put in.")
+        return job_state("keep", self.id, prompt)
 
     @property
     def chosen(self) -> Chosen:
@@ -160,15 +193,19 @@ class Job:
             raise InvalidSetting("There is no offer.", "Run the workflow first.")
         return self.offer.chosen
 
-    def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
-        """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
-        watched = by_stage({kind: sum(nodes.values()) for kind, nodes in self.parts(0.0).items()})
-        stages = by_stage(kinds)
-        # The page tells weights that a sampler loads from its rest.
-        found = {stage: max(stages.get(stage, 0.0), watched.get(stage, 0.0)) for stage in ("loading", "text", "vae")}
-        found["steps"] = watched["steps"]
-        found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
-        return found
+    def _measured(self, kinds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Return the seconds of the run by kind and node, from those that the page tells and what was observed.
+
+        The page tells weights that a sampler loads from its rest.
+        """
+        watched = self.parts(0.0)
+        found = {
+            kind: {"": max(kinds.get(kind, 0.0), sum(watched.get(kind, {}).values()))} for kind in [*kinds, *watched]
+        }
+        found["samplingRun"] = watched["samplingRun"]
+        found["otherNodes"] = {}
+        rest = sum(kinds.values()) - sum(sum(nodes.values()) for nodes in found.values())
+        return found | {"otherNodes": {"": max(0.0, rest)}}
 
     def parts(self, whole: float) -> dict[str, dict[str, float]]:
         """Return what was observed of a run of ``whole`` seconds, by the page's kinds of nodes and by node."""
@@ -186,5 +223,5 @@ class Job:
 
 def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", lines: Sequence[str] = ()) -> Payload:
     """Return ``FasterState`` in web/js/payloads.d.ts."""
-    state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None}
+    state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None, "levers": []}
     return state | {"why_not": told(why_not), "lines": [told(line) for line in lines]}

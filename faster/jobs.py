@@ -10,11 +10,13 @@ from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..recipes.apply import Nodes
 from .job import Job, job_state
-from .kept import KeptRuns
-from .look import levers, picture_time
+from .kept import KeptRuns, history
+from .levers import levers, of_loaded_models
+from .look import picture_time
 from .plan import make_plans
 from .request import Request
 from .runs import observed
+from .same_work import workflow_key
 from .workflow import Workflow
 
 FASTER = "/paceline/faster"
@@ -80,7 +82,8 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
         plans = make_plans(workflow, request.choice, nodes)
-        job = Job(workflow, request.choice, plans, nodes, request.pictures)
+        own = levers(workflow, request.bypassed, request.names)
+        job = Job(workflow, request.choice, plans, nodes, request.pictures, own)
         return _look(job, request) if request.do == "look" else _begin(job)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
@@ -96,7 +99,14 @@ def _look(job: Job, request: Request) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
     titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
-    time = picture_time(job.workflow, KeptRuns().read(), job.plans)
+    key = workflow_key(job.workflow)
+    kept = KeptRuns().read()
+    numbers = [number for number, run in enumerate(kept) if run.workflow == key]
+    own = [kept[number] for number in numbers]
+    before = kept[numbers[-1] - 1] if numbers and numbers[-1] else None
+    past = history(own, job.choice)
+    time = picture_time(job.workflow, own, before, job.plans, past)
+    offers = [phrase("{day}: {what}", day=day, what=one.said) for day, one in past if not one.link]
     why, unknown = "", list[Phrase]()
     if not job.workflow.model_links and not titles:
         why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
@@ -109,8 +119,8 @@ def _look(job: Job, request: Request) -> Payload:
             phrase("How much faster is known after one run: nothing is measured here yet."),
             phrase("Looks at: {names}", names=", ".join(titles)),
         ]
-    state = job_state("look", why_not=why, lines=[*levers(job.workflow, request.bypassed), *unknown, *notes])
-    return state | {"time": time}
+    lines = [*offers, *unknown, *notes, *of_loaded_models()]
+    return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": [one.payload for one in job.levers]}
 
 
 def _begin(job: Job) -> Payload:

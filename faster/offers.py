@@ -51,6 +51,11 @@ class Offer:
     won: float
 
     @property
+    def said(self) -> str:
+        """It in a sentence, for the next time."""
+        return f"{self.label}: {expected_speed(self.run_speedup, self.once, self.won)}."
+
+    @property
     def payload(self) -> Payload:
         """``Offer`` in web/js/payloads.d.ts. A proof measures steps: of a VAE alone there is none."""
         steps = self.sampling_speedup if any(link.input == "model" for link, _ in self.chosen) else None

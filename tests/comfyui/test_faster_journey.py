@@ -53,8 +53,8 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     began = ask(do="run", prompt=workflow, choice="fast")
     assert torch.equal(latent(comfyui, began["prompt"]), plain)
     probing = ask(do="next", job=began["job"], seconds={"samplingRun": 3.0, "decoding": 0.5})
-    assert probing["phase"] == "probe" and probing["lines"][0]["text"].startswith("This run took ")
-    assert "VAE " in probing["lines"][0]["text"]
+    assert probing["phase"] == "probe" and probing["time"]["sentence"]["text"].startswith("This run took ")
+    assert {"decoding", "samplingRun"} <= {part["kind"] for part in probing["time"]["parts"]}
     job = JOBS.find(began["job"])
     assert job.observer.bytes > 0
     comfyui.run(probing["prompt"])
@@ -231,7 +231,8 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
 
 
 def said_of_compiling(answer: dict[str, Any]) -> str:
-    (said,) = [line["text"] for line in answer["lines"] if line["text"].startswith("Compile UNet")]
+    """Return what stands beside the sampler's time."""
+    (said,) = [part["remedy"]["text"] for part in answer["time"]["parts"] if part["kind"] == "samplingRun"]
     return said
 
 
@@ -243,7 +244,7 @@ def test_what_compiled_for_too_long_here_is_not_tried_and_said_with_its_cost(com
     answer = compiling(HAVING[:1], NOT_TRIED)
     assert answer["offer"] is None and said_of_compiling(answer) == (
         "Compile UNet: compiling took 108 s or more on this machine, too long to try it here; it pays only if it wins "
-        "more than 5.4 s a picture, with 20 to draw"
+        "more than 5.4 s a picture, with 20 to draw."
     )
 
 
@@ -251,7 +252,7 @@ def test_what_compiling_won_here_says_from_which_picture_it_pays(compiling):
     runs = [(9.0, 0.0, ""), *HAVING]
     answer = compiling(runs, NOT_TRIED)
     cost = "costs 108 s once, wins 3 s a picture: pays from picture 36"
-    assert answer["offer"] is None and said_of_compiling(answer) == f"Compile UNet: {cost}"
+    assert answer["offer"] is None and said_of_compiling(answer) == f"Compile UNet: {cost}."
     offer = compiling([], NOT_TRIED, pictures=1000)["offer"]
     assert offer["label"] == "Compile UNet" and offer["expected"]["text"] == f"expected 1.5x (1.5 to 1.5); {cost}"
 
@@ -274,9 +275,40 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
         said = said_of_compiling(compiling([(9.0, 0.0, "")], slow))
     assert said == (
         "Compile UNet: compiling takes longer than the 30 s of this test, and how long is not known here; it pays only "
-        "if it wins more than 1.5 s a picture, with 20 to draw"
+        "if it wins more than 1.5 s a picture, with 20 to draw."
     )
     assert "compiling took 30 s or more on this machine" in said_of_compiling(compiling([], NOT_TRIED))
+
+
+def test_the_next_click_knows_what_was_tried_offered_proved_and_kept(comfyui, workflow, user_folder):
+    """Also where the run is kept after the answer, as a page can tell of it late."""
+    from paceline.faster.jobs import JOBS
+    from paceline.faster.kept import Ended, KeptRuns, kept_run
+    from paceline.faster.workflow import Workflow
+
+    known = Workflow.read(workflow)
+    began = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(began["prompt"])
+    job, parts = JOBS.known(began["job"]), {"samplingRun": {"sampler": 3.0}}
+    comfyui.run(ask(do="next", job=job.id, seconds={"samplingRun": 3.0})["prompt"])
+    offer = ask(do="next", job=job.id)["offer"]
+    assert KeptRuns().read() == []
+    sent = {"prompt_id": "x", "seconds": {"samplingRun": 3.0}, "nodes": [*workflow], "loaded": False, "parts": parts}
+    KeptRuns().add(kept_run(Ended.read(sent), known), "x")
+    job.remember()
+
+    def looked(choice="fast"):
+        state = ask(do="look", prompt=workflow, choice=choice)
+        (row,) = [part["remedy"]["text"] for part in state["time"]["parts"] if part["kind"] == "samplingRun"]
+        return row, [line["text"] for line in state["lines"]]
+
+    row, lines = looked()
+    assert not row.startswith("Can be tried") and row.count("Apply ToMe") == row.count("Reuse Steps") == 1, row
+    day = KeptRuns().read()[0].when[:10]
+    (told,) = [line for line in lines if line.startswith(f"{day}: {offer['label']}: expected ")]
+    assert not any(line.startswith(day) for line in looked("balanced")[1]), "another choice is another question"
+    ask(do="keep", job=job.id)
+    assert f"{told} It was put in." in looked()[1]
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):

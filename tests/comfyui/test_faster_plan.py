@@ -277,7 +277,7 @@ def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
 
 
 def test_a_loader_whose_own_code_fails_is_passed_over(comfyui, monkeypatch):
-    from paceline.faster.look import levers
+    from paceline.faster.levers import levers
 
     from nodes import NODE_CLASS_MAPPINGS
 

@@ -168,6 +168,11 @@ export function allNodes() {
   return allGraphs().flatMap(({ graph }) => graph.nodes);
 }
 
+/** @returns {{id: string, node: LGraphNode}[]} the nodes in subgraphs of the open workflow, with their execution ids */
+export function nodesInSubgraphs() {
+  return allGraphs().flatMap(({ graph, prefix }) => (prefix ? graph.nodes.map((node) => ({ id: prefix + node.id, node })) : []));
+}
+
 /** @returns {{type: string, title: string, values: string[]}[]} nodes that are switched off, with the files that they name: they are in no prompt */
 export function bypassedNodes() {
   return allNodes().flatMap((node) => {
