@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 from ..core.choices import CHOICES
@@ -18,7 +19,7 @@ from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
 from ..workbench.expectation.expect import Probed
 from ..workbench.recipe import Step
-from .kept import KeptRuns, Trial, foretold
+from .kept import KeptRun, KeptRuns, Trial, foretold, history
 from .levers import Lever, needless_tiles
 from .look import time_of
 from .offers import Offer, make_offer, what_became
@@ -26,6 +27,7 @@ from .plan import Plan, most_gain_first
 from .proof import Proof
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
+from .same_work import workflow_key
 from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
@@ -100,9 +102,10 @@ class Job:
         with self.lock:
             samplings = self.observer.samplings
             if not self.concluded and not self.observer.empty:
-                limit, whole = CHOICES[self.choice].limit, sum(sum(nodes.values()) for nodes in self.measured.values())
+                limit = CHOICES[self.choice].limit
                 known = samplings, self.probed, self.plans, self.observer.decodings
-                self.offer, found = make_offer(*known, self.choice, whole, self.pictures), what_became(*known, limit)
+                self.offer = make_offer(*known, self.choice, self.whole, self.pictures)
+                found = what_became(*known, limit)
                 offered = self.offer.names if self.offer is not None else frozenset()
                 self.tried = [self._trial(each, limit, offered) for each in found]
                 self.remember("" if self.offer is None else self.offer.said)
@@ -112,18 +115,24 @@ class Job:
                 self.observer.forget()
 
     def _probe(self, say: Any) -> None:
-        parts = len(self.observer.samplings)
+        """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried."""
+        parts, runs, key = len(self.observer.samplings), KeptRuns().read(), workflow_key(self.workflow)
+        known = {one.name for _, one in history((run for run in runs if run.workflow == key), self.choice)}
+        end = monotonic() + max(SPARE, self.whole)
         for number, sampling in enumerate(self.observer.samplings):
-            tries, known = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds)
-            self.probed[number] += known
-            ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in most_gain_first(tries)}
+            deadline = monotonic() + max(0.0, end - monotonic()) / (parts - number)
+            tries, costly = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds, runs)
+            self.probed[number] += costly
+            order = sorted(most_gain_first(tries), key=known.__contains__)
+            ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in order}
             if ways and sampling.can_probe:
                 tell = partial(lambda number, share: say((number + share) / parts), number)
-                probe(sampling, ways, tell, SPARE / parts, self.probed[number])
+                probe(sampling, ways, tell, SPARE / parts, self.probed[number], deadline)
 
-    def _too_long(self, tries: Mapping[str, Step], seconds: float) -> tuple[dict[str, Step], list[Probed]]:
+    def _too_long(
+        self, tries: Mapping[str, Step], seconds: float, runs: Sequence[KeptRun]
+    ) -> tuple[dict[str, Step], list[Probed]]:
         """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
-        runs = KeptRuns().read()
         known = [foretold(step.node, title, self.workflow, runs) for title, step in tries.items()]
         costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
         return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
@@ -150,10 +159,14 @@ class Job:
         return job_state("answer", self.id, lines=self.left_open) | known
 
     @property
+    def whole(self) -> float:
+        """The seconds of the run."""
+        return sum(sum(nodes.values()) for nodes in self.measured.values())
+
+    @property
     def time(self) -> Payload:
         """Where the time of the run went: ``PictureTime`` in web/js/payloads.d.ts."""
-        whole = sum(sum(nodes.values()) for nodes in self.measured.values())
-        sentence = phrase("This run took {seconds:.3g} s", seconds=whole)
+        sentence = phrase("This run took {seconds:.3g} s", seconds=self.whole)
         return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
 
     def prove(self) -> Payload:

@@ -9,7 +9,14 @@ from ..core.phrases import Phrase, data, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.expectation.expect import Probed, Range, pays_from
 from ..workbench.measurement.measure import Comparison
-from ..workbench.measurement.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
+from ..workbench.measurement.verdict_text import (
+    counted_text,
+    fraction,
+    late_text,
+    of_a_seed_change,
+    seen_text,
+    speed_text,
+)
 
 STAGES = {
     "steps": phrase("steps"),
@@ -62,8 +69,8 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
     Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
     """
     tried = {(each.link, each.one.name) for each in found if each.one.points}
-    left = [each.one.name for each in found if each.one.untried and (each.link, each.one.name) not in tried]
-    untried = ", ".join(dict.fromkeys(left))
+    left = {(each.link, each.one.name) for each in found if each.one.untried} - tried
+    untried = ", ".join(sorted({name for _, name in left}))
     drowned = [each.one for each in found if each.one.drowned]
     unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.unclear and not offered))
     lines = []
@@ -81,7 +88,15 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
     if stopped:
         lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
     elif untried:
-        lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
+        count = len({(each.link, each.one.name) for each in found})
+        lines.append(
+            phrase(
+                "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
+                tried=count - len(left),
+                count=count,
+                names=untried,
+            )
+        )
     if not offered and not lines:
         lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
     return lines
@@ -138,9 +153,9 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
     if sampling is None and decoding is not None:
         return phrase(
-            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
+            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {seen}",
             **decoding._asdict(),
-            share=of_a_seed_change(distance.likely),
+            seen=seen_text(distance.high),
         )
     steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
     if decoding is None:
@@ -152,11 +167,11 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
         return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
     return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {seen} ({least} to {most})",
         **speedup._asdict(),
-        share=of_a_seed_change(distance.likely),
+        seen=seen_text(distance.high),
         least=fraction(distance.low),
-        most=fraction(distance.high),
+        most=of_a_seed_change(distance.high),
     )
 
 

@@ -270,3 +270,7 @@ def test_a_probe_ends_in_time_however_slow_the_machine_has_become(studio, monkey
     with torch.inference_mode():
         first, second = probe(sampling, {"first": lambda model: model.clone(), "second": lambda model: model.clone()})
     assert first.points and second.untried
+    began = now[0]
+    with torch.inference_mode():
+        probe(sampling, {"first": lambda model: model.clone()}, deadline=began + 25.0)
+    assert now[0] == began + 30.0, "the evaluation that began before the deadline is the last"

@@ -118,7 +118,7 @@ def test_a_candidate_is_not_tried_where_no_sampler_of_its_model_tried_it():
     tried, untried = probed(), Probed("merged")
     assert left_open([tried_on(a, tried), tried_on(a, untried)], {"merged"}, False) == []
     (said,) = left_open([tried_on(a, tried), tried_on(b, untried)], {"merged"}, False)
-    assert said == "Not tried, as the time for trying was spent on others: merged."
+    assert said == "1 of 2 were tried in the time for it. The next run begins with: merged."
 
 
 def test_each_candidate_that_is_dropped_has_its_reason():

@@ -80,7 +80,7 @@ def test_an_interval_that_says_nothing_is_not_given():
         (
             evidence(NOISY, work=(15.5, 30.0)),
             "unknown",
-            "15.5 of 30 evaluations, at most 1/9 of a seed change. Between 0.73x and 2.01x: too noisy to tell; 7 more",
+            "48% less work, the difference visible side by side. Between 0.73x and 2.01x: too noisy to tell; 7 more runs",
         ),
         (
             evidence(NOISY, work=(30.0, 30.0)),

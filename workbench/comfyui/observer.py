@@ -144,6 +144,7 @@ class _Watch(Shared):
         self._again: ReplayInputs | None = None
         self._found: Sampling | None = None
         self._run: Sampling | None = None
+        self._positive: Tensor | None = None
         self._started = 0.0
 
     def outer_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:

@@ -101,11 +101,13 @@ def probe(
     say: Callable[[float], None] = lambda share: None,
     spare: float = SPARE,
     found: list[Probed] | None = None,
+    deadline: float | None = None,
 ) -> list[Probed]:
     """Evaluate the candidates; return what each was worth, in their order.
 
     The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
-    them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes, behind what it has.
+    them. No evaluation begins behind the ``deadline``, of ``time.monotonic``: by default that is as late as the run or
+    ``spare`` was long. What compiles until then is given up. ``found`` is filled as it goes, behind what it has.
     ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it.
 
     `InvalidSetting` if nothing was kept of the run.
@@ -116,9 +118,11 @@ def probe(
     known = len(results)
     plain = _Side(sampling.model)
     sides, refused = {"": plain}, dict[str, Probed]()
-    most = max(spare, sampling.sampling_seconds)
-    deadline, there = monotonic() + most, stack_of(sampling.model).techniques
+    deadline = monotonic() + max(spare, sampling.sampling_seconds) if deadline is None else deadline
+    most, there = deadline - monotonic(), stack_of(sampling.model).techniques
     for name, change in candidates.items():
+        if monotonic() > deadline:
+            break
         began = time.perf_counter()
         try:
             model = change(sampling.model)
@@ -160,13 +164,13 @@ def probe(
                 break
             done += len(points) + sides[name].untimed
             with _trying(name, refused, deadline, most):
-                _evaluate(sampling, sides[name], points, number)
+                _evaluate(sampling, sides[name], points, number, deadline)
                 nothing = sides[name].nothing_done
                 refused |= {name: Probed(name, why_not=nothing)} if nothing else {}
         if not again_plain.warm:
             again_plain.warm = True
             done += len(points[:AGAIN])
-            _evaluate(sampling, again_plain, points[:AGAIN], -1)
+            _evaluate(sampling, again_plain, points[:AGAIN], -1, deadline)
         noise = _noise([*plain.seconds.items(), *again_plain.seconds.items()])
         number += 1
     say(1.0)
@@ -208,7 +212,9 @@ def _points(sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
     return chosen or [kept[int((number + 0.5) * len(kept) / count)] for number in range(count)]
 
 
-def _evaluate(sampling: Sampling, side: _Side, points: Sequence[Point], number: int) -> None:
+def _evaluate(
+    sampling: Sampling, side: _Side, points: Sequence[Point], number: int, deadline: float = math.inf
+) -> None:
     import comfy.samplers
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
@@ -216,6 +222,8 @@ def _evaluate(sampling: Sampling, side: _Side, points: Sequence[Point], number: 
         untimed = side.untimed
         for place, (_, sigma, kept) in enumerate([*sampling.points[:untimed], *points], -untimed):
             stop_if_cancelled()
+            if monotonic() > deadline:
+                break
             x = kept.to(noise.device)
             run.whole = place < 0 or place % 2 == 0
             level = torch.full((len(x),), sigma, device=x.device)
@@ -248,8 +256,8 @@ def _noise(seconds: Iterable[tuple[tuple[int, int], float]]) -> float:
 def _judged(
     name: str, sides: Mapping[str, _Side], refused: Mapping[str, Probed], sampling: Sampling, noise: float
 ) -> Probed:
-    if name in refused:
-        return refused[name]
+    if name in refused or name not in sides:
+        return refused.get(name, Probed(name))
     plain, side = sides[""], sides[name]
     places = sorted(plain.seconds.keys() & side.seconds.keys())
     if not places:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from ...core.choices import HARDLY_VISIBLE, SAME, VISIBLE
 from ...core.phrases import Phrase, phrase
 from .evidence import LATE, Control, Evidence, share_of
 from .quality import Distance
@@ -43,17 +44,25 @@ def speed_text(speedup: Speedup) -> Phrase:
 
 
 def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
-    """Return what a busy machine cannot change, e.g. ``15.5 of 30 evaluations, at most 1/26 of a seed change``.
+    """Return what a busy machine cannot change, e.g. ``40% less work, the same picture``.
 
     ``work``: as of ``Evidence``; ``share``: that of the farthest picture, None where another seed changes nothing.
     """
-    computed, total = (f"{round(each, 1):g}" for each in work)
+    less = 1 - work[0] / max(1.0, work[1])
     if share is None:
-        return phrase("{computed} of {total} evaluations", computed=computed, total=total)
+        return phrase("{less:.0%} less work", less=less)
     if not share:
-        return phrase("{computed} of {total} evaluations, the same picture", computed=computed, total=total)
-    far = of_a_seed_change(share)
-    return phrase("{computed} of {total} evaluations, at most {far}", computed=computed, total=total, far=far)
+        return phrase("{less:.0%} less work, the same picture", less=less)
+    return phrase("{less:.0%} less work, the difference {seen}", less=less, seen=seen_text(share))
+
+
+def seen_text(share: float) -> Phrase:
+    """Return how a difference looks, for what ``core/choices.py`` measures."""
+    if share <= SAME:
+        return phrase("not visible")
+    if share <= HARDLY_VISIBLE:
+        return phrase("hardly visible")
+    return phrase("visible side by side") if share <= VISIBLE else phrase("that of another picture")
 
 
 def more_text(speedup: Speedup) -> str:
