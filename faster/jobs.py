@@ -13,6 +13,7 @@ from .job import Job, job_state
 from .kept import KeptRuns, history
 from .levers import levers, of_loaded_models
 from .look import picture_time
+from .node_types import node_type
 from .plan import make_plans
 from .request import Request
 from .runs import observed
@@ -109,7 +110,10 @@ def _look(job: Job, request: Request) -> Payload:
     offers = [phrase("{day}: {what}", day=day, what=one.said) for day, one in past if not one.link]
     why, unknown = "", list[Phrase]()
     if not job.workflow.model_links and not titles:
+        off = [one.title for one in request.bypassed if "LATENT" in node_type(one.type).outputs]
         why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
+        if off:
+            why = phrase("{node} is muted or bypassed, so nothing is sampled.", node=off[0])
     elif not titles:
         why = phrase(
             "Nothing is left to try: what could make it faster is there already, or would change nothing here."

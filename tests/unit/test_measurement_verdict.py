@@ -80,7 +80,7 @@ def test_an_interval_that_says_nothing_is_not_given():
         (
             evidence(NOISY, work=(15.5, 30.0)),
             "unknown",
-            "48% less work, the difference visible side by side. Between 0.73x and 2.01x: too noisy to tell; 7 more runs",
+            "48% less work, the difference visible side by side. Between 0.73x and 2.01x: too noisy to tell; 7 more",
         ),
         (
             evidence(NOISY, work=(30.0, 30.0)),

@@ -100,6 +100,21 @@ test("a second click asks for nothing more, and where a proof fails the answer c
   assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4–6 s)", "Keep"]]);
 });
 
+test("a proof counts its pictures, and the offer stays in view", async () => {
+  press("Run once and look");
+  await until(() => labels().includes("Keep"));
+  const prompt = Object.fromEntries(["baseline 0 5", "optimized 0 5", "optimized 1 5", "baseline 1 5"].map((id) => [`paceline_trial ${id}`, {}]));
+  answers.prove = () => answer({ phase: "proof", job: "one", prompt });
+  api.answers["/prompt"] = { prompt_id: "proof" };
+  press("Prove it");
+  await until(() => labels().join() === "Stop");
+  assert.match(dialog().querySelector(".paceline-offer").textContent, /^Reuse Steps/);
+  api.tell("progress", { prompt_id: "proof", node: "paceline_trial baseline 0 5", value: 5, max: 10 });
+  api.tell("progress", { prompt_id: "proof", node: "paceline_trial optimized 0 5", value: 5, max: 10 });
+  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 2 of 4, about "));
+  assert.equal(dialog().querySelector("progress").value, 0.375);
+});
+
 test("what leaves the steps as they are has no proof", async () => {
   answers.run = () => answer({ phase: "answer", job: "one", offer: { ...OFFER, label: "VAE Precision", proof_seconds: [] } });
   press("Run once and look");

@@ -4,7 +4,7 @@ import { app, attempt, messageOf } from "./comfy.js";
 import { createBox, createButton, createElement, showDialog } from "./elements.js";
 import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
-import { createOffer, createPictureTime } from "./findings.js";
+import { createOffer, createPictureTime, proofCount } from "./findings.js";
 import { createLevers, createPair, lastPicture, outerNames } from "./levers.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
@@ -58,6 +58,8 @@ async function open(timeline) {
   /** @type {TimedRun | undefined} the run that was watched */
   let watched;
   let asking = false;
+  /** @type {import("./payloads").Offer | null} the one that is shown */
+  let offered = null;
 
   const text = createElement("p", { role: "status", hidden: true });
   const bar = createElement("progress", { hidden: true, max: 1 });
@@ -118,6 +120,7 @@ async function open(timeline) {
     if (!group.disabled) return;
     text.hidden = bar.hidden = true;
     const { offer } = state;
+    offered = offer;
     box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
@@ -230,12 +233,19 @@ async function open(timeline) {
   async function answered({ phase, prompt: sent, job: id, lines, time: known }) {
     list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
     if (known) time.replaceChildren(createPictureTime(known));
-    own.replaceChildren();
     waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };
+    if (phase === "proof" && offered) box.replaceChildren(createOffer(offered)); // it stays in view
+    else own.replaceChildren();
+    const count = proofCount(/** @type {Prompt} */ (sent));
+    const tell = (/** @type {number} */ share, /** @type {string} */ node) => {
+      const told = phase === "proof" ? count(share, node) : { share, said: "" };
+      bar.value = told.share;
+      if (told.said) text.textContent = told.said;
+    };
     const watching = phase === "run";
     try {
-      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, watching ? savedWorkflow() : undefined, begins);
+      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, tell, stop.signal, watching ? savedWorkflow() : undefined, begins);
       if (!watching) return next;
       watched = timeline.runs.find((one) => one.promptId === promptId);
       return { ...next, seconds: watched ? secondsByKind(watched) : {} };
