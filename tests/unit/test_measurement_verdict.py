@@ -64,7 +64,7 @@ def test_an_interval_that_says_nothing_is_not_given():
 @pytest.mark.parametrize(
     ("found", "state", "text"),
     [
-        (evidence(), "faster", "1.42x faster (1.40 to 1.45); difference is 1/9 of a seed change."),
+        (evidence(), "faster", "1.42x faster (1.40 to 1.45); difference is visible, 1/9 of a seed change."),
         (
             evidence(EQUAL, SAME, same_bits=True),
             "no_effect",
@@ -80,15 +80,15 @@ def test_an_interval_that_says_nothing_is_not_given():
         (
             evidence(NOISY, work=(15.5, 30.0)),
             "unknown",
-            "15.5 of 30 evaluations, at most 1/9 of a seed change. Between 0.73x and 2.01x: too noisy to tell; 7 more",
+            "15.5 of 30 evaluations, difference visible, 1/9 of a seed change at most. Between 0.73x and 2.01x",
         ),
         (
             evidence(NOISY, work=(30.0, 30.0)),
             "unknown",
-            "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; difference is 1/9 of a seed change.",
+            "too noisy to tell; 7 more runs would tell; difference is visible, 1/9 of a seed change.",
         ),
         (evidence(WILD), "unknown", "too noisy to tell; close other programs or use more steps, as more runs alone"),
-        (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is 1/9 of a seed change."),
+        (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is visible, 1/9 of a seed change."),
         (
             evidence(ONCE),
             "unknown",
@@ -133,7 +133,7 @@ def test_shares_as_a_person_says_them():
         "less than 1/100", "1/83", "1/9", "1/3", "0.4", "0.9", "1x", "2.4x", "10x", "12x",
     ]  # fmt: skip
     assert [of_a_seed_change(share) for share in (0.0, 0.11, 0.5, 1.0, 2.44, 99.6, 1234.5)] == [
-        *(f"{share} of a seed change" for share in ("less than 1/100", "1/9", "0.5")),
+        *(f"{share} of a seed change" for share in ("not visible, less than 1/100", "visible, 1/9", "visible, 0.5")),
         *(f"{times}x a seed change" for times in ("1", "2.4", "100", "1234")),
     ]
 
@@ -188,17 +188,18 @@ def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
     assert judge(moved(0.1, repeat=distance(0.2501))).state == "suspicious"
 
 
-LATE = "leaving out 10 of 20 levels gives 2x and moves the picture"
+LATE = "leaving out 10 of 20 levels gives 2x, with a difference that is"
 
 
 @pytest.mark.parametrize(
     ("late", "fewer", "said"),
     [
-        (0.3, 0.4, f"; {LATE} 0.6 of a seed change, 3 times as far."),
+        (0.3, 0.4, f"; {LATE} large, 0.6 of a seed change, 3 times as far."),
         (
             0.11,
             0.4,
-            f"; {LATE} 1/5 of a seed change, with 1.1 times the difference: you do not need this optimization.",
+            f"; {LATE} visible, 1/5 of a seed change, with 1.1 times the difference: you do not need this "
+            "optimization.",
         ),
         (0.4, 0.3, "; fewer steps in the same time (10 of 20) would differ 3 times as much."),
     ],
