@@ -6,7 +6,9 @@ A test takes the fixture ``reads`` and gives it what it reads, in order: ``reads
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,13 @@ class Reads:
             if self.expected is not None:
                 expected = self.expected[place] if place < len(self.expected) else "nothing"
                 assert text == expected, "other words: run `make texts`, and read the difference in tests/texts.json"
+
+
+    def refused(self, kind: type[Exception], function: Callable[..., object], *args: Any, **inputs: Any) -> None:
+        """The same for the sentence with which a call is refused."""
+        with pytest.raises(kind) as error:
+            function(*args, **inputs)
+        self(error.value)
 
 
 @pytest.fixture

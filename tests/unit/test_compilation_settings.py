@@ -25,9 +25,7 @@ from paceline.optimizers.compilation.settings import (
     [{"backend": ""}, {"backend": "eager", "mode": "max-autotune"}, {"backend": "eager", "preset": "diffusion-fast"}],
 )
 def test_what_is_not_allowed_is_said(reads, wrong):
-    with pytest.raises(InvalidSetting) as error:
-        CompileSettings(**wrong)
-    reads(error.value)
+    reads.refused(InvalidSetting, CompileSettings, **wrong)
 
 
 def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):
