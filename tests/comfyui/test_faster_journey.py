@@ -29,7 +29,7 @@ def workflow(comfyui: Executor, icons: Any) -> dict[str, Any]:
         "model": comfyui.give("MODEL", "icons", model),
         "positive": comfyui.give("CONDITIONING", "heart", encode("red heart flat")),
         "negative": comfyui.give("CONDITIONING", "nothing", encode("")),
-        "latent": comfyui.give("LATENT", "blank", {"samples": torch.zeros(1, 4, 32, 32)}),
+        "latent": comfyui.give("LATENT", "blank", {"samples": torch.zeros(1, 4, 16, 16)}),
         "sampler": node("KSampler", **links, latent_image=["latent", 0], **sampling),
         "save": node("PreviewAny", source=["sampler", 0]),
     }
