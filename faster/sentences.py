@@ -14,7 +14,6 @@ from ..workbench.measurement.verdict_text import (
     fraction,
     late_text,
     of_a_seed_change,
-    seen_text,
     speed_text,
 )
 
@@ -77,8 +76,8 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
     if drowned:
         lines.append(
             phrase(
-                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. What {names} "
-                "would gain cannot be told now. Try it again when the machine is idle.",
+                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. {names} "
+                "cannot be measured now. Try it again when the machine is idle.",
                 times=max(one.noise for one in drowned),
                 names=", ".join(dict.fromkeys(one.name for one in drowned)),
             )
@@ -98,7 +97,7 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
             )
         )
     if not offered and not lines:
-        lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
+        lines.append(phrase("No change we know would make it faster within the limit you chose."))
     return lines
 
 
@@ -153,9 +152,9 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
     if sampling is None and decoding is not None:
         return phrase(
-            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {seen}",
+            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
             **decoding._asdict(),
-            seen=seen_text(distance.high),
+            share=of_a_seed_change(distance.likely),
         )
     steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
     if decoding is None:
@@ -167,11 +166,11 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
         return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
     return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {seen} ({least} to {most})",
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
         **speedup._asdict(),
-        seen=seen_text(distance.high),
+        share=of_a_seed_change(distance.likely),
         least=fraction(distance.low),
-        most=of_a_seed_change(distance.high),
+        most=fraction(distance.high),
     )
 
 

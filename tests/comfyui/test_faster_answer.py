@@ -91,17 +91,14 @@ def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
     assert rows(choice="balanced")["samplingRun", "KSampler"][1] == "Can be tried: Apply ToMe, Reuse Steps."
 
 
-@pytest.mark.parametrize(
-    ("device", "said"),
-    [("cuda", "Can be tried: Compile VAE."), ("cpu", "Nothing of this pack makes a VAE faster on this device.")],
-)
-def test_of_a_vae_is_said_what_acts_on_it(kept, monkeypatch, device, said):
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_of_a_vae_is_said_what_acts_on_it(reads, kept, monkeypatch, device):
     from paceline.faster import plan
     from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, can_compile=True))
     ended(kept)
-    assert rows()["decoding", ""] == (2.0, said)
+    reads(rows()["decoding", ""][1])
 
 
 def test_what_is_known_of_a_part_is_said(kept):

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from cases import often
 from executing import Executor, node
 from faster_prompts import ask, with_other_attention
 from paceline.core.errors import InvalidSetting
@@ -28,7 +29,7 @@ def workflow(comfyui: Executor, icons: Any) -> dict[str, Any]:
         "model": comfyui.give("MODEL", "icons", model),
         "positive": comfyui.give("CONDITIONING", "heart", encode("red heart flat")),
         "negative": comfyui.give("CONDITIONING", "nothing", encode("")),
-        "latent": comfyui.give("LATENT", "blank", {"samples": torch.zeros(1, 4, 32, 32)}),
+        "latent": comfyui.give("LATENT", "blank", {"samples": torch.zeros(1, 4, 16, 16)}),
         "sampler": node("KSampler", **links, latent_image=["latent", 0], **sampling),
         "save": node("PreviewAny", source=["sampler", 0]),
     }
@@ -91,7 +92,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     assert workflow == before
 
 
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("busy", often([False], [False, True]))
 def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyui, workflow, monkeypatch, busy):
     """With seconds of the test's own, so that the nodes are 1.67 times as fast; 8 times in one run of a busy machine.
 
@@ -136,7 +137,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     with torch.inference_mode():
         again = first.again.sample(first.again.sampler, first.again.sigmas)
     assert torch.equal(again, drawn["baseline 0 0"]["samples"]), "all levels are the run once more"
-    assert re.search(r" Without these nodes leaving out 10 of 24 levels gives \S+x and moves the picture ", proof.text)
+    assert re.search(r" Without these nodes leaving out 10 of 24 levels gives \S+x, with a difference ", proof.text)
 
 
 def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, studio):
@@ -170,7 +171,7 @@ def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, s
         assert state["offer"]["measured"]["text"].startswith("Measured, steps of ")
 
 
-@pytest.mark.parametrize("rounds", [0, 1])
+@pytest.mark.parametrize("rounds", often([1], [0, 1]))
 def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
     """As if each evaluation took minutes; a run of twelve steps has no room for a second candidate either."""
     import comfy.model_management as management
@@ -195,7 +196,7 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     answer = ask(do="next", job=began["job"])
     assert any(one.untried for one in job.probed[0]) and answer["phase"] == "answer"
     said = [line["text"] for line in answer["lines"]]
-    assert STOPPED in said and not any(part in one for one in said for part in ("were tried in", "Nothing is expected"))
+    assert STOPPED in said and not any(part in one for one in said for part in ("were tried in", "No change we know"))
 
 
 @pytest.fixture

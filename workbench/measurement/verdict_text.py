@@ -53,16 +53,7 @@ def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
         return phrase("{less:.0%} less work", less=less)
     if not share:
         return phrase("{less:.0%} less work, the same picture", less=less)
-    return phrase("{less:.0%} less work, the difference {seen}", less=less, seen=seen_text(share))
-
-
-def seen_text(share: float) -> Phrase:
-    """Return how a difference looks, for what ``core/choices.py`` measures."""
-    if share <= SAME:
-        return phrase("not visible")
-    if share <= HARDLY_VISIBLE:
-        return phrase("hardly visible")
-    return phrase("visible side by side") if share <= VISIBLE else phrase("that of another picture")
+    return phrase("{less:.0%} less work, difference {far} at most", less=less, far=of_a_seed_change(share))
 
 
 def more_text(speedup: Speedup) -> str:
@@ -118,10 +109,10 @@ def control_text(evidence: Evidence) -> str:
 
 
 def late_text(control: Control, seed: Distance) -> Phrase:
-    """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x and moves ...``."""
+    """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x, ...``."""
     share = share_of(control.difference, seed)
     return phrase(
-        "leaving out {left} of {steps} levels gives {speed:.2g}x and moves the picture {share}",
+        "leaving out {left} of {steps} levels gives {speed:.2g}x, with a difference that is {share}",
         left=control.full_steps - control.steps,
         steps=control.full_steps,
         speed=control.speedup,
@@ -130,10 +121,13 @@ def late_text(control: Control, seed: Distance) -> Phrase:
 
 
 def of_a_seed_change(share: float) -> Phrase:
-    """Return e.g. ``1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
-    if share < _WHOLE:
-        return phrase("{share} of a seed change", share=fraction(share))
-    return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
+    """Return e.g. ``visible, 1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
+    if share >= _WHOLE:
+        return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
+    looks = phrase("large") if share > VISIBLE else phrase("visible")
+    looks = phrase("hardly visible") if share <= HARDLY_VISIBLE else looks
+    looks = phrase("not visible") if share <= SAME else looks
+    return phrase("{looks}, {share} of a seed change", looks=looks, share=fraction(share))
 
 
 def fraction(share: float) -> str:
