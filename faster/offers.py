@@ -12,9 +12,9 @@ from ..recipes.apply import shown_steps
 from ..workbench.comfyui.decoding import Decoding
 from ..workbench.expectation.expect import (
     COMPILED_VAE,
+    COMPILED_VAE_MOVES,
     FINEST,
     GAIN,
-    ROUNDING,
     Probed,
     Range,
     compiled_vae,
@@ -139,7 +139,7 @@ def make_offer(
         run_speedup,
         speedup(sampling_seconds, steps) if steps else Range(1.0, 1.0, 1.0),
         bool(vaes),
-        Range(*(math.hypot(one, ROUNDING if vaes else 0.0) for one in farthest)),
+        Range(*(math.hypot(one, COMPILED_VAE_MOVES if vaes else 0.0) for one in farthest)),
         sampling_seconds,
         once,
         run_seconds * (1 - 1 / run_speedup.likely),

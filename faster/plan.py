@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
+from typing import Any
 
 from ..core.choices import CHOICES
+from ..core.errors import CannotHelp
 from ..core.phrases import Phrase, phrase
 from ..optimizers.attention.policy import AUTO
 from ..optimizers.hosts.comfyui.attention.technique import host_does
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..optimizers.token_merging.methods import minimum_tokens
-from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here
-from ..workbench.recipe import Step
+from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
+from ..workbench.comfyui.unloaded import model_file, network_in
+from ..workbench.recipe import PREFIX, Step
 from .node_types import class_of, node_type
 from .workflow import ModelLink, Workflow
 
@@ -52,6 +56,12 @@ _DO_WHAT_OURS_DOES = {
     **dict.fromkeys(_COMPILE, "PacelineCompileUNet"),
 }
 """Our node by the other's type. Only what changes a MODEL: nothing else is tried."""
+
+_FILES = {"ckpt_name": "checkpoints", "unet_name": "diffusion_models"}
+"""Folders of ComfyUI's models, by the inputs of its own loaders that name a file."""
+
+_OWN = ("nodes", "comfy_extras.")
+"""Modules of ComfyUI's own nodes: what those of other packs do to a model is not known."""
 
 _COMFYUIS_OWN = {"WanAnimate2Cache": "WanAnimate2ToVideo", "FluxKVCache": "ReferenceLatent"}
 """Caches of ComfyUI for one network, by their ids, and the node beside which there is something to keep."""
@@ -96,6 +106,34 @@ def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
     return [plan for plan in plans if plan.titles or plan.notes or plan.link.input == "vae"]
 
 
+def network_before(workflow: Workflow, way: Sequence[str]) -> tuple[ModelPatcher, frozenset[str]] | None:
+    """Return the network in the file that a model is loaded from, as ``network_in``.
+
+    None where other packs, or inputs without a value, are on the way.
+    """
+    for id in way:
+        kind = class_of(workflow.type(id))
+        ours = workflow.type(id).startswith(PREFIX)
+        if not ours and (kind is None or not getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)):
+            return None
+    inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
+    for name, folder in _FILES.items():
+        file = workflow.known(inputs.get(name))
+        path = model_file(folder, file) if isinstance(file, str) else None
+        if path is not None:
+            return network_in(path)
+    return None
+
+
+def _not_for(step: Step, network: ModelPatcher, nodes: Nodes) -> str:
+    """Return why a node is not for a network; empty where it is."""
+    try:
+        made(step, {"model": network}, nodes)
+    except CannotHelp as error:
+        return error.brief
+    return ""
+
+
 def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
     """Return the titles in the order in which they are tried."""
     return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
@@ -119,11 +157,16 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
     nothing = host_does(AUTO) if own else ""
     tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
+    merging = next((title for title, step in tries.items() if step.node == MERGING), "")
+    known = network_before(workflow, link.upstream) if merging else None
+    unfit = "" if known is None else _not_for(tries[merging], known[0], nodes)
+    tries = {title: step for title, step in tries.items() if not (unfit and title == merging)}
     caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
     notes = [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
+    notes += [phrase("{name} is left out: {why}.", name=merging, why=unfit)] if unfit else []
     types = {workflow.type(id) for id in workflow}
     notes += [
         phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)

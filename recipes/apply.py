@@ -101,7 +101,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
             applied.left_out.append(f"{title}: no {target} is connected")
             continue
         try:
-            on, technique = _made(step, applied.objects, nodes)
+            on, technique = made(step, applied.objects, nodes)
             applied.objects[target] = attach_for(report_to, on, technique)
         except CannotHelp as error:
             if error.must_be_mended:
@@ -118,10 +118,10 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
 
 def behind(step: Step, thing: Any, nodes: Nodes) -> Any:
     """Return what a step's node changes, a MODEL or a VAE, behind that node; `CannotHelp` says why it cannot be."""
-    return attach_for(None, *_made(step, {changed_by(nodes[step.node]): thing}, nodes))
+    return attach_for(None, *made(step, {changed_by(nodes[step.node]): thing}, nodes))
 
 
-def _made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, AnyTechnique]:
+def made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, AnyTechnique]:
     """Return a step's technique, behind what it goes on, with the node's defaults for what the step does not set."""
     node = nodes[step.node]
     inputs = {entry.id: entry for entry in node.define_schema().inputs if entry.id != "strict"}

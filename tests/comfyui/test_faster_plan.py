@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from comfy_host import checkpoints
 from executing import node
 from faster_prompts import PROMPT, with_other_attention
 from paceline.core.errors import InvalidSetting
@@ -263,6 +264,19 @@ def test_a_vae_is_compiled_on_cuda_where_it_is_not_yet(comfyui, monkeypatch):
     assert tried(plain_prompt()) == [[]]
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     assert tried(plain_prompt()) == [["Compile VAE"]] and tried(there) == [[]]
+
+
+def test_apply_tome_is_not_looked_at_where_the_file_holds_another_network(comfyui, tmp_path, monkeypatch):
+    from comfy_host import transformers
+    from paceline.faster import plan as server
+
+    monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
+    for name, left_out in (("flux", True), ("sd15", False)):
+        network = transformers.build(name) if left_out else checkpoints.tiny_sd15(width=32, context=48)
+        monkeypatch.setattr(server, "network_in", lambda path, network=network: (network, frozenset()))
+        found = plan(plain_prompt())
+        assert ("PacelineApplyToMe" in nodes_of(found)) != left_out
+        assert ("Apply ToMe is left out: it is for UNets only." in map(str, found.notes)) == left_out
 
 
 def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):

@@ -68,9 +68,12 @@ BUSY = 1.2
 """From here on plain evaluations differ by more than those of a calm machine do."""
 
 
-COMPILED_VAE, COMPILED_VAE_ONCE, ROUNDING = Range(1.3, 2.2, 2.9), 25.0, 0.005
+COMPILED_VAE, COMPILED_VAE_ONCE, COMPILED_VAE_MOVES = Range(1.3, 2.2, 2.9), 25.0, 0.005
 """What Compile VAE is expected to do on CUDA, as times faster and seconds once, from SDXL's on an H100 (2.7x, 21.8 s);
-and how far a picture moves that compiled code has rounded otherwise."""
+and how far the picture moves, as compiled code rounds otherwise."""
+
+ROUNDING = 0.001
+"""Error of a prediction that is taken for that of compiled code."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,7 @@ def compiled_vae(name: str, of_pictures: bool) -> Probed:
     """Return what the node of this title, which compiles a VAE, is worth by rule: trying it would take minutes."""
     if not of_pictures:
         return Probed(name, why_not=phrase("it was measured with VAEs of pictures only"))
-    return Probed(name, COMPILED_VAE, clear=True, error=ROUNDING, points=1, once=COMPILED_VAE_ONCE)
+    return Probed(name, COMPILED_VAE, clear=True, error=COMPILED_VAE_MOVES, points=1, once=COMPILED_VAE_ONCE)
 
 
 def _work(sampling: Sampling, budget: float) -> Range:
