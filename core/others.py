@@ -12,12 +12,18 @@ _OURS = str(Path(__file__).parents[1] / "optimizers")
 _PACK = re.compile(r"(?:custom_nodes|extensions(?:-builtin)?|site-packages)[/\\]([^/\\]+)")
 
 
+OFFLOADED = "_old_forward"
+"""Where accelerate keeps a module's forward while its own, which moves weights, stands in its place."""
+
+
 def replacement(owner: object, name: str = "forward") -> Any:
     """Return what stands in the place of an object's method; None where it has the one of its class.
 
-    Hosts leave a module's own bound method behind when they take something off again.
+    Hosts leave a module's own bound method behind when they take something off again. accelerate's ``forward`` passes
+    everything on: below it is what computes.
     """
-    found = owner.__dict__.get(name)
+    found = owner.__dict__.get(OFFLOADED) if name == "forward" else None
+    found = owner.__dict__.get(name) if found is None else found
     return None if getattr(found, "__func__", None) is getattr(type(owner), name, None) else found
 
 

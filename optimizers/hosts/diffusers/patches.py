@@ -13,10 +13,8 @@ from typing import Any
 import torch
 
 from ....core.memory_format import channels_last
+from ....core.others import OFFLOADED
 from ....core.shadow import Shadows
-
-OFFLOADED = "_old_forward"
-"""Where accelerate keeps a module's forward while its own, which moves weights, stands in its place."""
 
 NOTHING = object()
 """Stands for "the object has no attribute of its own by this name", and for "leave what is there"."""
