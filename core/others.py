@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ def computed_by(function: Any, hosts: Container[str] = ()) -> str:
 
     ``hosts``: packages whose code belongs to the layers.
     """
-    while isinstance(function, partial):
+    while hasattr(function, "func"):  # partial, and ours around what others have put there
         function = function.func
     if function is None:
         return ""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ....core.memory_format import channels_last
-from ....core.others import OFFLOADED
+from ....core.others import OFFLOADED, computed_by, replacement
 from ....core.shadow import Shadows
 
 NOTHING = object()
@@ -21,6 +21,11 @@ NOTHING = object()
 
 Make = Callable[[Any], Any]
 """Given what is there, return what takes its place; `NOTHING` to leave it."""
+
+
+def computed_by_others(layer: object) -> str:
+    """Return in a sentence who computes a layer itself, asked between calls; "" if nobody does."""
+    return computed_by(replacement(layer), ("diffusers", "accelerate", "peft"))
 
 
 class Wrap:
