@@ -66,11 +66,12 @@ peers: setup ## draw random graphs beside other packs (PACKS=/folder/of/clones),
 	@test -z "$(DIFFUSERS)" || $(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target "$(PEERS)" parameterized requests-mock
 	@test -z "$(DIFFUSERS)" || PYTHONPATH="$(PEERS)" $(VENV_PYTHON) tests/trust/peers/run_peers.py --diffusers "$(DIFFUSERS)"
 
-lint: setup ## check the style, the types, the layers and that no name is given twice
+lint: setup ## check the style, the types, the layers, and that no name is given and no weights are committed twice
 	@$(VENV_PYTHON) -m ruff check .
 	@$(VENV_PYTHON) -m mypy
 	@$(VENV_PYTHON) tools/check_layers.py
 	@$(VENV_PYTHON) tools/check_names.py
+	@$(VENV_PYTHON) tools/check_weights.py
 
 audit: setup ## look for unsafe code (bandit) and for packages with known holes (pip-audit); both stay out of .venv
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(AUDIT)" bandit pip-audit
