@@ -10,7 +10,6 @@ from typing import Any
 _OURS = str(Path(__file__).parents[1] / "optimizers")
 _PACK = re.compile(r"(?:custom_nodes|extensions(?:-builtin)?|site-packages)[/\\]([^/\\]+)")
 
-
 OFFLOADED = "_old_forward"
 """Where accelerate keeps a module's forward while its own, which moves weights, stands in its place."""
 
@@ -26,11 +25,8 @@ def replacement(owner: object, name: str = "forward") -> Any:
     return None if getattr(found, "__func__", None) is getattr(type(owner), name, None) else found
 
 
-def computed_by(function: Any, hosts: Container[str] = ()) -> str:
-    """Return in a sentence that other code computes a layer with ``function``; "" for ours, and for none.
-
-    ``hosts``: packages whose code belongs to the layers.
-    """
+def whose(function: Any) -> str:
+    """Return who wrote a function, in a word or two; "" for ours, and for none."""
     while hasattr(function, "func"):  # partial, and ours around what others have put there
         function = function.func
     if function is None:
@@ -41,5 +37,13 @@ def computed_by(function: Any, hosts: Container[str] = ()) -> str:
     if file.startswith(_OURS):
         return ""
     pack = _PACK.search(file)
-    who = f"code in {Path(file).name}" if pack is None else pack[1].removesuffix(".py")
-    return "" if who in hosts else f"{who} computes this layer itself"
+    return f"code in {Path(file).name}" if pack is None else pack[1].removesuffix(".py")
+
+
+def computed_by(function: Any, hosts: Container[str] = ()) -> str:
+    """Return in a sentence that other code computes a layer with ``function``; "" for ours, and for none.
+
+    ``hosts``: packages whose code belongs to the layers.
+    """
+    who = whose(function)
+    return "" if not who or who in hosts else f"{who} computes this layer itself"
