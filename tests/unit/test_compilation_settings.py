@@ -25,7 +25,7 @@ from paceline.optimizers.compilation.settings import (
     [
         ({"backend": ""}, "It must be a name"),
         ({"backend": "eager", "mode": "max-autotune"}, "belongs to the backend inductor"),
-        ({"backend": "eager", "preset": "diffusion-fast"}, "options of the backend inductor"),
+        ({"backend": "eager", "preset": "diffusion-fast"}, "belongs to the backend inductor"),
     ],
 )
 def test_what_is_not_allowed_is_said(wrong, sentence):
