@@ -72,11 +72,12 @@ class CompileMethods(NetworkTechnique):
         kwargs = {key: order(value) for key, value in kwargs.items()}
         with Shadows() as shadows:
             in_modules(network, shadows)
-            plain, part = partial(inner, *args, **kwargs), self._parts.get(method)
+            plain = partial(inner, *args, **kwargs)
             if self._blocks_of:
                 return self._run_blocks(network, activity, shadows, plain)
-            if part is not None:
-                return self._run_part(network, part, name, activity, plain)
+            if name in self._parts:
+                of_network = getattr(type(network), name)
+                return self._run_part(network, name, activity, plain, lambda one: of_network(one, *args, **kwargs))
             compiled = self._compiled(network, name)
             with self.policy.counted(compiled, name, activity):
                 return compiled(network, *args, **kwargs)
@@ -95,9 +96,9 @@ class CompileMethods(NetworkTechnique):
             return plain()
 
     def _run_part(
-        self, network: torch.nn.Module, part: str, name: str, activity: Activity, plain: partial[object]
+        self, network: torch.nn.Module, name: str, activity: Activity, plain: Function, of_network: Function
     ) -> object:
-        module = getattr(network, part)
+        module = getattr(network, part := self._parts[name])
         compiled = self._compiled(module, "forward")
         fallback = compiled.functions[0].state.fallback
         if fallback:
@@ -106,7 +107,7 @@ class CompileMethods(NetworkTechnique):
         with_part = ModuleProxy(network, {part: ModuleProxy(module, {"__call__": partial(compiled, module)})})
         fallbacks = activity.fallback_count
         with self.policy.counted(compiled, name, activity):
-            result = getattr(type(network), name)(with_part, *plain.args, **plain.keywords)
+            result = of_network(with_part)
         # Parts hand lists on to each other. One that ran uncompiled may have filled a copy of such a list.
         return plain() if activity.fallback_count > fallbacks else result
 
