@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import dealing
 import pytest
+import texts
+from browser.chrome import find_browser
 from comfy_host import in_process, pack, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
+from texts import reads  # noqa: F401 - a fixture
+
+SAID = pytest.StashKey[bool]()
 
 
 class PageServer:
@@ -51,6 +56,7 @@ pack.load_pack()  # tests write `from paceline.optimizers... import ...` at thei
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-seconds", action="store_true", help="write what each file took to tests/seconds.json")
+    parser.addoption("--write-texts", action="store_true", help="write what people read to tests/texts.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,8 +64,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(dealing.Stopwatch())
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--write-texts"):
+        texts.write({item.path.stem for item in session.items})
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a GPU or a newer ComfyUI than there is; processes side by side begin with what takes longest."""
+    if config.getoption("--write-texts"):
+        items[:] = [item for item in items if "reads" in getattr(item, "fixturenames", ())]
     if hasattr(config, "workerinput"):
         dealing.longest_first(items)
     lacking = transformers.lacking()
@@ -76,6 +89,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def say_once_what_no_browser_means(config: pytest.Config, ids: list[str]) -> None:
+    """Before the first test runs: how many are skipped for want of a browser, and what installs one."""
+    count = sum(id.startswith("tests/browser/") for id in ids)
+    if count and find_browser() is None and not config.stash.get(SAID, False):
+        config.stash[SAID] = True
+        text = f"{count} browser tests will be skipped: there is no browser. `make setup BROWSER=1` installs one."
+        config.get_terminal_writer().line(f"\n{text}", yellow=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        say_once_what_no_browser_means(session.config, [item.nodeid for item in session.items])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    say_once_what_no_browser_means(node.config, ids)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 def test_clients_at_once_are_all_answered_and_none_sees_another(server):
     from soak import soak
 
-    done = soak(server, clients=3, minutes=0.2, most=3)
+    done = soak(server, clients=3, minutes=0.1, most=3)
     assert not done.problems
     assert done.answers["right"] >= 2 and len(done.memory) >= 1
 
@@ -23,7 +23,7 @@ def test_tabs_beside_clients_show_their_own_runs_and_what_is_not_theirs_is_notic
 
     with browser_tabs(server) as tabs:
         if tabs is None:
-            missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+            missing("there is no browser: `make setup BROWSER=1` installs one, or set CHROME and CHROMEDRIVER")
         assert not soak(server, clients=2, minutes=0.3, most=20, tabs=tabs).problems
         found = tabs.found()
         assert found["wrong"] == [] and min(found["runs"]) >= 1
