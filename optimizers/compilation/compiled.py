@@ -184,13 +184,15 @@ class _CountingBackend:
         self.variants: dict[int, int] = {}
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **options: object) -> Function:
+        from torch._dynamo.utils import counters
+
         self._count()
         self._state.phase = GENERATING
         if self._cache is not None:
             self._cache.use()
-        hits = _cache_hits()
+        hits = counters["inductor"]["fxgraph_cache_hit"]
         compiled = self._compile(graph, example_inputs)
-        self._state.cache_hits += _cache_hits() - hits
+        self._state.cache_hits += counters["inductor"]["fxgraph_cache_hit"] - hits
 
         def run(*args: object) -> object:
             self.runs += 1
@@ -229,12 +231,6 @@ def _traced_with(inputs: Sequence[object]) -> list[str]:
     """
     sizes = [size for value in inputs for size in (value.shape if isinstance(value, torch.Tensor) else (value,))]
     return [str(size.node.hint if isinstance(size, torch.SymInt) else size) for size in sizes]
-
-
-def _cache_hits() -> int:
-    from torch._dynamo.utils import counters
-
-    return counters["inductor"]["fxgraph_cache_hit"]
 
 
 @cache

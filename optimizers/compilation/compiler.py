@@ -73,22 +73,20 @@ class Compiler:
     ) -> CompiledNetwork:
         """Return the repeated blocks of a network, which is not kept: those of one kind share their compiled code.
 
-        A kind is a class with weights of certain sizes. ``weights``: of the network, to be guarded as suits ComfyUI.
+        A kind is a class with weights of certain sizes. Where it is in lists of several names (Z-Image's refiners and
+        layers), it is called with several sizes at once. ``weights``: of the network, to be guarded as suits ComfyUI.
         """
-        by_kind: dict[Hashable, CompiledFunction] = {}
-        blocks = repeated_blocks(network)
-        for block in blocks:
-            if _kind(block) not in by_kind:
-                by_kind[_kind(block)] = CompiledFunction(
-                    _call_block,
-                    how,
-                    name=f"{name}: {type(block).__name__}",
-                    cache=self.cache(),
-                    weights=weights,
-                    sizes=BlockSizes(),
-                    keeps_lists=True,
-                )
-        return CompiledNetwork(*by_kind.values(), blocks={block: by_kind[_kind(block)] for block in blocks})
+        lists = {module: path.split(".")[-2:-1] for path, module in network.named_modules()}
+        kinds: dict[tuple[type, object], list[torch.nn.Module]] = {}
+        for block in repeated_blocks(network):
+            kinds.setdefault(_kind(block), []).append(block)
+        functions: dict[torch.nn.Module, CompiledFunction] = {}
+        for kind, blocks in kinds.items():
+            sizes = BlockSizes(several=any(lists[block] != lists[blocks[0]] for block in blocks))
+            more: dict[str, Any] = {"cache": self.cache(), "weights": weights, "sizes": sizes, "keeps_lists": True}
+            function = CompiledFunction(_call_block, how, name=f"{name}: {kind[0].__name__}", **more)
+            functions |= dict.fromkeys(blocks, function)
+        return CompiledNetwork(*dict.fromkeys(functions.values()), blocks=functions)
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         """Return what ``make`` made for a live object under ``key`` (the settings).
