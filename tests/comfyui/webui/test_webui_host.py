@@ -200,13 +200,11 @@ def test_what_is_kept_is_dropped_with_the_run(host, studio, monkeypatch):
     kept, held, began = [], [], WebUITechnique.began
     monkeypatch.setattr(WebUITechnique, "began", lambda technique: (began(technique), kept.append(technique.policy)))
     drawing = host.drawing()
-    seen = studio.model.model.diffusion_model.register_forward_hook(
-        lambda *_: held.append(bool(kept[0].residuals._kept))
-    )
+    seen = studio.model.model.diffusion_model.register_forward_hook(lambda *_: held.append(bool(kept[0].kept._records)))
     with pytest.raises(hosts.Interrupted):
         host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}, drawing=drawing, stop_at=5)
     seen.remove()
-    assert held[-1] and not kept[0].residuals._kept
+    assert held[-1] and not kept[0].kept._records
 
 
 def test_the_report_names_samplers_as_this_host_does(host):
