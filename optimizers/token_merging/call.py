@@ -13,7 +13,7 @@ from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting
 from ...core.shared import Shared
 from ..families import Block, Size
-from .kept import Kept, Place, Record
+from .kept import AttentionPlace, Kept, PassRecord
 from .kv_downsample import FewerKeys, minimum_tokens
 from .settings import TokenMergingSettings
 from .tomesd import Matching, choices, match, partition
@@ -56,11 +56,11 @@ class TokenCall(Shared):
     kept: Kept = field(default_factory=Kept)
     activity: Activity = field(default_factory=Activity)
     step: int | Tensor = 0
-    record: Record | None = None
+    record: PassRecord | None = None
     full: bool = False
     last: bool = False
     visits: dict[str, int] = field(default_factory=dict)
-    made: dict[Place, Tensor] = field(default_factory=dict)
+    made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
     merged: dict[int, Reduction] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class TokenCall(Shared):
         """
         settings, place = self.settings, (block.name, self.visits.get(block.name, 0) + 1)
         lasts = self.record is not None and self.keeps(block) and not settings.other_layers and not is_compiling()
-        known = self.record.matchings if lasts and self.record is not None else {}
+        known: dict[AttentionPlace, Matching] = self.record.matchings if lasts and self.record is not None else {}
         if not self.full and place in known and known[place].fits(tokens):
             return known[place]
         (rows, columns), offsets = size, None

@@ -35,7 +35,7 @@ NEVER_MEASURED = "another node computed attention itself, so nothing could be me
 MEMORY = 0.05
 """At most this share of a device's memory is held."""
 
-Place = tuple[str, int]
+AttentionPlace = tuple[str, int]
 """An attention: its block, and its number among those of the block in a call of the network."""
 
 
@@ -62,14 +62,14 @@ class SamplingStep:
 
 
 @dataclass
-class Record:
+class PassRecord:
     """What is kept for one batch of conditionings, when it was measured, and by what tokens were merged then."""
 
     measured: Hashable
     number: int
     full: bool = True
-    differences: dict[Place, Tensor] = field(default_factory=dict)
-    matchings: dict[Place, Matching] = field(default_factory=dict)
+    differences: dict[AttentionPlace, Tensor] = field(default_factory=dict)
+    matchings: dict[AttentionPlace, Matching] = field(default_factory=dict)
 
 
 class Kept(Shared):
@@ -95,13 +95,15 @@ class Kept(Shared):
         self.most = self.limit = 0
         self.refused: set[str] = set()
         self._keys: dict[Hashable, FewerKeys] = {}
-        self._records: dict[Hashable, Record] = {}
+        self._records: dict[Hashable, PassRecord] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
         self._given_up = False
         self._held = 0
         self._lock = Lock()  # ComfyUI may have several devices at work
 
-    def record(self, evaluation: SamplingStep, passes: Hashable, ratio: float, again: bool = False) -> Record | None:
+    def record(
+        self, evaluation: SamplingStep, passes: Hashable, ratio: float, again: bool = False
+    ) -> PassRecord | None:
         """Return what is kept for a call of the network for ``passes``; None, noted, to leave it out.
 
         ``passes`` tells one batch of conditionings and its sizes from every other; ``ratio``: the share that reducing
@@ -128,7 +130,7 @@ class Kept(Shared):
             # What would be measured anew anyway is dropped, such as that of conditionings that take no part any more.
             for old in [name for name, other in self._records.items() if other.measured != now]:
                 self.drop(self._records.pop(old))
-            self._records[passes] = known = Record(now, evaluation.number)
+            self._records[passes] = known = PassRecord(now, evaluation.number)
         else:
             known.full = known.measured != now if evaluation.whole is None else evaluation.whole
         known.measured, known.number = now, evaluation.number
@@ -160,7 +162,7 @@ class Kept(Shared):
         if missed and not self._given_up and not self.left_out:
             self.leave_out(NEVER_MEASURED)  # where all was dropped, the reason is known
 
-    def keep(self, record: Record, place: Place, compute: Callable[[], Tensor]) -> None:
+    def keep(self, record: PassRecord, place: AttentionPlace, compute: Callable[[], Tensor]) -> None:
         """Keep the difference that ``compute()`` gives, if need be in the place of others."""
         if self._given_up:
             return
@@ -184,7 +186,7 @@ class Kept(Shared):
         self.give_up(NO_MEMORY)
         return compute()
 
-    def drop(self, record: Record) -> None:
+    def drop(self, record: PassRecord) -> None:
         """Free the differences of one batch of conditionings."""
         with self._lock:
             for place in tuple(record.differences):
@@ -211,7 +213,7 @@ class Kept(Shared):
         for reason in self.left_out or ({} if self.full else {NOWHERE: None}):
             yield f"residual left out: {reason}"
 
-    def _put(self, record: Record, place: Place, difference: Tensor) -> None:
+    def _put(self, record: PassRecord, place: AttentionPlace, difference: Tensor) -> None:
         if place[0] in self.refused:
             return
         self.limit = int(MEMORY * total_memory(difference.device))
@@ -227,7 +229,7 @@ class Kept(Shared):
                     self._set(other, key, None)
         self.most = max(self.most, self._held)
 
-    def _set(self, record: Record, place: Place, difference: Tensor | None) -> None:
+    def _set(self, record: PassRecord, place: AttentionPlace, difference: Tensor | None) -> None:
         before = record.differences.pop(place, None)
         self._held -= 0 if before is None else before.nbytes
         if difference is not None:

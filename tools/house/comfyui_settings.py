@@ -30,6 +30,12 @@ TOKEN_REDUCTION: Cases = {
     "tokens merge, cells 3 x 1": _tokens(method="merge", sx=3, sy=1),
 }
 
+KEPT: Cases = {
+    "tokens preset quality": _tokens(preset="quality"),
+    **{f"tokens {method}": _tokens(method=method, residual="auto") for method in ("merge", "kv_downsample")},
+}
+"""In so many steps that a difference is kept."""
+
 COMPILE: Cases = {
     "compile eager in one piece": _compiled(fullgraph=True),
     "compile aot_eager": _compiled(backend="aot_eager"),
