@@ -13,6 +13,7 @@ from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting
 from ...core.shared import Shared
 from ..families import Block, Size
+from .gains import LEAST, Gains, Timed
 from .kept import AttentionPlace, Kept, PassRecord
 from .kv_downsample import FewerKeys, minimum_tokens
 from .settings import TokenMergingSettings
@@ -28,6 +29,7 @@ MASKED = "an attention mask over the image was given, and merged tokens have no 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
 _TOO_FEW = "{tokens} tokens are too few to gain from fewer"
 _ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+_SLOW = "timed here, whole attention takes as long: {speedup:.2f}x"
 _COARSE = "coarser than the two finest levels: with residual they lose more than they save"
 
 
@@ -48,6 +50,8 @@ class TokenCall(Shared):
         visits: how many attentions there were in each block.
         made: differences that compiled code has made.
         missed: whether a difference was not there.
+        gains: what is known of times; ``beside``: what they depend on besides sizes.
+        timed: what was timed of each block, by its name.
         merged: how the tokens of a block are merged, by its number, where its other layers ask for it.
     """
 
@@ -63,6 +67,9 @@ class TokenCall(Shared):
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
     merged: dict[int, Reduction] = field(default_factory=dict)
+    gains: Gains = field(default_factory=Gains)
+    beside: str = ""
+    timed: dict[str, Timed] = field(default_factory=dict)
 
     def keeps(self, block: Block) -> bool:
         """Return whether the difference of a block is kept or added."""
@@ -94,6 +101,8 @@ class TokenCall(Shared):
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
+        if keeps and not is_compiling() and kind in ("cpu", "cuda") and self._is_slow(block, tokens):
+            return None
         ratio = settings.ratio
         if not keeps and settings.alone is not None:
             ratio = settings.alone if block.downsample == self.levels[0] else 0.0
@@ -108,6 +117,16 @@ class TokenCall(Shared):
         if settings.other_layers:  # else nobody asks, and it would hold memory
             self.merged[block.number] = reduction
         return reduction
+
+    def _is_slow(self, block: Block, tokens: Tensor) -> bool:
+        """Return whether reduced attention gains no time here, and note it."""
+        timed = self.timed[block.name] = Timed(tokens.device, tokens.dtype, self.beside, str([*tokens.shape]))
+        speedup = self.gains.speedup(timed, self.kept.share)
+        if speedup is None or speedup >= LEAST:
+            return False
+        self.kept.slow[block.name] = speedup
+        self.activity.skip(block.name, _SLOW.format(speedup=speedup))
+        return True
 
     def _matching(self, block: Block, tokens: Tensor, size: Size, ratio: float) -> Matching:
         """Return how tokens are merged: as in the last full step, where the difference is kept.
@@ -138,6 +157,8 @@ class TokenCall(Shared):
         self.visits[block.name] = visit = self.visits.get(block.name, 0) + 1
         place = (block.name, visit)
         compute = whole if self.full else reduced
+        timed = self.timed.get(block.name) if self.full and not is_compiling() else None
+        begun = None if timed is None else self.gains.moment(timed.device)
         output: Tensor = compute() if is_compiling() else kept.with_room(compute)
         if not self.full:
             difference = record.differences.get(place)
@@ -148,7 +169,10 @@ class TokenCall(Shared):
         if is_compiling():  # what a graph allocates is not kept: `settle` makes a copy outside of it
             self.made[place] = output - reduced()
         elif not self.last:
+            middle = None if timed is None else self.gains.moment(timed.device)
             kept.keep(record, place, lambda: output - reduced())
+            if timed is not None:
+                self.gains.note(timed, begun, middle, self.gains.moment(timed.device))
         return output
 
     def around_attention(

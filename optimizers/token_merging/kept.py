@@ -85,6 +85,8 @@ class Kept(Shared):
         most: bytes that were held at the same time.
         limit: bytes that may be.
         refused: blocks of which nothing is kept any more.
+        share: of the run's steps that are full.
+        slow: by block, how many times faster attention would get, where it stays whole for that.
     """
 
     def __init__(self, allocating: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
@@ -94,6 +96,8 @@ class Kept(Shared):
         self.least: dict[str, int] = {}
         self.most = self.limit = 0
         self.refused: set[str] = set()
+        self.share = 0.0
+        self.slow: dict[str, float] = {}
         self._keys: dict[Hashable, FewerKeys] = {}
         self._records: dict[Hashable, PassRecord] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
@@ -117,7 +121,7 @@ class Kept(Shared):
             return None
         if self._given_up:
             return None
-        self.least = steps.least_tokens()
+        self.least, self.share = steps.least_tokens(), len(steps.levels) / steps.steps
         known = self._records.get(passes)
         if again and known is not None:
             self.drop(self._records.pop(passes))

@@ -15,6 +15,7 @@ from ...core.technique import TOKEN_MERGING, Policy, WholeSteps
 from ..families import Block
 from .call import TokenCall
 from .full_steps import FullSteps
+from .gains import Gains
 from .kept import MERGED_INSIDE, SHARED_CODE, UNTOLD, Kept, SamplingStep
 from .settings import TokenMergingSettings
 
@@ -41,13 +42,14 @@ class TokenMergingPolicy(Policy, Generic[B]):
         draws: whether anything is chosen at random, so that the number of the step must be known.
         allocating: the host's context in which to allocate what outlives a block of the network.
         kept: of the latest sampling run.
+        gains: what is known of times, where a host keeps them.
     """
 
     kind = TOKEN_MERGING
     title = "Apply ToMe"
 
     def __init__(self, model: str, blocks: Sequence[B], settings: TokenMergingSettings) -> None:
-        self.settings, self.total_places = settings, len(blocks)
+        self.settings, self.total_places, self._model = settings, len(blocks), model
         self.places = phrase("self-attention blocks") if settings.merge_attn else phrase("blocks")
         if not blocks:
             raise UnsupportedModel(
@@ -66,7 +68,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
             )
         self.draws = settings.use_rand and settings.merges
         self.allocating: Callable[[], AbstractContextManager[object]] = nullcontext
-        self.kept = Kept()
+        self.kept, self.gains = Kept(), Gains()
 
     def clauses(self) -> tuple[str, ...]:
         levels = sorted({block.downsample for block in self.blocks})
@@ -106,11 +108,13 @@ class TokenMergingPolicy(Policy, Generic[B]):
         passes: Hashable = (),
         refusal: str = "",
         again: bool = False,
+        beside: str = "",
     ) -> C:
         """Return what a call of the network does with its tokens, if the settings do something.
 
         ``kind``: the host's; ``step``: its number, where anything is drawn; ``evaluation``: where it stands in the run;
-        ``refusal``: why the host cannot keep a difference in it. For the rest see `Kept.record`.
+        ``refusal``: why the host cannot keep a difference in it; ``beside``: what else may change how long attention
+        takes. For the rest see `Kept.record`.
         """
         settings, record = self.settings, None
         if settings.keeps and (evaluation is None or refusal):
@@ -118,7 +122,11 @@ class TokenMergingPolicy(Policy, Generic[B]):
         elif settings.keeps and evaluation is not None:
             record = self.kept.record(evaluation, passes, settings.ratio, again)
         full, last = record is not None and record.full, evaluation is not None and evaluation.last
-        return kind(settings, self._levels, self.kept, activity, step, record, full, last)
+        if record is not None and not full:
+            self.gains.decide()
+        made = kind(settings, self._levels, self.kept, activity, step, record, full, last)
+        made.gains, made.beside = self.gains, f"{self._model} | {settings.describe()} | {beside}"
+        return made
 
     def summarize(self, activity: Activity) -> Summary:
         settings, used = self.settings, len(activity.used)
@@ -128,11 +136,14 @@ class TokenMergingPolicy(Policy, Generic[B]):
             why = phrase("ratio is 0") if settings.ratio == 0 else phrase("all three merge options are off")
             return Summary("inactive", phrase("off: {reason}", reason=why), counts)
         details = (*activity.fallback_lines(), *activity.skipped_lines())
-        if not used:
+        if not used and not self.kept.slow:
             text = phrase("not active in any of {total} {places}", total=self.total_places, places=self.places)
             if settings.method == "auto" and activity.skipped and not fallbacks:
                 text = phrase("{method} switched itself off: it would not have been faster", method=settings.method)
             return Summary("inactive", text, counts, details)
+        if self.kept.slow and not activity.used.keys() - self.kept.slow:
+            best = max(self.kept.slow.values())
+            return Summary("inactive", phrase("off: {speedup}x here", speedup=f"{best:.2f}"), counts, details)
         pairs = sorted(set(activity.tokens.values()), reverse=True)
         sizes = ", ".join(f"{before} -> {after}" for before, after in pairs) or "no"
         details = (f"{sizes} {'tokens' if settings.merges else 'keys and values'}", *details)

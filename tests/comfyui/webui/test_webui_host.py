@@ -11,8 +11,7 @@ from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from paceline.optimizers.hosts.webui import accelerate, keep_levels
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.methods import METHODS
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.token_merging.settings import METHODS, TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import BOTH_HOSTS, LOOSE, MERGE, SIZE, Host, shadowed
 

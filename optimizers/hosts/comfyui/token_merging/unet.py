@@ -22,6 +22,7 @@ from ....token_merging.kept import COMPILED, WINDOWS
 from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ....token_merging.settings import TokenMergingSettings
 from ..runtime.attention_chain import Attend, ChainedAttention, add_layer
+from ..runtime.paths import user_folder
 from ..runtime.run import SamplerCall, SamplingRun, followed_sampler
 from ..runtime.technique import ComfyTechnique, ModelCall
 from ..structure.model import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
@@ -81,6 +82,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         policy = TokenMergingPolicy(describe_model(patcher), blocks, settings)
         super().__init__(policy)
         policy.allocating = kept_memory
+        policy.gains.file = user_folder("tome_times.json")
         self._by_key = {block.key: block for block in policy.blocks}
         self._other_layers: WeakKeyDictionary[Module, MergedLayers] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
@@ -106,7 +108,9 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             refusal = WINDOWS if evaluations.windows or tiles else ""
         refusal, sizes = _compiled(policy, call) or refusal, frozenset(call.shapes.items())
         step = step_of(call) if policy.draws else 0
-        tokens = policy.call(ComfyTokenCall, activity, step, latest, (passes, sizes), refusal, call.again)
+        beside = "; ".join(one.policy.describe() for one in call.techniques if one is not self)
+        beside = f"{beside}, with other patches" if call.foreign_patches else beside
+        tokens = policy.call(ComfyTokenCall, activity, step, latest, (passes, sizes), refusal, call.again, beside)
         options[CALL], tokens.replaced = tokens, _replaced(call)
         if tokens.record is not None:
             call.cleanup.callback(tokens.settle)

@@ -134,7 +134,8 @@ class PipelineTokenMerging(PipelineTechnique):
         shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
         evaluation = None if refusal or not policy.settings.keeps else _evaluation(host)
-        self._call = policy.call(TokenCall, self.activity, step, evaluation, passes, refusal, host.again)
+        beside = "; ".join(one.policy.describe() for one in host.techniques if one is not self)
+        self._call = policy.call(TokenCall, self.activity, step, evaluation, passes, refusal, host.again, beside)
 
     def end_call(self) -> None:
         super().end_call()
