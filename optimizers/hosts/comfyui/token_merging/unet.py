@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,9 +33,10 @@ from .other_layers import MergedLayers
 
 CALL = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
+_LAYERS = ("attn1", "attn2")
 
 _OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
-_REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
+_PLACES = ", and may take its keys for places of the picture"
 _PARTS = "another node computes attention in parts or in another layout, so no difference was kept or added"
 
 Patched = tuple[Tensor, Tensor, Tensor]
@@ -46,12 +47,12 @@ Patched = tuple[Tensor, Tensor, Tensor]
 class ComfyTokenCall(TokenCall):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
-    ``replaced``: blocks whose attention another node computes itself, by its name; ``runs``: of each block; ``next``:
-    block, reduction and batch of the attention that comes next, which keeps a difference; ``is_whole``: whether its
-    output is whole again.
+    ``replaced``: why blocks are left alone whose attention another node computes itself, by its name and the block's;
+    ``runs``: of each block; ``next``: block, reduction and batch of the attention that comes next, which keeps a
+    difference; ``is_whole``: whether its output is whole again.
     """
 
-    replaced: Mapping[str, Container[tuple[Any, ...]]] = field(default_factory=dict)
+    replaced: Mapping[str, Mapping[tuple[Any, ...], str]] = field(default_factory=dict)
     runs: dict[BlockKey, int] = field(default_factory=dict)
     next: tuple[AttentionBlock, Reduction, int] | None = None
     is_whole: bool = False
@@ -65,11 +66,11 @@ class ComfyTokenCall(TokenCall):
 
     def is_replaced(self, name: str, block: AttentionBlock) -> bool:
         """Return whether another node's function stands in for attention ``name`` of a block, and note it."""
-        functions = self.replaced.get(name, ())
-        found = block.key in functions or block.key[:2] in functions
-        if found:
-            self.activity.skip(block.name, _REPLACED)
-        return found
+        reasons = self.replaced.get(name, {})
+        reason = reasons.get(block.key) or reasons.get(block.key[:2])
+        if reason:
+            self.activity.skip(block.name, reason + _PLACES)
+        return bool(reason)
 
 
 class ComfyTokenMerging(ComfyTechnique[ModelCall]):
@@ -208,14 +209,14 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         return call.restored(self._by_key[_block_key(extra_options)], reduction, output)
 
 
-def _replaced(call: ModelCall) -> dict[str, set[tuple[Any, ...]]]:
-    """Return the blocks whose attention another node computes: with a patch, or a ``forward`` on the layer."""
+def _replaced(call: ModelCall) -> dict[str, dict[tuple[Any, ...], str]]:
+    """Return who computes the attention of which blocks: with a patch, or a ``forward`` on the layer."""
     patches = call.transformer_options.get("patches_replace", {})
-    found = {name: set(patches.get(name, ())) for name in ("attn1", "attn2")}
+    found = {name: {key: computed_by(one) for key, one in patches.get(name, {}).items()} for name in _LAYERS}
     for block, module in described_blocks(call.model.diffusion_model):
-        for name, keys in found.items():
-            if computed_by(replacement(getattr(module, name))):
-                keys.add(block.key)
+        for name, reasons in found.items():
+            if reason := computed_by(replacement(getattr(module, name))):
+                reasons[block.key] = reason
     return found
 
 
