@@ -83,9 +83,8 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
     if request.do in ("look", "run"):
         workflow = Workflow.read(request.prompt)
         plans = make_plans(workflow, request.choice, nodes)
-        own = levers(workflow, request.bypassed, request.names)
-        job = Job(workflow, request.choice, plans, nodes, request.pictures, own)
-        return _look(job, request) if request.do == "look" else _begin(job)
+        job = Job(workflow, request.choice, plans, nodes, request.pictures)
+        return _look(job, request) if request.do == "look" else _begin(job, request)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
             JOBS.take(None)
@@ -124,9 +123,11 @@ def _look(job: Job, request: Request) -> Payload:
             phrase("Looks at: {names}", names=", ".join(titles)),
         ]
     lines = [*offers, *unknown, *notes, *of_loaded_models()]
-    return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": [one.payload for one in job.levers]}
+    own = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]
+    return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": own}
 
 
-def _begin(job: Job) -> Payload:
+def _begin(job: Job, request: Request) -> Payload:
+    job.levers = levers(job.workflow, request.bypassed, request.names)
     JOBS.take(job)
     return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))
