@@ -46,10 +46,14 @@ def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def shown(page: Page, written: Path) -> Iterator[Page]:
-    """The page, in a browser that goes back to ComfyUI afterwards."""
+    """The page, in a tab of its own beside ComfyUI's."""
+    comfyui = page.driver.current_window_handle
+    page.driver.switch_to.new_window("tab")
     page.driver.get(written.as_uri())
     yield page
-    page.open()
+    if comfyui in page.driver.window_handles:  # else a test has failed, and this is another browser
+        page.driver.close()
+        page.driver.switch_to.window(comfyui)
 
 
 def heads(page: Page, part: str) -> list[str]:
