@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ...core.choices import HARDLY_VISIBLE, SAME, VISIBLE
+from ...core.choices import looks
 from ...core.phrases import Phrase, phrase
 from .evidence import LATE, Control, Evidence, share_of
 from .quality import Distance
@@ -131,10 +131,7 @@ def of_a_seed_change(share: float) -> Phrase:
     """Return e.g. ``visible, 1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
     if share >= _WHOLE:
         return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
-    looks = phrase("large") if share > VISIBLE else phrase("visible")
-    looks = phrase("hardly visible") if share <= HARDLY_VISIBLE else looks
-    looks = phrase("not visible") if share <= SAME else looks
-    return phrase("{looks}, {share} of a seed change", looks=looks, share=fraction(share))
+    return phrase("{looks}, {share} of a seed change", looks=looks(share), share=fraction(share))
 
 
 def fraction(share: float) -> str:
