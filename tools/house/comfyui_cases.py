@@ -42,8 +42,13 @@ TOKENS = {
     **{f"tokens {method}": tokens(method=method, ratio=0.3) for method in ("auto", "merge", "kv_downsample")},
     **{f"tokens merge, max_downsample {n}": tokens(method="merge", max_downsample=n) for n in ("1", "8")},
     "tokens merge around all": tokens(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample="2"),
-    "tokens merge, seed 5, cells 3 x 1": tokens(method="merge", seed=5, sx=3, sy=1, end_percent=0.5),
+    "tokens merge, cells 3 x 1": tokens(method="merge", sx=3, sy=1),
 }
+KEPT = {
+    "tokens preset quality": tokens(preset="quality"),
+    **{f"tokens {method}": tokens(method=method, residual="auto") for method in ("merge", "kv_downsample")},
+}
+"""In so many steps that a difference is kept."""
 COMPILE = {
     "compile eager in one piece": compiled(fullgraph=True),
     "compile aot_eager": compiled(backend="aot_eager"),
@@ -141,6 +146,7 @@ def cases() -> Iterator[tuple[str, Draw]]:
     chosen = {name: chain for name, chain in every.items() if name.startswith(few)} | {"stack": ALL}
     subjects: list[tuple[str, Any, Any, dict[str, Chain]]] = [
         ("sd15", sd15, partial(unet, steps=3), every),
+        ("sd15 in 8 steps", sd15, partial(unet, steps=8), KEPT),
         ("sd15 two images", sd15, partial(unet, batch=2, sides=(18, 30)), TOKENS),
         ("small unet", checkpoints.smallest_unet, unet, COMPILE | STACKS),
         ("sd15 with a LoRA", with_lora, unet, STACKS | INT8),

@@ -50,12 +50,18 @@ def load(folder: Path) -> None:
     for file in folder.glob("*/**/layer_times.py"):
         module = ".".join(("paceline", *file.relative_to(folder).with_suffix("").parts))
         import_module(module).interleaved_seconds = _in_order
+    for file in folder.glob("*/**/gains.py"):
+        import_module(".".join(("paceline", *file.relative_to(folder).with_suffix("").parts))).Gains.note = _nothing
 
 
 def _in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float]:
     for function in functions:
         function()
     return [2.0**-number for number in range(len(functions))]
+
+
+def _nothing(*_: Any) -> None:
+    """Keep no times."""
 
 
 def draw_all(folder: Path, host: str, result: Path, only: str = "") -> None:
