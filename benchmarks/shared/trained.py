@@ -188,10 +188,13 @@ class Bench:
             yield BenchRun(latent, self.counted.pictures / self.passes, _estimate(patcher))
 
     def seed_distance(self, prompt: str) -> float:
-        """Return the mean distance between pictures of one prompt from different seeds, as latents."""
+        """Return the unit of distances: the mean between pictures of one prompt from different seeds, as latents."""
+        from paceline.core.choices import unit
+
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
         drawn += [self.plain(prompt, 2000)]
-        return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+        apart = statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+        return unit(apart, statistics.fmean(float(latent.double().std()) for latent in drawn))
 
 
 def rms(a: Tensor, b: Tensor) -> float:

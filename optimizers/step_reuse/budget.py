@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...core.choices import unit
 from ..samplers import Calibration
 
 SEEDS = math.sqrt(2)
@@ -82,7 +83,7 @@ class ErrorRate:
 class Budget:
     """The account of one run; ``limit``: how far the picture may move, as a share of what another seed changes.
 
-    ``seeds``: how far that moves each part, as it is known by now.
+    ``seeds``: how far that moves each part, as it is known by now, and no less than ``core.choices.unit``.
     """
 
     def __init__(self, limit: float, calibration: Calibration, prior: float = PRIOR) -> None:
@@ -93,10 +94,11 @@ class Budget:
         self._pending: Distances = []
         self.seeds: Distances = []
 
-    def measure_seeds(self, change: Distances, sigma: float) -> None:
-        """Note how far the predictions have come from the first one, at a noise level."""
-        hidden = self._prior * min(sigma, 1.0)
-        self.seeds = [SEEDS * math.hypot(value, hidden) for value in change]
+    def measure_seeds(self, measured: Distances, sigma: float) -> None:
+        """Note how far the predictions have come from the first one, then their contrasts, at a noise level."""
+        hidden, half = self._prior * min(sigma, 1.0), len(measured) // 2
+        parts = zip(measured[:half], measured[half:], strict=True)
+        self.seeds = [unit(SEEDS * math.hypot(change, hidden), contrast) for change, contrast in parts]
 
     def share(self, distances: Sequence[float]) -> float:
         """Return the worst part's distance as a share of what another seed changes; 0 before anything is known."""

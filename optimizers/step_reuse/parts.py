@@ -80,6 +80,12 @@ def stream_rms(streams: Sequence[Tensor]) -> Tensor:
     return torch.cat([each.mean(1, keepdim=True).expand_as(each) for each in squares], 1).sqrt().flatten()
 
 
+def contrast(streams: Sequence[Tensor]) -> Tensor:
+    """Return the standard deviation of whole streams, in the place of each of their frames."""
+    spread = [stream.flatten(1).std(1, correction=0)[:, None].expand(stream.shape[:2]) for stream in streams]
+    return torch.cat(spread, 1).flatten()
+
+
 def _squares(stream: Tensor) -> Tensor:
     return stream.square().mean(tuple(range(2, stream.ndim)))
 

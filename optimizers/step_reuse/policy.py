@@ -12,6 +12,7 @@ from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
 from ..samplers import SAMPLERS, sampler_of
 from .budget import Outcome
+from .long import LongRule
 from .parts import Split, undivided
 from .rule import Rule
 from .settings import FEWEST_STEPS, SHORT, StepReuseSettings
@@ -79,9 +80,8 @@ class StepReusePolicy(Policy):
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = (ShortRule if few else Rule)(self.settings, noise_levels, solver, flow, split)
+        rule = (ShortRule if few else LongRule)(self.settings, noise_levels, solver, flow, split)
         self.outcome = rule.outcome
-        self.outcome.few = few
         return rule
 
     def clauses(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from ...core.settings import Settings, number
 BUDGETS = {name: choice.limit for name, choice in CHOICES.items()}
 """Budgets with a name: how far the picture may move, as a share of what another seed changes."""
 
-FEWEST_STEPS = 4
-"""With fewer steps each changes the picture too much to be left out."""
+FEWEST_STEPS = 5
+"""With fewer steps each changes the picture too much to be left out, or no later one confirms that it did not."""
 
 SHORT = 15
 """Runs of up to so many steps have a rule of their own (``short.py``), where the sampler's step is known."""

@@ -3,8 +3,9 @@
 A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and
 over a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
 prediction changes from one level to the next is about proportional to how far ``softened`` noise falls, so the last
-change that was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may
-leave no room for two that cost less.
+change that was seen foretells later ones. The evaluation behind each level that is left out confirms that or not, so
+the last level stays. The levels to leave out are chosen as a set: the first one that fits may leave no room for two
+that cost less.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CLEAN = 0.1
 """A run that ends at more noise than this is continued by another run, so its last levels are not late. Some samplers
 end at the least noise that a network knows, about 0.03."""
 
-BEGINNING = 0.55
+BEGINNING = 0.5
 """This part of the levels is always computed."""
 
 SOFT = 0.25
@@ -39,7 +40,7 @@ SOFT = 0.25
 LEAST = 0.5
 """A prediction changes by at least this part of its change one level before, however near the two levels are."""
 
-LATE, SECOND_LAST, LAST = 0.65, 0.8, 0.9
+LATE, SECOND_LAST = 0.65, 0.8
 """How far the picture moves for an error of a first-order solver's prediction: later steps mend a part."""
 
 OF_SECOND_ORDER = 1.1
@@ -93,6 +94,7 @@ class ShortRule(Rule):
     The solver's update must be known. Where the latent is elsewhere than it led, the rule steps aside.
     """
 
+    few, rounding = True, torch.finfo(torch.bfloat16).eps
     budget: Account
 
     def _account(self, limit: float, calibration: Calibration) -> Budget:
@@ -112,14 +114,15 @@ class ShortRule(Rule):
     def _costs(self) -> Mapping[int, float]:
         """The levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
         steps, found = len(self._levels) - 1, dict[int, float]()
-        for level in range(math.ceil(steps * BEGINNING), steps):
+        for level in range(math.ceil(steps * BEGINNING), steps - 1):
             place = Place(float(level), *self._levels[level : level + 2])
-            factor = {1: LAST, 2: SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST}.get(steps - level, LATE)
+            last_but_one = SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST
+            factor = last_but_one if level == steps - 2 else LATE
             if not self.outcome.flow and self._levels[level - 1] > FORETOLD:
                 continue
             if self._order > 1:
                 factor = OF_SECOND_ORDER
-                if max(self._step(level - 1), self._step(level) if level < steps - 1 else 0.0) > LONGEST_STEP:
+                if max(self._step(level - 1), self._step(level)) > LONGEST_STEP:
                     continue
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
@@ -140,11 +143,8 @@ class ShortRule(Rule):
     def solver_unknown(self) -> None:
         self.step_aside("something moves the latent between the steps, and of few steps none can then be left out")
 
-    def _follow(self, latent: Tensor, eps: float) -> None:
-        super()._follow(latent, max(eps, torch.finfo(torch.bfloat16).eps))  # some hosts keep latents in half precision
-
     def _may_go(self, place: Place) -> bool:
-        if self.aside or self._in_a_row or not self._left or self.budget.limit == 0 or self._wrong:
+        if self.aside or self._skipped or not self._left or self.budget.limit == 0 or self._wrong:
             return False
         return self._computed >= WARM_UP  # the change from the first evaluation, of noise alone, foretells nothing
 
@@ -177,11 +177,13 @@ class ShortRule(Rule):
         share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
         return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
 
-    def _test_forecasts(self, found: Evaluation) -> None:
+    def _learn(self, found: Evaluation) -> Tensor | None:
+        """Note the change since the evaluation before; to take back what holding did brought no picture nearer."""
         if len(self._guided):
             newest = self._guided.newest
             places = round(newest.place.position), round(found.place.position)
             self.unread.add(partial(self._changed, *places), self._rms(newest.denoised - found.denoised))
+        return None
 
     def _changed(self, before: int, after: int, errors: Distances) -> None:
         """Note the change between two levels; one left out between them cost at least as much as it tells now."""
@@ -190,7 +192,3 @@ class ShortRule(Rule):
             pairs = zip(self._cost(level), self.budget.costs[level], strict=True)
             self.budget.costs[level] = [max(pair) for pair in pairs]
             self._wrong |= self.budget.used > self.budget.limit * ALLOWANCE  # from here on all is computed
-
-    def _settle(self, found: Evaluation) -> Tensor | None:
-        self._skipped.clear()  # to take back what holding did brought no picture nearer
-        return None
