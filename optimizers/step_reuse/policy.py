@@ -87,6 +87,12 @@ class StepReusePolicy(Policy):
     def clauses(self) -> tuple[str, ...]:
         return self.settings.clauses()
 
+    @property
+    def beyond(self) -> bool:
+        """Whether the last run is estimated to be farther than promised; what cannot be seen is no alarm."""
+        promised = self.settings.budget * (ALLOWANCE if self.outcome.few else 1.0)
+        return self.outcome.share > max(promised, HARDLY_VISIBLE)
+
     def together(self, one: Summary, other: Summary, activity: Activity) -> Summary:
         """Return the evaluations of both, and the details of the one in which most was left out."""
         runs = (one, other)
@@ -116,10 +122,7 @@ class StepReusePolicy(Policy):
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = _headline(counts)
-        few = found.few
-        promised = self.settings.budget * (ALLOWANCE if few else 1.0)
-        beyond = found.share > max(promised, HARDLY_VISIBLE)  # what cannot be seen is no alarm
-        if beyond:
+        if self.beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
                 "a later step changed more than the earlier forecasts predicted: compare the "
@@ -128,7 +131,7 @@ class StepReusePolicy(Policy):
         about = float(f"{found.share * 100:.1g}")
         details.append(
             f"estimated distance to the picture without Reuse Steps: about {about:g} % of what another seed changes, "
-            f"budget {self.settings.budget * 100:g} %; {_OF_FEW if few else _OF_MANY}"
+            f"budget {self.settings.budget * 100:g} %; {_OF_FEW if found.few else _OF_MANY}"
         )
         if found.largest:
             details.append(
@@ -142,7 +145,7 @@ class StepReusePolicy(Policy):
         used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
         details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
-        return Summary("partly" if beyond else "active", headline, counts, tuple(details))
+        return Summary("partly" if self.beyond else "active", headline, counts, tuple(details))
 
 
 def _headline(counts: Mapping[str, float]) -> Phrase:

@@ -12,8 +12,8 @@ from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
 from paceline.optimizers.samplers import Place
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
-from paceline.optimizers.step_reuse.path import Blocks
 from paceline.optimizers.step_reuse.long import LongRule
+from paceline.optimizers.step_reuse.path import Blocks
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 
@@ -120,7 +120,8 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
     monkeypatch.setattr(samplers, "FLOW_MARGIN", 1.0)  # the same margin
     levels = [level / (1 + level) for level in LEVELS]
     settings = StepReuseSettings(budget=0.02)
-    beside, plain = LongRule(settings, LEVELS, "euler"), drive(LongRule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
+    beside = LongRule(settings, LEVELS, "euler")
+    plain = drive(LongRule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     expected, there = drive(beside, smooth)
     flow = LongRule(settings, levels, "euler", flow=True)
     x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0] / (1 + LEVELS[0]), []

@@ -8,8 +8,8 @@ import pytest
 import torch
 from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.correction import Correction
-from paceline.optimizers.step_reuse.parts import Blend
 from paceline.optimizers.step_reuse.long import GROWS, LongRule
+from paceline.optimizers.step_reuse.parts import Blend
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 

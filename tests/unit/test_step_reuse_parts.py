@@ -13,8 +13,8 @@ from itertools import pairwise
 import pytest
 import torch
 from paceline.optimizers.hosts.diffusers.step_reuse.run import frames_of
-from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
 from paceline.optimizers.step_reuse.long import LongRule
+from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 STEPS, BUDGET, RUNS = 30, 0.15, 40
