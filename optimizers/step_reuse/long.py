@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
-from ..samplers import Calibration, Place, calibration_of
+from ..samplers import Place, calibration_of
 from .budget import CAREFUL, LONG, Budget, Distances, ErrorRate, Skip
 from .history import FORECASTS, Evaluation
 from .parts import ANSWER, SOFT
@@ -23,10 +23,7 @@ GROWS = "under a soft mask this sampler makes an error of a forecast larger in s
 class LongRule(Rule):
     """With solvers whose update is known, what a forecast did to the latent is taken back in the next computed step."""
 
-    few, rounding = False, 0.0
-
-    def _account(self, limit: float, calibration: Calibration) -> Budget:
-        return Budget(limit, calibration)
+    few, account, rounding = False, Budget, 0.0
 
     def forget(self) -> None:
         super().forget()
@@ -45,6 +42,9 @@ class LongRule(Rule):
         return inside and not self.aside and self._computed >= WARM_UP and len(self._skipped) < self._longest_row()[1]
 
     def skip_at(self, place: Place) -> Skip | None:
+        if not self._may_go(place):
+            return None
+        self.read()
         if not self._may_go(place) or self._grows(place):
             return None
         known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
@@ -76,9 +76,6 @@ class LongRule(Rule):
             self.outcome.note(MOVED)
         self._correction, self._order = None, 1
         self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.flow)
-
-    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
-        return denoised - mean
 
     def _learn(self, found: Evaluation) -> Tensor | None:
         """Test each forecast, and interpolate the skipped predictions."""

@@ -28,6 +28,12 @@ _USED = "budget_used_percent"
 """Name of a count: of several runs it is that of the worst."""
 
 
+def few_steps(noise_levels: Sequence[float], solver: str | None) -> bool:
+    """Return whether the rule of few steps decides about a run, if any does."""
+    steps, known = len(noise_levels) - 1, sampler_of(solver).update is not None
+    return steps < SHORT or (steps == SHORT and known and noise_levels[-1] <= CLEAN)
+
+
 class StepReusePolicy(Policy):
     """Decisions and reports of Reuse Steps in all hosts; ``unasked`` is the reason given where no run asked for it."""
 
@@ -67,14 +73,13 @@ class StepReusePolicy(Policy):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
-        known_step = sampler_of(solver).update is not None
-        few = steps < SHORT or (steps == SHORT and known_step and noise_levels[-1] <= CLEAN)
+        few = few_steps(noise_levels, solver)
         if few and not notes:
             if noise_levels[-1] > CLEAN:
                 notes.append(
                     f"a run of at most {SHORT - 1} steps must end without noise, and this one leaves some to another"
                 )
-            if not known_step:
+            if sampler_of(solver).update is None:
                 known = f"a sampler whose steps are known and add no noise ({self.known_steps})"
                 notes.append(f"up to {SHORT - 1} steps need {known}")
         if notes:

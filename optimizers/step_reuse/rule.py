@@ -23,7 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..samplers import Calibration, Place, calibration_of, sampler_of
+from ..samplers import Place, calibration_of, sampler_of
 from .budget import KEPT, SEEDS, Budget, Distances, Outcome, Skip, Unread
 from .correction import Correction
 from .history import Evaluation, History
@@ -61,6 +61,7 @@ class Rule(ABC):
 
     few: ClassVar[bool]
     """Whether this is the rule of few steps."""
+    account: ClassVar[type[Budget]]
     rounding: ClassVar[float]
     """At least as coarse is the latent that is kept between two steps."""
 
@@ -74,7 +75,7 @@ class Rule(ABC):
     ) -> None:
         calibration, measured = calibration_of(solver, flow)
         self.outcome = Outcome(len(noise_levels) - 1, measured=measured, few=self.few, flow=flow)
-        self.budget = self._account(settings.budget, calibration)
+        self.budget = self.account(settings.budget, calibration)
         self._split = split
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
@@ -89,24 +90,12 @@ class Rule(ABC):
         self.forget()
 
     @abstractmethod
-    def _account(self, limit: float, calibration: Calibration) -> Budget:
-        """Return the account of a run."""
-
-    @abstractmethod
-    def _may_go(self, place: Place) -> bool:
-        """Return whether an evaluation may be left out, whatever it costs."""
-
-    @abstractmethod
     def skip_at(self, place: Place) -> Skip | None:
-        """Return how an evaluation can be left out within the budget; None if not. Asking decides nothing."""
+        """Return how an evaluation can be left out within the budget; None if not. It is not left out by that."""
 
     @abstractmethod
     def _spend(self, skip: Skip) -> None:
         """Book an evaluation that is left out."""
-
-    @abstractmethod
-    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
-        """Return how far a prediction is from the first one, the mean picture."""
 
     @abstractmethod
     def _learn(self, found: Evaluation) -> Tensor | None:
@@ -143,8 +132,6 @@ class Rule(ABC):
         if refusal := self._path.refusal(place):
             self.step_aside(refusal)
         self.place, self.partly = place, False
-        if self._may_go(place):
-            self.read()
         self.skip = self.skip_at(place)
         return self.skips
 
@@ -234,6 +221,16 @@ class Rule(ABC):
             change, sigma = torch.minimum(change, from_kept * (KEPT / SEEDS)), 0.0
         self.outcome.parts = len(change) // len(found.denoised)
         self.unread.add(partial(self.budget.measure_seeds, sigma=self._noise(sigma)), torch.cat([change, own]))
+
+    @staticmethod
+    def _strayed(denoised: Tensor, mean: Tensor) -> Tensor:
+        """Return how far predictions are from the nearest part of the first ones.
+
+        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture.
+        """
+        first, now = mean.flatten(1), denoised.flatten(1)
+        share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
+        return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
 
     def _shared(self, difference: Tensor) -> Tensor:
         return difference if self._lasting is None else difference * self._lasting

@@ -72,7 +72,7 @@ class Account(Budget):
         costs: of each level that was left out.
     """
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float, _: Calibration) -> None:
         super().__init__(limit, Calibration(1.0, margin=1.0), prior=0.0)
         self.costs: dict[int, Distances] = {}
 
@@ -94,11 +94,8 @@ class ShortRule(Rule):
     The solver's update must be known. Where the latent is elsewhere than it led, the rule steps aside.
     """
 
-    few, rounding = True, torch.finfo(torch.bfloat16).eps
+    few, account, rounding = True, Account, torch.finfo(torch.bfloat16).eps
     budget: Account
-
-    def _account(self, limit: float, calibration: Calibration) -> Budget:
-        return Account(limit)
 
     @property
     def _left(self) -> int:
@@ -143,14 +140,19 @@ class ShortRule(Rule):
     def solver_unknown(self) -> None:
         self.step_aside("something moves the latent between the steps, and of few steps none can then be left out")
 
-    def _may_go(self, place: Place) -> bool:
+    def _may_go(self, level: int) -> bool:
+        """Return whether a level may be left out, whatever it costs."""
         if self.aside or self._skipped or not self._left or self.budget.limit == 0 or self._wrong:
             return False
-        return self._computed >= WARM_UP  # the change from the first evaluation, of noise alone, foretells nothing
+        # the change from the first evaluation, of noise alone, foretells nothing
+        return level in self._costs and self._computed >= WARM_UP
 
     def skip_at(self, place: Place) -> Skip | None:
         level = round(place.position)
-        if level not in self._costs or not self._change or not self._may_go(place) or level not in self._best(level):
+        if not self._may_go(level):
+            return None
+        self.read()
+        if not self._may_go(level) or not self._change or level not in self._best(level):
             return None
         return Skip("hold", self._cost(level))
 
@@ -167,15 +169,6 @@ class ShortRule(Rule):
 
     def _cost(self, level: int) -> Distances:
         return [change * self._costs[level] for change in self._change]
-
-    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
-        """Return how far a prediction is from the nearest part of the first one.
-
-        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture.
-        """
-        first, now = mean.flatten(1), denoised.flatten(1)
-        share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
-        return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
 
     def _learn(self, found: Evaluation) -> Tensor | None:
         """Note the change since the evaluation before; to take back what holding did brought no picture nearer."""

@@ -70,6 +70,13 @@ def test_of_few_steps_a_level_that_would_go_at_a_smaller_budget_goes_in_other_pi
     assert certain.budget is not None and certain.time_left.high <= 7 / 8
 
 
+@pytest.mark.parametrize(("solver", "few"), [("euler", True), ("heun", False)])
+def test_15_steps_are_few_only_where_the_samplers_step_is_known(solver, few):
+    run = sampling(steps=15, solver=solver)
+    run.levels[:-1] = [level / 4 for level in run.levels[:-1]]  # down to little noise
+    assert (expect(run, budget=0.05).distance.high == pytest.approx(0.05 * REUSED_OF_FEW.high, rel=0.01)) == few
+
+
 def test_causes_add_up_in_squares_and_seconds_multiply():
     run = sampling()
     merged, reused = expect(run, [probed()]), expect(run, budget=0.1)

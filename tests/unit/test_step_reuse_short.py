@@ -167,4 +167,4 @@ def test_behind_a_forecast_that_was_proved_wrong_all_is_computed():
     rule._change, rule.budget.seeds, rule.budget.costs = [0.1], [1.0], {7: [0.01]}
     rule._changed(6, 8, [1.0])
     rule.budget.seeds, rule._computed = [1e6], 9
-    assert not rule._may_go(rule.place_of(schedule(12)[9]))
+    assert not rule._may_go(9)
