@@ -31,7 +31,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust peers soak lint audit archive pictures screenshots bench gpu-results results train-icons clean
+.PHONY: help setup demo test test-all test-newest quick texts trust peers soak lint audit archive pictures screenshots bench gpu-results results train-icons clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ test-newest: ## run them with the newest torch, frontend and, in COMFYUI_PATH, C
 quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines, no generated code
 	@$(PYTEST) -m "not thorough and not slow" --ignore-glob="*/test_diffusers_*" tests/unit $(PYTEST_ARGS)
 
+texts: setup ## write the texts that people read anew, tests/texts.json, after words were changed
+	@$(VENV_PYTHON) -m pytest -q --write-texts tests/unit tests/comfyui
+
 trust: setup ## try random graphs, bad input, faults and many clients, and write docs/TRUST.md (TRUST_MINUTES=180)
 	@$(VENV_PYTHON) tests/trust/run_all.py --minutes $(TRUST_MINUTES)
 
@@ -66,11 +69,12 @@ peers: setup ## draw random graphs beside other packs (PACKS=/folder/of/clones),
 	@test -z "$(DIFFUSERS)" || $(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target "$(PEERS)" parameterized requests-mock
 	@test -z "$(DIFFUSERS)" || PYTHONPATH="$(PEERS)" $(VENV_PYTHON) tests/trust/peers/run_peers.py --diffusers "$(DIFFUSERS)"
 
-lint: setup ## check the style, the types, the layers and that no name is given twice
+lint: setup ## check the style, the types, the layers, and that no name is given and no weights are committed twice
 	@$(VENV_PYTHON) -m ruff check .
 	@$(VENV_PYTHON) -m mypy
 	@$(VENV_PYTHON) tools/check_layers.py
 	@$(VENV_PYTHON) tools/check_names.py
+	@$(VENV_PYTHON) tools/check_weights.py
 
 audit: setup ## look for unsafe code (bandit) and for packages with known holes (pip-audit); both stay out of .venv
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(AUDIT)" bandit pip-audit

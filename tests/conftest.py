@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import dealing
 import pytest
+import texts
 from comfy_host import in_process, pack, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
+from texts import reads  # noqa: F401 - a fixture
 
 
 class PageServer:
@@ -51,6 +53,7 @@ pack.load_pack()  # tests write `from paceline.optimizers... import ...` at thei
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-seconds", action="store_true", help="write what each file took to tests/seconds.json")
+    parser.addoption("--write-texts", action="store_true", help="write what people read to tests/texts.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,8 +61,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(dealing.Stopwatch())
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--write-texts"):
+        texts.write({item.path.stem for item in session.items})
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a GPU or a newer ComfyUI than there is; processes side by side begin with what takes longest."""
+    if config.getoption("--write-texts"):
+        items[:] = [item for item in items if "reads" in getattr(item, "fixturenames", ())]
     if hasattr(config, "workerinput"):
         dealing.longest_first(items)
     lacking = transformers.lacking()

@@ -1,5 +1,6 @@
 """Drawing with techniques in stand-ins of Stable Diffusion WebUI and Forge, around ComfyUI's real UNet."""
 
+import pytest
 import torch
 import webui_stand_ins as hosts
 from paceline.core.technique import STEP_REUSE, TOKEN_MERGING
@@ -10,6 +11,8 @@ from paceline.optimizers.token_merging.settings import TokenMergingSettings
 SIZE = (24, 16)
 MERGE = {TOKEN_MERGING: TokenMergingSettings(method="merge")}
 LOOSE = {STEP_REUSE: StepReuseSettings(budget=1.0)}
+BOTH_HOSTS = pytest.mark.parametrize("host", ["webui", "forge"], indirect=True)
+"""For what the hosts do each in their own way; all else runs in Forge with each change, and each night in both."""
 
 
 class Host:

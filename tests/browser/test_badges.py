@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from browser.graphs import TRAINED
 from browser.page import ATTENTION, CANVAS, ESCAPE, SAMPLER, TOME, VUE, Page
+from cases import often
 from selenium.webdriver import ActionChains
 
 ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
@@ -16,7 +17,7 @@ ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
 pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
 
 
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+@pytest.mark.parametrize("renderer", often([VUE], [CANVAS, VUE]))
 def test_a_badge_says_what_the_node_did_and_details_at_a_touch(page: Page, renderer: str, axe):
     from selenium.webdriver import ActionChains
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from browser.page import CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
+from cases import often
 from comfy_host.paths import ROOT
 
 LOADED = """
@@ -47,7 +48,9 @@ return { box: rect(box), line: rect(box.querySelector(".paceline-viewer-line")),
 """
 
 
-@pytest.mark.parametrize(("renderer", "theme"), [(CANVAS, "light"), (VUE, "dark")])
+@pytest.mark.parametrize(
+    ("renderer", "theme"), often([(CANVAS, "light")], [(CANVAS, "light"), (VUE, "dark")], several=True)
+)
 def test_the_comparison_stands_in_the_node(page: Page, compared: int, renderer: str, theme: str):
     # After a reload all inputs are shown, as most_runs is not what it is in a new node.
     fold = "const node = app.canvas.graph.getNodeById(args[0]); node.showAdvanced = false; node.expandToFitContent?.()"
@@ -71,7 +74,7 @@ def test_the_comparison_stands_in_the_node(page: Page, compared: int, renderer: 
     assert states == {page.badge(compared).get_attribute("data-state")}
 
 
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+@pytest.mark.parametrize("renderer", often([VUE], [CANVAS, VUE]))
 def test_the_slider_is_bound_to_the_picture(page: Page, compared: int, renderer: str, axe):
     from selenium.webdriver import ActionChains
 
@@ -97,7 +100,7 @@ def test_the_slider_is_bound_to_the_picture(page: Page, compared: int, renderer:
     assert axe(".paceline-comparison") == []
 
 
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+@pytest.mark.parametrize("renderer", often([CANVAS], [CANVAS, VUE]))
 def test_wheel_and_buttons_do_what_they_do_on_the_rest_of_the_node(page: Page, compared: int, renderer: str):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.actions.mouse_button import MouseButton

@@ -173,6 +173,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     assert graph(page) == before
 
 
+@pytest.mark.thorough
 def test_two_samplers_and_a_subgraph(page: Page):
     page.use(CANVAS)
     page.build(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from browser.page import CANVAS, VUE, Page
 from browser.sweeps import build
+from cases import often
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -51,7 +52,7 @@ def test_a_stop_says_what_is_kept(sweep: dict[str, Any]):
     assert f"{stopped['rows']} of {CELLS} cells kept: run it again to go on" in stopped["badge"]
 
 
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+@pytest.mark.parametrize("renderer", often([VUE], [CANVAS, VUE]))
 def test_the_table_has_every_cell_and_the_command_for_plots(page: Page, sweep: dict[str, Any], renderer: str, axe):
     page.use(renderer)
     page.show_node(sweep["node"], zoom=0.8)

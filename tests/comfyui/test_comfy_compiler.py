@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from attention_calls import EXACT, approximate
+from cases import often
 from paceline.optimizers import guard as guards
 from reusing import reuse
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -102,7 +103,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", often(("Apply ToMe, merging", "all together"), MODELS))
 def test_nothing_of_an_evaluation_is_kept_and_both_prompts_draw_as_without_the_compiler(
     studio, quantize, monkeypatch, name
 ):

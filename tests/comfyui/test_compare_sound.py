@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import often
 from comfy_host import transformers
 from PIL import Image
 
@@ -34,7 +35,7 @@ class VideoVAE:
         return pixels.repeat_interleave(8, 2).repeat_interleave(8, 3)
 
 
-@pytest.fixture(scope="module", params=transformers.WITH_SOUND)
+@pytest.fixture(scope="module", params=often(["ltx2"], transformers.WITH_SOUND))
 def scene(request, studio):
     name = request.param
     shapes = [stream.shape[1:] for stream in transformers.latent(name).unbind()]

@@ -57,6 +57,7 @@ def difference(found, expected):
     return ((found - expected).norm() / expected.norm()).item()
 
 
+@pytest.mark.thorough
 def test_what_changes_after_compiling_takes_effect_and_leaves_again(studio, small, sample, core_node):
     """In one session, as a user works: compiled once, then everything in turn, and back each time.
 

@@ -87,19 +87,13 @@ def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):
     assert rows()["samplingRun", "KSampler"] == (6.0, "Can be tried: Reuse Steps.")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "said"),
-    [
-        (torch.bfloat16, "Can be tried: VAE Precision."),
-        (torch.float32, "Nothing: what could make it faster is there already, or changes nothing here."),
-    ],
-)
-def test_of_a_vae_is_said_what_would_be_tried_on_it(kept, monkeypatch, dtype, said):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_of_a_vae_is_said_what_would_be_tried_on_it(reads, kept, monkeypatch, dtype):
     from paceline.faster import plan
 
     monkeypatch.setattr(plan, "processor_dtype", lambda: dtype)
     ended(kept)
-    assert rows()["decoding", ""] == (2.0, said)
+    reads(rows()["decoding", ""][1])
 
 
 def test_what_is_known_of_a_part_is_said(kept):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from attention_calls import EXACT, approximate
+from cases import often
 from distances import relative
 from paceline.optimizers import guard as guards
 from reusing import reuse
@@ -40,7 +41,7 @@ def late(monkeypatch, request):
     return asked
 
 
-AT_ONCE_AND_LATE = pytest.mark.parametrize("late", [False, True], ids=["at once", "late"], indirect=True)
+AT_ONCE_AND_LATE = pytest.mark.parametrize("late", often([True], [False, True]), ids=["at once", "late"], indirect=True)
 
 
 def counting(fault):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, in_process, vaes
 from executing import node
 from model_changes import lora_for
@@ -92,7 +93,7 @@ def counts_of(studio, moved, *models, runs=RUNS, decoders=(None,)):
     return Counter(moved)
 
 
-@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("name", often(["all", "compile"], NODES))
 def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model, moved, name):
     """One with the node and one without it, from one file; ten runs."""
     base = lora_for(model)
@@ -104,7 +105,10 @@ def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model,
     assert found["weights patched"] <= (1 + others) * without["weights patched"]
 
 
-@pytest.mark.parametrize("name", ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"])
+@pytest.mark.parametrize(
+    "name",
+    often(["PacelineApplyToMe"], ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"]),
+)
 def test_prompts_with_and_without_the_node_in_turns_load_once(studio, model, comfyui, moved, name):
     """ComfyUI drops what a prompt does not ask for, so the node runs anew in each of its five prompts.
 
@@ -194,7 +198,7 @@ def no_collector():
         gc.enable()
 
 
-@pytest.mark.parametrize("node", HOLDING)
+@pytest.mark.parametrize("node", often(["PacelineCompileUNet", "PacelineQuantizeInt8"], HOLDING))
 def test_a_model_is_free_when_nobody_holds_it(studio, node):
     model = checkpoints.tiny_sd15(width=32, context=48)
     chosen = studio.run(node, model=model, **HOLDING[node])

@@ -45,7 +45,7 @@ def draw_family(name):
     return lambda model: in_process.sample(model, *prompts, transformers.latent(name), 3, 3, 4.0, "euler", "simple")
 
 
-@pytest.mark.parametrize("name", often(("wan", "ltx2"), transformers.ALL))
+@pytest.mark.parametrize("name", often(("ltx2",), transformers.ALL))
 def test_every_family_draws_the_same(studio, name):
     (sampling,) = check(draw_family(name), transformers.build(name))
     assert sampling.evaluations == 3
@@ -57,7 +57,7 @@ def test_every_family_draws_the_same(studio, name):
 SAMPLERS = ("euler", "heun", "dpmpp_2m_sde", "dpm_adaptive", "uni_pc", "euler_cfg_pp", "dpmpp_sde", "lcm")
 
 
-@pytest.mark.parametrize("sampler", often(("heun", "dpmpp_2m_sde", "dpm_adaptive"), SAMPLERS))
+@pytest.mark.parametrize("sampler", often(("heun", "dpm_adaptive"), SAMPLERS))
 def test_any_sampler(studio, sampler):
     (sampling,) = check(lambda model: studio.sample(model, (8, 8), 2, steps=8, sampler=sampler), studio.model)
     assert sampling.solver == sampler and len(sampling.levels) == 9
@@ -67,7 +67,7 @@ def test_any_sampler(studio, sampler):
 CONDITIONS = ("lora_hook", "controlnet", "no_negative", "batch_of_two")
 
 
-@pytest.mark.parametrize("change", often(("controlnet", "lora_hook"), CONDITIONS))
+@pytest.mark.parametrize("change", often(("lora_hook",), CONDITIONS))
 def test_any_conditions(studio, change):
     more = changes.SAMPLING_CHANGES[change](studio)
     check(lambda model: studio.sample(model, steps=6, **more), studio.model)

@@ -35,7 +35,7 @@ def check(studio, model, steps=16, **sampling):
     return done
 
 
-OFTEN = ("tome", "lora", "perturbed_attention")
+OFTEN = ("tome", "perturbed_attention")
 """The rest proves the same for other patches."""
 
 
@@ -47,12 +47,12 @@ def test_beside_other_nodes(studio, core_node, change):
 OTHER_SAMPLING = ("lora_hook", "longer_prompt", "other_size", "batch_of_two", "no_negative")
 
 
-@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two", "no_negative"), OTHER_SAMPLING))
+@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two"), OTHER_SAMPLING))
 def test_beside_other_sampling(studio, change):
     check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
 
 
-@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("length", often([2], [1, 2]))
 @pytest.mark.parametrize("around", [False, True], ids=["below", "around"])
 def test_windows_of_another_node_are_parts_of_the_picture(studio, length, around):
     """Each call for passes is of a window, and the first one alone is no mean picture."""
@@ -76,7 +76,7 @@ SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde",
             "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
 
 
-@pytest.mark.parametrize("sampler", often(("dpmpp_2m", "dpmpp_2m_sde", "heun", "dpmpp_2s_ancestral"), SAMPLERS))
+@pytest.mark.parametrize("sampler", often(("dpmpp_2m_sde", "heun"), SAMPLERS))
 def test_any_sampler(studio, sampler):
     check(studio, studio.model, sampler=sampler)
 
@@ -113,8 +113,7 @@ def test_a_controlnet_is_left_out_too(studio):
     "options",
     [
         {"area": (16, 16, 0, 0), "strength": 1.0, "set_area_to_bounds": False},
-        {"start_percent": 0.0, "end_percent": 0.6},
-        {"mask": torch.ones(1, 24, 16), "mask_strength": 0.7, "set_area_to_bounds": False},
+        pytest.param({"start_percent": 0.0, "end_percent": 0.6}, marks=pytest.mark.thorough),
     ],
 )
 def test_parts_of_the_picture_and_of_the_schedule(studio, options):

@@ -37,7 +37,7 @@ def masks():
 
 
 @pytest.mark.parametrize("sampler", often(["dpmpp_2m"], ["euler", "dpmpp_2m"]))
-@pytest.mark.parametrize("name", often(["feathered", "differential"], ["hard", "feathered", "graded", "differential"]))
+@pytest.mark.parametrize("name", often(["feathered"], ["hard", "feathered", "graded", "differential"]))
 def test_inpainting_stays_near_its_budget(studio, core_node, icons, name, sampler):
     """ComfyUI blends the kept picture into the latent and into each prediction, outside of the guider."""
     model, mask = icons[0], masks().get(name, masks()["graded"])
@@ -72,7 +72,7 @@ def levels(model, steps=20, scheduler="karras"):
     return comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), scheduler, steps)
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("told", often([False], [True, False]))
 def test_noise_that_rises_again_is_left_alone_from_there(studio, icons, told):
     """Restart sampling: down, back up with fresh noise, down again; in the schedule, or by the sampler alone."""
     from comfy.k_diffusion.sampling import sample_euler
@@ -96,13 +96,12 @@ def test_noise_that_rises_again_is_left_alone_from_there(studio, icons, told):
     assert ("adds noise" if told else "the noise rises again") in said
 
 
-@pytest.mark.parametrize("budget", [0.0, 0.15])
-def test_a_sampler_that_enlarges_the_latent(studio, icons, budget):
+def test_a_sampler_that_enlarges_the_latent(studio, icons):
     from comfy_extras.nodes_advanced_samplers import SamplerLCMUpscale
 
     sampler = SamplerLCMUpscale.execute(scale_ratio=2.0, scale_steps=10, upscale_method="bislerp")[0]
     plain = sampled(icons[0], icons, sampler, levels(icons[0]), 16)
-    reusing = reuse(studio, icons[0], budget=budget)
+    reusing = reuse(studio, icons[0], budget=0.15)
     assert torch.equal(sampled(reusing, icons, sampler, levels(icons[0]), 16), plain)
     assert "of several sizes" in str(technique(reusing).last_summary().details)
 
@@ -136,7 +135,7 @@ def with_cache(model, inside):
     return clone
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("inside", often([True], [True, False]))
 def test_a_step_cache_without_a_mark_is_known_by_what_it_does(studio, icons, inside):
     reusing = reuse(studio, with_cache(icons[0], inside), budget=0.05)
     draw(icons, reusing, sampler="euler", steps=30)
@@ -166,7 +165,7 @@ def scheduled_lora(studio):
     return sampling
 
 
-@pytest.mark.parametrize("change", [two_prompts, controlnet, scheduled_lora])
+@pytest.mark.parametrize("change", often([two_prompts], [two_prompts, controlnet, scheduled_lora]))
 def test_what_changes_within_a_run_has_a_warm_up_of_its_own(studio, change):
     model = reuse(studio, studio.model)
     computed, behind = computed_steps(studio, model, 20, 0.5, **change(studio))

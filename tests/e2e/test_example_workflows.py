@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import often
 from comfy_host.cached import generated
 from comfy_host.client import PromptFailed
 from comfy_host.paths import ROOT
@@ -64,7 +65,7 @@ def furnished(server, sd15_checkpoint):
     server.add_model("checkpoints", generated("sd15_smallest"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", often((OPTIMIZED, COMPILED), EXAMPLES), ids=lambda path: path.stem)
 def test_every_example_draws_an_image(path, client, sd15_checkpoint, furnished):
     prompt = example(path, client, generated("sd15_smallest") if path == COMPILED else sd15_checkpoint)
     result = client.run(prompt)

@@ -16,7 +16,7 @@ from e2e.package_tools import copy_of_the_pack, environment, run
 pytestmark = pytest.mark.slow
 
 LARGEST = 2_000_000
-NOT_SHIPPED = ("tests/", "testing/", "tools/", "benchmarks/", "demo/", "docs/", ".github/", ".ci/", ".git/")
+NOT_SHIPPED = ("tests/", "testing/", "tools/", "benchmarks/", "demo/", "docs/", "examples/", ".github/", ".ci/")
 OF_WEBUI = ("scripts/", "localizations/", "metadata.ini", "optimizers/hosts/webui/")
 # What the registry's scanners look for, also where it is harmless.
 FLAGGED = re.compile(

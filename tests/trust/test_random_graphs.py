@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 # Graphs that were wrong once, and a few of each kind; SDXL's 70 blocks are for `make trust`.
-SEEDS = range(6)
+SEEDS = range(3)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_random_graphs_with_reuse_steps_say_what_they_did(server, client, object
 
     judge = StepJudge(client, server.output_dir, lambda: server.log)
     generator, skipped = StepGraphs(object_info, compiled=0.0), 0
-    for seed in (1, 7, 121):
+    for seed in (7, 121):
         graph = generator.graph(seed)
         verdict = judge.judge(graph)
         assert not verdict.problems, f"{graph}\n" + "\n".join(verdict.problems)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 def test_clients_at_once_are_all_answered_and_none_sees_another(server):
     from soak import soak
 
-    done = soak(server, clients=3, minutes=0.2, most=3)
+    done = soak(server, clients=3, minutes=0.1, most=3)
     assert not done.problems
     assert done.answers["right"] >= 2 and len(done.memory) >= 1
 

@@ -41,33 +41,31 @@ def test_auto_is_sdpa():
     assert auto.backend is get("sdpa") and auto.describe() == "sdpa"
 
 
-def test_a_call_outside_of_the_limits_is_left_to_the_host_and_counted():
+def test_a_call_outside_of_the_limits_is_left_to_the_host_and_counted(reads):
     policy, activity = made("sdpa_flash"), Activity()
     limits = tuple(dataclasses.replace(limit, min_key_tokens=96) for limit in policy.backend.limits)
     policy.backend = dataclasses.replace(policy.backend, limits=limits)
     assert attend(policy, activity, keys=100, times=14) is not None and attend(policy, activity, keys=77) is None
     found = policy.summarize(activity)
-    assert (found.state, found.headline) == ("partly", "sdpa_flash in 14 attention calls")
     assert found.counts == {"calls": 14, "fallbacks": 1}
-    assert "1 x fallback: 77 key tokens (needs 96 or more)" in found.details
+    reads(found.state, found.headline, *found.details)
 
 
-def test_a_call_without_keys_is_left_to_the_host():
+def test_a_call_without_keys_is_left_to_the_host(reads):
     """WanDancer asks for one where it is given no picture."""
     activity = Activity()
     assert attend(made("vanilla"), activity, keys=0) is None
-    assert list(activity.fallbacks) == ["0 key tokens (needs 1 or more)"]
+    reads(*activity.fallbacks)
 
 
-def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left():
+def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left(reads):
     policy, activity = made(), Activity()
     policy.function = raising(RuntimeError("no kernel image is available"))
     for size in (8, 16, 8, 16):
         assert attend(policy, activity, size, times=7) is None
     assert policy.function.calls == [8, 16]
     found = policy.summarize(activity)
-    assert (found.state, found.headline) == ("inactive", "sdpa not active: RuntimeError: no kernel image is available")
-    assert found.details == ("28 x fallback: RuntimeError: no kernel image is available",)
+    reads(found.state, found.headline, *found.details)
 
 
 class OutOfResources(Exception):
@@ -110,18 +108,19 @@ def test_a_model_that_asks_for_full_precision_gets_no_kernel_that_quantises():
 
 
 @pytest.mark.parametrize(
-    ("activity", "headline"),
+    "activity",
     [
-        (Activity(skipped={HOST_DOES_IT: "the host does it"}), "the host does it"),
-        (Activity(), "sdpa not active: no attention call of this model was reached"),
-        (Activity(fallbacks={"a reason; more": 3}), "sdpa not active: a reason, more"),
-        (Activity(fallbacks={"a reason": 3, "another": 1}), "sdpa not active: every call fell back"),
-        (Activity(skipped={"call": "a reason"}), "sdpa not active: a reason"),
+        Activity(skipped={HOST_DOES_IT: "the host does it"}),
+        Activity(),
+        Activity(fallbacks={"a reason; more": 3}),
+        Activity(fallbacks={"a reason": 3, "another": 1}),
+        Activity(skipped={"call": "a reason"}),
     ],
+    ids=range(5),
 )
-def test_what_is_said_where_nothing_was_computed(activity, headline):
+def test_what_is_said_where_nothing_was_computed(reads, activity):
     found = made().summarize(activity)
-    assert (found.state, found.headline) == ("inactive", headline)
+    reads(found.state, found.headline)
     assert found.counts["fallbacks"] == activity.fallback_count
 
 

@@ -82,7 +82,7 @@ def call(name, *settings, dtype=torch.float32, calls=2):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    often([("sd15", torch.float16), ("flux", torch.float16)], product(NAMES, DTYPES), several=True),
+    often([("sd15", torch.float16)], product(NAMES, DTYPES), several=True),
 )
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     plain, _, _ = call(name, dtype=dtype)

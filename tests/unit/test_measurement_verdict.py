@@ -61,63 +61,29 @@ def test_an_interval_that_says_nothing_is_not_given():
     assert NOISY.interval == (NOISY.low, NOISY.high)
 
 
-@pytest.mark.parametrize(
-    ("found", "state", "text"),
-    [
-        (evidence(), "faster", "1.42x faster (1.40 to 1.45); difference is 1/9 of a seed change."),
-        (
-            evidence(EQUAL, SAME, same_bits=True),
-            "no_effect",
-            "No difference in time of more than 3% (between 0.98x and 1.02x); the image is the same bit for bit.",
-        ),
-        (evidence(difference=SAME), "faster", "the pictures are the same in all of their 8 bits."),
-        (evidence(EQUAL), "no_gain", "No difference in time of more than 3% (between 0.98x and 1.02x); difference is"),
-        (
-            evidence(NOISY, SAME, same_bits=True),
-            "unknown",
-            "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; the image is the same bit for bit.",
-        ),
-        (
-            evidence(NOISY, work=(15.5, 30.0)),
-            "unknown",
-            "15.5 of 30 evaluations, at most 1/9 of a seed change. Between 0.73x and 2.01x: too noisy to tell; 7 more",
-        ),
-        (
-            evidence(NOISY, work=(30.0, 30.0)),
-            "unknown",
-            "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; difference is 1/9 of a seed change.",
-        ),
-        (evidence(WILD), "unknown", "too noisy to tell; close other programs or use more steps, as more runs alone"),
-        (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is 1/9 of a seed change."),
-        (
-            evidence(ONCE),
-            "unknown",
-            "1.50x in a single run, which cannot tell a gain from chance; 2 more runs would tell; diff",
-        ),
-        (
-            evidence(difference=distance(0.25)),
-            "suspicious",
-            "Another picture: the difference is larger than half a seed change (0.69). 1.42x faster",
-        ),
-        (
-            evidence(difference=distance(0.5), controls=(Control("fewer_steps", 9, 20, 9.0, 2.2, distance(0.9)),)),
-            "suspicious",
-            "Another picture: the difference is larger than a seed change (1.39). 1.42x faster (1.40 to 1.45); fewer "
-            "steps in the same time (9 of 20) would differ 1.8 times as much.",
-        ),
-        (evidence(broken="The optimized image has NaN"), "broken", "The optimized image has NaN: something is wrong."),
-        (
-            evidence(difference=distance(0.01), repeat=distance(0.31)),
-            "suspicious",
-            "The baseline's own images from the same seed differ by 0.86 of a seed change: something is wrong with the",
-        ),
-        (evidence(seed=SAME), "faster", "another seed changes nothing here, so there is nothing to compare it with."),
-    ],
-)
-def test_the_verdict_in_words(found, state, text):
-    verdict = judge(found)
-    assert verdict.state == state
-    assert text in verdict.text
+VERDICTS = {
+    "faster": evidence(),
+    "same": evidence(EQUAL, SAME, same_bits=True),
+    "same in 8 bits": evidence(difference=SAME),
+    "no gain": evidence(EQUAL),
+    "noisy, same": evidence(NOISY, SAME, same_bits=True),
+    "noisy, less work": evidence(NOISY, work=(15.5, 30.0)),
+    "noisy, as much work": evidence(NOISY, work=(30.0, 30.0)),
+    "wild": evidence(WILD),
+    "slower": evidence(SLOWER),
+    "once": evidence(ONCE),
+    "far": evidence(difference=distance(0.25)),
+    "farther": evidence(difference=distance(0.5), controls=(Control("fewer_steps", 9, 20, 9.0, 2.2, distance(0.9)),)),
+    "broken": evidence(broken="The optimized image has NaN"),
+    "its own noise": evidence(difference=distance(0.01), repeat=distance(0.31)),
+    "seeds alike": evidence(seed=SAME),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_in_words(reads, name):
+    verdict = judge(VERDICTS[name])
+    reads(verdict.state, verdict.text)
     assert verdict.text.startswith(verdict.headline)
     assert ";" not in verdict.headline  # it stands on a badge
 
@@ -128,14 +94,9 @@ def test_the_control_is_a_multiple_of_the_difference():
     assert evidence(difference=SAME).ratio(control) is None
 
 
-def test_shares_as_a_person_says_them():
-    assert [fraction(share) for share in (0.001, 0.012, 0.11, 0.34, 0.4, 0.94, 0.96, 2.44, 9.96, 12.4)] == [
-        "less than 1/100", "1/83", "1/9", "1/3", "0.4", "0.9", "1x", "2.4x", "10x", "12x",
-    ]  # fmt: skip
-    assert [of_a_seed_change(share) for share in (0.0, 0.11, 0.5, 1.0, 2.44, 99.6, 1234.5)] == [
-        *(f"{share} of a seed change" for share in ("less than 1/100", "1/9", "0.5")),
-        *(f"{times}x a seed change" for times in ("1", "2.4", "100", "1234")),
-    ]
+def test_shares_as_a_person_says_them(reads):
+    reads(*(fraction(share) for share in (0.001, 0.012, 0.11, 0.34, 0.4, 0.94, 0.96, 2.44, 9.96, 12.4)))
+    reads(*(of_a_seed_change(share) for share in (0.0, 0.11, 0.5, 1.0, 2.44, 99.6, 1234.5)))
 
 
 # ---- where one judgement ends and the next begins
@@ -188,23 +149,9 @@ def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
     assert judge(moved(0.1, repeat=distance(0.2501))).state == "suspicious"
 
 
-LATE = "leaving out 10 of 20 levels gives 2x and moves the picture"
-
-
-@pytest.mark.parametrize(
-    ("late", "fewer", "said"),
-    [
-        (0.3, 0.4, f"; {LATE} 0.6 of a seed change, 3 times as far."),
-        (
-            0.11,
-            0.4,
-            f"; {LATE} 1/5 of a seed change, with 1.1 times the difference: you do not need this optimization.",
-        ),
-        (0.4, 0.3, "; fewer steps in the same time (10 of 20) would differ 3 times as much."),
-    ],
-)
-def test_the_nearer_control_counts(late, fewer, said):
-    assert judge(moved(0.1, controls=control(late, "late_levels") + control(fewer))).text.endswith(said)
+@pytest.mark.parametrize(("late", "fewer"), [(0.3, 0.4), (0.11, 0.4), (0.4, 0.3)])
+def test_the_nearer_control_counts(reads, late, fewer):
+    reads(judge(moved(0.1, controls=control(late, "late_levels") + control(fewer))).text)
 
 
 def test_a_seed_that_changes_little_is_known_by_either_control():
@@ -235,13 +182,12 @@ QUICK = [run(1), run(2, 12.5), run(3, 11.8), run(4)]
 NEWER = {"ComfyUI": "0.33"}
 
 
-def test_it_says_since_when_where_and_what_changed():
+def test_it_says_since_when_where_and_what_changed(reads):
     slow = [run(8, 12.0, 41.0, facts=NEWER), run(9, 12.2, 39.0, facts=NEWER)]
     found = slower_of([*QUICK, *slow])
-    since = "Slower since 2026-11-08 10:00 UTC: loading "
-    assert found.startswith(f"{since}40 of 52.1 s, before 2 of 14 s. Changed since: ComfyUI 0.30 ") and "0.33." in found
+    reads(found)
     later = slower_of([*QUICK, *slow, run(10, 12.1, 40.0, facts=NEWER)])
-    assert later.startswith(since), "it stays true while it lasts"
+    assert later.split(": ")[0] == found.split(": ")[0], "it stays true while it lasts"
 
 
 @pytest.mark.parametrize(
@@ -262,12 +208,11 @@ def test_no_alarm(runs: list[KeptRun]):
     assert slower_of(runs) is None
 
 
-def test_the_first_run_after_a_start_is_compared_with_such_runs_and_without_what_it_loads():
+def test_the_first_run_after_a_start_is_compared_with_such_runs_and_without_what_it_loads(reads):
     cold = [run(day, loading=30.0 * day, loaded=True) for day in (5, 6, 7, 8, 9)]
     assert slower_of([*QUICK, *cold]) is None
     slow = [run(day, 40.0, 2.0, loaded=True) for day in (10, 11)]
-    found = slower_of([*cold, *QUICK, *slow])
-    assert "steps 40 of 40 s, before 12 of " in found and found.endswith("Versions and device are the same as before.")
+    reads(slower_of([*cold, *QUICK, *slow]))
 
 
 def test_where_seeds_look_alike_a_share_is_of_a_third_of_the_contrast():

@@ -13,11 +13,6 @@ def fresh(fresh_compiler):
 
 
 @pytest.fixture
-def studio(studio):
-    return with_model_of_its_own(studio, checkpoints.tiny_sd15(width=32, context=48))
-
-
-@pytest.fixture
 def small(studio):
     return with_model_of_its_own(studio, checkpoints.smallest_unet())
 

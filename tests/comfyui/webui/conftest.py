@@ -1,6 +1,7 @@
 """Both hosts, and a look at what is left of us on the network."""
 
 import pytest
+from cases import often
 from comfy_host import checkpoints
 from compiled_models import with_model_of_its_own
 from webui_drawing import Host, shadowed
@@ -12,7 +13,7 @@ def studio(studio):
     return with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
 
 
-@pytest.fixture(params=["webui", "forge"])
+@pytest.fixture(params=often(["forge"], ["webui", "forge"]))
 def host(request, studio):
     return Host(studio, request.param == "forge")
 
