@@ -21,14 +21,12 @@ VISIBLE = 0.5
 
 
 SEEDS_ALIKE = 1 / 3
-"""Part of a picture's contrast, the standard deviation of its values, that counts as the change of a seed where it
-changes less. Seeds of distilled and of small models can look alike, and a share of next to nothing says nothing about
-what is seen.
+"""Part of a picture's contrast, the standard deviation of its values, that counts as a seed change where that is less:
+a share of next to nothing says nothing about what is seen.
 
-Measured on 20 runs of three models without late levels, two whose seeds differ (0.5 to 1.0 of the contrast) and one
-whose seeds look alike (0.06 to 0.18): logarithms of the share and of SSIM's loss correlate with 0.70 by the seed change
-alone, with 0.87 by this unit, with 0.91 by a half or by the contrast alone. A third still judges pictures of like seeds
-more strictly than others, and leaves the unit of differing seeds as it was.
+Without late levels, on two models whose seeds differ (by 0.5 to 1.0 of the contrast) and one whose seeds look alike
+(0.06 to 0.18), logarithms of the share and of SSIM's loss correlate with 0.70 by the seed change alone, 0.87 by this
+unit, 0.91 by a half. A third is on the careful side, and leaves the unit of seeds that differ as it was.
 """
 
 

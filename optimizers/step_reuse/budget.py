@@ -1,8 +1,8 @@
 """How far the final latent has moved by now, and whether one more skip keeps it inside of the budget.
 
-Every computed step tests each forecast. An error of the denoised prediction moves the latent by its share in the
-solver's update (``Rule._weight``); once the next step was computed, a skipped one is known much better, from both
-sides. Errors of different steps point into different directions, so their squares are added.
+An error of the denoised prediction moves the latent by its share in the solver's update (``Rule._weight``); once the
+next step was computed, a skipped one is known much better. Errors of different steps point into different directions,
+so their squares are added.
 
 Distances are root mean squares over the parts (``parts.py``) of each item of the batch; the worst decides. They are
 held against what another seed would change: the positive pass' first prediction, from noise alone, is the mean of all
@@ -35,17 +35,13 @@ KEPT = 0.75
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
 
-
 CAREFUL = 0.05
-"""Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many. A
-polynomial of that order corrects them afterwards. With one more in a row, the distance with Euler was a tenth larger.
-"""
+"""Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many."""
 
 LONG = 33
 """Schedules with more steps than this may forecast up to 1.5 times as many in a row at small budgets, and one more
-where that costs under a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole allowance
-let them moved three of eight pictures farther than 0.05; within a quarter of it, none.
-"""
+where that costs under a quarter of the allowance. With Euler and 50 steps, four in a row wherever all of it let them
+moved three of eight pictures farther than 0.05; within a quarter, none."""
 
 Distances = list[float]
 """One number for each part of each item of the batch."""
@@ -122,8 +118,8 @@ class Budget:
         inside = self.calibration.cautious(errors) <= self.limit * part
         return self.limit > 0 and inside and self.calibration.estimate(errors) <= self.limit
 
-    def spend(self, cost: Distances) -> None:
-        """Book a skip at its expected error, until it is known better."""
+    def spend(self, cost: Distances, level: int = 0) -> None:
+        """Book a skip, of a ``level``, at its expected error, until it is known better."""
         self._pending = _added(self._pending, _squares(cost))
 
     def settle(self, errors: Distances) -> None:
@@ -169,12 +165,9 @@ class Outcome:
     """Counts and measures of one run; no tensors.
 
     Attributes:
-        computed: evaluations that the network did in full.
-        forecast: evaluations that were forecast.
-        share: estimated distance to the picture without the node, as a share of what another seed changes.
-        largest: largest error of a forecast that was seen, as a share of what another seed changes.
-        parts: how many frames and streams are judged one by one; ``share`` and ``largest`` are of the worst.
-        methods: how often each forecast was used.
+        computed: evaluations that the network did in full; the others were ``forecast``, by these ``methods``.
+        share: estimated distance to the picture without the node, as a share of what another seed changes; ``largest``:
+            likewise, of the largest error of a forecast that was seen. Both are of the worst of so many ``parts``.
         bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
         few: whether the rule of few steps decided.

@@ -23,7 +23,7 @@ GROWS = "under a soft mask this sampler makes an error of a forecast larger in s
 class LongRule(Rule):
     """With solvers whose update is known, what a forecast did to the latent is taken back in the next computed step."""
 
-    few, account, rounding = False, Budget, 0.0
+    few, account = False, Budget
 
     def forget(self) -> None:
         super().forget()
@@ -66,9 +66,6 @@ class LongRule(Rule):
         if soft and grows:
             self.outcome.note(GROWS)
         return grows
-
-    def _spend(self, skip: Skip) -> None:
-        self.budget.spend(skip.cost)
 
     def solver_unknown(self) -> None:
         """Take nothing back any more."""

@@ -46,12 +46,8 @@ class Blend:
 
         A step that leaves the part ``k`` of the noise keeps the part ``k`` of the latent, and takes the rest from a
         prediction. At low noise that is its input, of which a share ``m`` is the latent, and a share ``m`` of it goes
-        back: ``k + (1 - k) m ** 2`` is left in each step, about ``k ** (1 - m ** 2)``.
-
-        Args:
-            place: of the prediction.
-            levels: of the schedule, the last one included.
-            noise: gives the noise level of a latent in which the picture has its own size.
+        back: ``k + (1 - k) m ** 2`` is left in each step, about ``k ** (1 - m ** 2)``. ``noise`` gives the noise level
+        of a latent in which the picture has its own size; ``levels`` are all of the schedule.
         """
         if place.ahead <= 0:
             return self.share

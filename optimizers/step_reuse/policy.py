@@ -118,9 +118,7 @@ class StepReusePolicy(Policy):
             "forecast": found.forecast,
             _USED: round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
         }
-        details = [*found.notes]
-        if not found.evaluations and not found.notes:
-            details.append(self.unasked)
+        details = [*found.notes] if found.notes or found.evaluations else [self.unasked]
         if not found.forecast:
             if found.evaluations:
                 details.append("no skip fits into the budget: a larger budget would help")
@@ -139,9 +137,8 @@ class StepReusePolicy(Policy):
             f"budget {self.settings.budget * 100:g} %; {_OF_FEW if found.few else _OF_MANY}"
         )
         if found.largest:
-            details.append(
-                f"largest error of a forecast that was seen: {found.largest:.1%} of what another seed changes"
-            )
+            of = f"{found.largest:.1%} of what another seed changes"
+            details.append(f"largest error of a forecast that was seen: {of}")
         if found.parts > 1:
             details.append(f"both are of the worst of {found.parts} frames and streams, such as sound")
         as_long = max(1, int(found.steps * found.computed / max(found.evaluations, 1)))

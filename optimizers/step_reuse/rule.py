@@ -7,9 +7,9 @@ For each evaluation of the guided prediction::
     rule.first_pass(positive)                   # where the host sees the passes
     given = rule.end(latent, guided)            # this goes to the solver
 
-``long.py`` and ``short.py`` decide which evaluations are left out, and at what cost. Where a sampler goes otherwise
-than down its schedule with one latent (``path.py``), the rest of the run is computed. A host that must forecast the
-passes one by one, because other code reads them, keeps them in ``Passes``.
+``long.py`` and ``short.py`` decide what is left out. Where a sampler goes otherwise than down its schedule with one
+latent (``path.py``), the rest of the run is computed. A host that must forecast the passes one by one, because other
+code reads them, keeps them in ``Passes``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ MOST_STRANGE = 0.5
 """Share of a latent moved by other code since the solver's step, above which the step counts as unknown. A mask that
 other code blends moves less, added noise all of it."""
 
-NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
-
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
 
@@ -47,11 +45,9 @@ FAINTEST = 1e-3
 class Rule(ABC):
     """Decides about each evaluation of a run, and books the skipped ones.
 
-    Args:
-        noise_levels: of the schedule, the last one included, from high to low.
-        solver: ComfyUI's name of it, where it is known (``samplers.py``).
-        flow: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma * noise``.
-        split: into the parts of a latent that are judged one by one.
+    ``noise_levels`` are those of the schedule, the last one included, from high to low; ``solver`` is ComfyUI's name of
+    it, if known; ``flow``: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma *
+    noise``; ``split``: into the parts of a latent that are judged one by one.
 
     Attributes:
         outcome: counts and measures so far.
@@ -62,8 +58,6 @@ class Rule(ABC):
     few: ClassVar[bool]
     """Whether this is the rule of few steps."""
     account: ClassVar[type[Budget]]
-    rounding: ClassVar[float]
-    """At least as coarse is the latent that is kept between two steps."""
 
     def __init__(
         self,
@@ -91,11 +85,7 @@ class Rule(ABC):
 
     @abstractmethod
     def skip_at(self, place: Place) -> Skip | None:
-        """Return how an evaluation can be left out within the budget; None if not. It is not left out by that."""
-
-    @abstractmethod
-    def _spend(self, skip: Skip) -> None:
-        """Book an evaluation that is left out."""
+        """Return how an evaluation can be left out within the budget; None if not. To ask leaves nothing out."""
 
     @abstractmethod
     def _learn(self, found: Evaluation) -> Tensor | None:
@@ -175,14 +165,19 @@ class Rule(ABC):
         """
         self.outcome.count("" if self.partly else self.method)
         if self.skip is not None:
-            self._spend(self.skip)
+            self.budget.spend(self.skip.cost, round(self.place.position))
         if self.aside:
             return guided
         self._path.last = self.place
         if blend is not None:
             self._share, self._lasting = blend.share, blend.lasting(self.place, self._levels, self._noise)
             self.unread.add(self._found_soft, blend.soft())
-        self._follow(latent, max(torch.finfo(guided.dtype).eps, self.rounding))
+        if self._correction is not None and not self._correction.leads_to(self.place):
+            self.solver_unknown()
+        if self._correction is not None:
+            eps = torch.finfo(torch.bfloat16 if self.few else guided.dtype).eps  # some hosts keep latents in half
+            if (strangers := self._correction.strangers(latent, eps)) is not None:
+                self.unread.add(self._found_strange, strangers)
         if self.skip is not None:
             guess = guided.float().clone()
             self._skipped.append((self.place, guess))
@@ -195,14 +190,6 @@ class Rule(ABC):
         self._computed += 1
         self.outcome.bytes = max(self.outcome.bytes, self._guided.bytes() + held)
         return guided if given is found.denoised else given.to(guided.dtype)
-
-    def _follow(self, latent: Tensor, eps: float) -> None:
-        """Look whether the last step led here, to this noise level and to this latent."""
-        if self._correction is not None and not self._correction.leads_to(self.place):
-            self.solver_unknown()
-        strangers = None if self._correction is None else self._correction.strangers(latent, eps)
-        if strangers is not None:
-            self.unread.add(self._found_strange, strangers)
 
     def _found_soft(self, part: Distances) -> None:
         self._soft = part[0]
@@ -224,10 +211,7 @@ class Rule(ABC):
 
     @staticmethod
     def _strayed(denoised: Tensor, mean: Tensor) -> Tensor:
-        """Return how far predictions are from the nearest part of the first ones.
-
-        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture.
-        """
+        """Return how far predictions are from the first ones, of which distilled guidance makes multiples of a mean."""
         first, now = mean.flatten(1), denoised.flatten(1)
         share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
         return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
@@ -249,4 +233,4 @@ class Rule(ABC):
         if math.isfinite(self.budget.used):
             self.outcome.share = self.budget.used
         else:
-            self.outcome.note(NOT_FINITE)
+            self.outcome.note("the network's predictions are not finite, so nothing could be measured any more")

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from itertools import combinations, pairwise
 
-import torch
 from torch import Tensor
 
 from ..samplers import Calibration, Place
@@ -34,23 +33,17 @@ end at the least noise that a network knows, about 0.03."""
 BEGINNING = 0.5
 """This part of the levels is always computed."""
 
-SOFT = 0.25
-"""Below about this noise level predictions change little."""
+SOFT, LEAST = 0.25, 0.5
+"""Below about the first noise level predictions change little, but by at least the second part of the change before."""
 
-LEAST = 0.5
-"""A prediction changes by at least this part of its change one level before, however near the two levels are."""
-
-LATE, SECOND_LAST = 0.65, 0.8
-"""How far the picture moves for an error of a first-order solver's prediction: later steps mend a part."""
-
-OF_SECOND_ORDER = 1.1
-"""The same for a second-order solver, which reads each prediction twice."""
+LATE, OF_SECOND_ORDER = 0.65, 1.1
+"""How far the picture moves for an error of a prediction. Of a first-order solver later steps mend a part."""
 
 OF_FLOW = 1.3
 """Factor on these with flow matching, whose last predictions change more than the change before them tells."""
 
-SECOND_LAST_OF_FLOW = 0.5
-"""In the place of ``SECOND_LAST`` there: on both image transformers the last but one moves the picture least."""
+SECOND_LAST, SECOND_LAST_OF_FLOW = 0.8, 0.5
+"""``LATE`` of the last but one. On both image transformers that moves the picture least."""
 
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one a second-order solver carries an error, or a change, too far."""
@@ -60,17 +53,8 @@ FORETOLD = 4.0
 4 to 9 times as much as the change before told; below it 0.9 to 1.5 times, as on the icon model. Not seen with flow."""
 
 
-def softened(noise: float) -> float:
-    """Return the measure of noise, beside a picture of its own size, in which predictions change evenly."""
-    return math.hypot(noise, SOFT)
-
-
 class Account(Budget):
-    """Here errors add up as they are: predictions that are held all lag behind in one direction.
-
-    Attributes:
-        costs: of each level that was left out.
-    """
+    """Here errors, the ``costs`` of levels, add up as they are: predictions that are held all lag in one direction."""
 
     def __init__(self, limit: float, _: Calibration) -> None:
         super().__init__(limit, Calibration(1.0, margin=1.0), prior=0.0)
@@ -78,14 +62,19 @@ class Account(Budget):
 
     @property
     def used(self) -> float:
-        return self.share([sum(costs) for costs in zip(*self.costs.values(), strict=True)])
+        return self.share(self._spent)
+
+    @property
+    def _spent(self) -> Distances:
+        return [sum(costs) for costs in zip(*self.costs.values(), strict=True)]
+
+    def spend(self, cost: Distances, level: int = 0) -> None:
+        self.costs[level] = cost
 
     def room(self, rates: Distances) -> float:
         """Return how much more still fits, in units of ``rates``."""
-        spent = [sum(costs) for costs in zip(*self.costs.values(), strict=True)] or [0.0] * len(rates)
-        most = [self.limit * ALLOWANCE * seeds for seeds in self.seeds]
-        parts = zip(most, spent, rates, strict=True)
-        return min((float(limit - used) / max(rate, 1e-12) for limit, used, rate in parts), default=0.0)
+        limit, parts = self.limit * ALLOWANCE, zip(self.seeds, self._spent or [0.0] * len(rates), rates, strict=True)
+        return min(((limit * seeds - used) / max(rate, 1e-12) for seeds, used, rate in parts), default=0.0)
 
 
 class ShortRule(Rule):
@@ -94,7 +83,7 @@ class ShortRule(Rule):
     The solver's update must be known. Where the latent is elsewhere than it led, the rule steps aside.
     """
 
-    few, account, rounding = True, Account, torch.finfo(torch.bfloat16).eps
+    few, account = True, Account
     budget: Account
 
     @property
@@ -104,8 +93,9 @@ class ShortRule(Rule):
         return (1 if steps < 8 else 2 if steps < 12 else 3) - len(self.budget.costs)
 
     @cached_property
-    def _spread(self) -> Sequence[float]:
-        return [softened(self._noise(level)) for level in self._levels]
+    def _softened(self) -> Sequence[float]:
+        """The levels as the measure of noise, beside a picture of its own size, in which predictions change evenly."""
+        return [math.hypot(self._noise(level), SOFT) for level in self._levels]
 
     @cached_property
     def _costs(self) -> Mapping[int, float]:
@@ -130,7 +120,7 @@ class ShortRule(Rule):
         return math.log(self._noise(self._levels[level]) / self._noise(self._levels[level + 1]))
 
     def _fall(self, before: int, after: int) -> float:
-        return self._spread[before] - self._spread[after]
+        return self._softened[before] - self._softened[after]
 
     def forget(self) -> None:
         super().forget()
@@ -155,9 +145,6 @@ class ShortRule(Rule):
         if not self._may_go(level) or not self._change or level not in self._best(level):
             return None
         return Skip("hold", self._cost(level))
-
-    def _spend(self, skip: Skip) -> None:
-        self.budget.costs[round(self.place.position)] = skip.cost
 
     def _best(self, level: int) -> Sequence[int]:
         """Return the largest set of levels from this one on that fits, and of those the cheapest."""

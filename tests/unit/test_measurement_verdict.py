@@ -219,4 +219,4 @@ def test_where_seeds_look_alike_a_share_is_of_a_third_of_the_contrast():
     picture = torch.rand(1, 32, 32, 3, generator=torch.Generator().manual_seed(3)).mul(255).byte()
     seed, moved = ((picture.int() + by).clamp(0, 255).byte() for by in (1, 2))
     share = share_of(*(distances(other, picture)[0] for other in (moved, seed)))
-    assert share == pytest.approx(2 / (picture.double().std(correction=0) / 3), rel=0.02)
+    assert share == pytest.approx(6 / float(picture.double().std(correction=0)), rel=0.02)
