@@ -26,7 +26,7 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 
 # Tests start about forty Pythons; without bytecode on disk each of them would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
-export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
+export BROWSER COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 # Threads that wait for a core sleep; tests/conftest.py says the same to tests. Benchmarks are left as torch has it.
 demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 
@@ -36,7 +36,7 @@ demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: ## build the environment and fetch ComfyUI (does nothing when all is there, repairs what is broken)
+setup: ## build the environment and fetch ComfyUI (repairs what is broken; BROWSER=1: with a Chromium)
 	@$(PYTHON) tools/setup_env.py
 
 demo: setup ## make a workflow faster in a real ComfyUI, and show what that is worth on one page (CHECKPOINT=... for your model)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .phrases import Phrase, phrase
+
 SAME = 0.02
 """Up to here a picture looks the same."""
 
@@ -59,3 +61,12 @@ CHOICES: Mapping[str, Choice] = {
     "fast": Choice("Fastest", "Detail may change where you can see it side by side.", 0.15, "quality"),
 }
 """By the names that workflows, presets and commands hold. ``tests/unit/test_choices.py`` holds them to the results."""
+
+
+def looks(share: float) -> Phrase:
+    """Return what a person sees of such a difference."""
+    if share > VISIBLE:
+        return phrase("large")
+    if share > HARDLY_VISIBLE:
+        return phrase("visible")
+    return phrase("hardly visible") if share > SAME else phrase("not visible")

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 _OURS = str(Path(__file__).parents[1] / "optimizers")
 _PACK = re.compile(r"(?:custom_nodes|extensions(?:-builtin)?|site-packages)[/\\]([^/\\]+)")
 
+OFFLOADED = "_old_forward"
+"""Where accelerate keeps a module's forward while its own, which moves weights, stands in its place."""
+
 
 def replacement(owner: object, name: str = "forward") -> Any:
     """Return what stands in the place of an object's method; None where it has the one of its class.
 
-    Hosts leave a module's own bound method behind when they take something off again.
+    Hosts leave a module's own bound method behind when they take something off again. accelerate's ``forward`` passes
+    everything on: below it is what computes.
     """
-    found = owner.__dict__.get(name)
+    found = owner.__dict__.get(OFFLOADED) if name == "forward" else None
+    found = owner.__dict__.get(name) if found is None else found
     return None if getattr(found, "__func__", None) is getattr(type(owner), name, None) else found
 
 
-def computed_by(function: Any, hosts: Container[str] = ()) -> str:
-    """Return in a sentence that other code computes a layer with ``function``; "" for ours, and for none.
-
-    ``hosts``: packages whose code belongs to the layers.
-    """
-    while isinstance(function, partial):
+def whose(function: Any) -> str:
+    """Return who wrote a function, in a word or two; "" for ours, and for none."""
+    while hasattr(function, "func"):  # partial, and ours around what others have put there
         function = function.func
     if function is None:
         return ""
@@ -36,5 +37,13 @@ def computed_by(function: Any, hosts: Container[str] = ()) -> str:
     if file.startswith(_OURS):
         return ""
     pack = _PACK.search(file)
-    who = f"code in {Path(file).name}" if pack is None else pack[1].removesuffix(".py")
-    return "" if who in hosts else f"{who} computes this layer itself"
+    return f"code in {Path(file).name}" if pack is None else pack[1].removesuffix(".py")
+
+
+def computed_by(function: Any, hosts: Container[str] = ()) -> str:
+    """Return in a sentence that other code computes a layer with ``function``; "" for ours, and for none.
+
+    ``hosts``: packages whose code belongs to the layers.
+    """
+    who = whose(function)
+    return "" if not who or who in hosts else f"{who} computes this layer itself"

@@ -24,7 +24,7 @@ from .workflow import Workflow, is_switch
 SEEN = 0.02
 """Parts with less than this share of the time are shown together."""
 
-_NOTHING = phrase("Nothing: no node of this pack acts on it.")
+_NOTHING = phrase("No node of this pack speeds this part up.")
 
 
 def picture_time(workflow: Workflow, kept: Sequence[KeptRun], plans: Sequence[Plan]) -> Payload | None:

@@ -87,8 +87,8 @@ def left_open(
     if drowned:
         lines.append(
             phrase(
-                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. What {names} "
-                "would gain cannot be told now. Try it again when the machine is idle.",
+                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. {names} "
+                "cannot be measured now. Try it again when the machine is idle.",
                 times=max(one.noise for one in drowned),
                 names=", ".join(dict.fromkeys(one.name for one in drowned)),
             )
@@ -100,7 +100,7 @@ def left_open(
     elif untried:
         lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
     if not offered and not lines:
-        lines.append(phrase("Nothing is expected to make it faster with a picture as near as you chose."))
+        lines.append(phrase("No change we know would make it faster within the limit you chose."))
     dropped = {each.one.name: _why_dropped(each, limit, pictures) for each in found if each.one.name not in offered}
     return [*lines, *(why for why in dropped.values() if why is not None)]
 

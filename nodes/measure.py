@@ -55,7 +55,7 @@ class PacelineCompareModels(PacelineNode):
                     runs="Timed runs of each side, each from another seed. More take longer and make the speed-up and "
                     "the worst image more certain; a single run cannot tell a gain from chance.",
                 ),
-                # Prompts from before it was there do not set it, and keep files.
+                # Older workflows lack the input: the default True keeps their files.
                 io.Boolean.Input(
                     "save_files",
                     default=False,

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 import dealing
 import pytest
 import texts
+from browser.chrome import find_browser
 from comfy_host import in_process, pack, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
 from texts import reads  # noqa: F401 - a fixture
+
+SAID = pytest.StashKey[bool]()
 
 
 class PageServer:
@@ -86,6 +89,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def say_once_what_no_browser_means(config: pytest.Config, ids: list[str]) -> None:
+    """Before the first test runs: how many are skipped for want of a browser, and what installs one."""
+    count = sum(id.startswith("tests/browser/") for id in ids)
+    if count and find_browser() is None and not config.stash.get(SAID, False):
+        config.stash[SAID] = True
+        text = f"{count} browser tests will be skipped: there is no browser. `make setup BROWSER=1` installs one."
+        config.get_terminal_writer().line(f"\n{text}", yellow=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        say_once_what_no_browser_means(session.config, [item.nodeid for item in session.items])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    say_once_what_no_browser_means(node.config, ids)
 
 
 @pytest.hookimpl(optionalhook=True)

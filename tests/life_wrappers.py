@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -42,6 +43,23 @@ def _wrapped(part: Any, way: str) -> Any:
         part.forward = MethodType(lambda self, *args, **kwargs: below(*args, **kwargs), part)
     own = below if getattr(below, "__func__", None) is not type(part).forward else None
     return lambda: setattr(part, "forward", below) if own is not None else delattr(part, "forward")
+
+
+def layers(life: Events, chance: random.Random) -> None:
+    """Others compute attention layers of a part themselves, or do so no more."""
+    pair = chance.choice(life.pairs)
+    name = chance.choice(life.parts(pair))
+    every = chance.random() < 0.5
+    life.say(f"{'every attention layer' if every else 'one attention layer'} computed by others: {name}")
+    for part in (getattr(pair.twin.pipe, name), getattr(pair.ours.pipe, name)):
+        found = [one for one in part.modules() if hasattr(one, "get_processor")]
+        for layer in found if every else found[:1]:
+            if layer.__dict__.pop("forward", None) is None:
+                layer.forward = partial(_theirs, layer)
+
+
+def _theirs(self: Any, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    return type(self).forward(self, hidden_states * 0.9, *args, **kwargs)
 
 
 def replace(life: Events, chance: random.Random) -> None:
@@ -86,4 +104,4 @@ def loop(life: Events, chance: random.Random) -> None:
         raise Wrong(f"a loop of one's own: {distance(first, plain):.2g} from its plain twin")
 
 
-MORE = (wrap, wrap, wrap, replace, replace, loop)
+MORE = (wrap, wrap, wrap, layers, layers, replace, replace, loop)

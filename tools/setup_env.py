@@ -6,7 +6,8 @@ takes a package that it was interrupted in for a whole one.
 
 Environment variables: COMFYUI_PATH uses an existing ComfyUI instead of fetching one, COMFYUI_VERSION picks another
 version to fetch, PACELINE_VENV and PACELINE_CACHE move the environment and the cache. PACELINE_NEWEST=1 installs the
-newest torch and ComfyUI frontend, and looks for newer ones once a day.
+newest torch and ComfyUI frontend, and looks for newer ones once a day. BROWSER=1 installs Debian's Chromium for the
+tests of the page, where there is no browser.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if sys.version_info < OLDEST_PYTHON:  # before the imports below, which need it
     found, oldest = (".".join(map(str, version)) for version in (sys.version_info[:2], OLDEST_PYTHON))
     sys.exit(f"This is Python {found}, and {oldest} or newer is needed. Try: make setup PYTHON=python3.12")
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("testing", "tests/browser")]
+from chrome import find_browser  # noqa: E402
 from comfy_host.paths import (  # noqa: E402
     DEFAULT_COMFYUI_VERSION,
     ROOT,
@@ -43,7 +45,7 @@ from fetch_host import SetupFailed, fetch  # noqa: E402
 CPU_TORCH, CPU_TORCHVISION = "torch==2.13.0", "torchvision==0.28.0"
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 FRONTEND = "comfyui-frontend-package"
-STAGES = 4
+STAGES = 5
 NEWEST = bool(os.environ.get("PACELINE_NEWEST"))
 
 # Runs in the environment without our stand-ins. Exit status 0: both packages work as they are.
@@ -233,6 +235,22 @@ def set_up_tools(environment: Environment) -> None:
         say(4, "tools: ready")
 
 
+def set_up_browser(environment: Environment) -> None:
+    if (found := find_browser()) is not None:
+        say(5, f"browser: {found[0]} is ready")
+        return
+    if not os.environ.get("BROWSER"):
+        say(5, "browser: none, so tests of the page are skipped. `make setup BROWSER=1` installs one")
+        return
+    root = [] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["sudo", "-n"]
+    if shutil.which("apt-get") is None:
+        raise SetupFailed("Only Debian's and Ubuntu's Chromium can be installed here. Set CHROME and CHROMEDRIVER.")
+    say(5, "browser: installing Debian's chromium and chromium-driver")
+    quiet = ["-qq", "--no-install-recommends", "chromium", "chromium-driver"]
+    environment.run([*root, "apt-get", "update", "-qq"], "Reading Debian's list of packages")
+    environment.run([*root, "apt-get", "install", "-y", *quiet], "Installing Chromium")
+
+
 def take_lock(cache: Path) -> int | None:
     """Wait until no other set-up runs, and return the lock's file descriptor."""
     try:
@@ -256,7 +274,7 @@ def main() -> int:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         environment = Environment(venv_dir(), cache, take_lock(cache))
-        for stage in (set_up_environment, set_up_torch, set_up_host, set_up_tools):
+        for stage in (set_up_environment, set_up_torch, set_up_host, set_up_tools, set_up_browser):
             stage(environment)
     except KeyboardInterrupt:
         print("\nStopped. Run the same command again: it continues where it stopped.")

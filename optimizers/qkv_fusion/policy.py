@@ -58,15 +58,12 @@ class QKVFusion(Policy):
 def groups_in(attention: Module, known: AttentionLayer, kind: type[Group]) -> Iterator[Group]:
     """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
     for names in known.projections:
-        found = {name: layer for name in names if (layer := getattr(attention, name, None)) is not None}
-        layers = {
-            n: layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for n, layer in found.items()
-        }
-        if len(layers) < 2 or not all(hasattr(layer, "in_features") for layer in layers.values()):
+        found = [layer for name in names if (layer := getattr(attention, name, None)) is not None]
+        layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
+        if len(layers) < 2 or not all(hasattr(layer, "in_features") for layer in layers):
             continue
-        first, second, *_ = layers
-        if layers[first].in_features != layers[second].in_features:
-            del layers[first]  # attention to the text: the query can never read the same
+        if layers[0].in_features != layers[1].in_features:
+            del layers[0]  # attention to the text: the query can never read the same
         # Keys and values read the same tokens in every call, unless values can be given tokens of their own.
         varies = len(layers) == 3 or len(known.inputs) == 3
         yield kind(attention, layers, known.inputs if varies else ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.choices import CHOICES
+from ...core.choices import CHOICES, looks
 from ...core.phrases import phrase
 from ...core.settings import Settings, number
 
@@ -32,5 +32,10 @@ class StepReuseSettings(Settings):
     budget: float = number(BUDGETS["balanced"], 0.0, 1.0)
 
     def clauses(self) -> tuple[str, ...]:
-        percent = self.budget * 100
-        return (phrase("may move the picture by {percent:g} % of what another seed changes", percent=percent),)
+        return (
+            phrase(
+                "difference {looks} at most: {percent:g} % of what another seed changes",
+                looks=looks(self.budget),
+                percent=self.budget * 100,
+            ),
+        )

@@ -21,9 +21,9 @@ TOOLTIPS: Mapping[str, str] = {
     "needs less memory and changes the image more; 0 changes nothing.",
     "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
     "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
-    "residual": "In some steps attention is computed whole and reduced, and the difference is added to reduced "
-    "attention in the steps between: much closer to the image without this node, less is saved, and the differences "
-    "need memory. auto: in up to nearly half of the steps. off: reduced attention alone.",
+    "residual": "Some steps also compute full attention; what reducing loses there is added back in the steps between. "
+    "The image stays much closer to that without this node, but less time is saved, and memory is needed. "
+    "auto: in up to nearly half of the steps. off: reduced attention alone.",
 }
 """What a person reads about the settings that every host shows."""
 

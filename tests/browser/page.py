@@ -286,7 +286,7 @@ def opened(server: Any, profile: Callable[[], Path]) -> Iterator[Page]:
     """Open the page of a server, past its greetings for new users; ``profile`` makes the folder of each browser."""
     found = find_browser()
     if found is None:
-        missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+        missing("there is no browser: `make setup BROWSER=1` installs one, or set CHROME and CHROMEDRIVER")
 
     def start() -> Any:
         begin_anew(server)

@@ -120,7 +120,7 @@ BESIDE = {
     "replaced": (lambda model: model.set_model_attn2_replace(with_image, "input", 1),
                  "q k v: 14, k v: 12", "2 x fallback: other code replaces this attention"),
     "partly loaded": (partly_loaded, "q k v: 12", "2 x fallback: the model is only partly loaded"),
-    "bypass": (bypassed, "q k v: 12", "2 x fallback: another node has changed how its projections compute"),
+    "bypass": (bypassed, "q k v: 12", "2 x fallback: code in test_fuse_qkv.py computes this layer itself"),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from comfy_host import checkpoints, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from distances import relative
 from int8_models import only
+from paceline.core.errors import UnsupportedModel
 
 
 @pytest.fixture
@@ -182,3 +183,19 @@ def test_vae_computes_in_bfloat16_as_core_would(studio, vae, code, picture):
     assert "VAE Precision" in report and "computes in bf16 instead of fp32" in report
     removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=half).result[1]
     assert removed.first_stage_model is vae.first_stage_model and removed.vae_dtype == torch.float32
+
+
+def test_a_forward_that_holds_layers_or_tensors_must_come_later(studio):
+    """Regional prompts and their like close over the layer that they stand for, whose weights are in another dtype."""
+    layer = studio.model.model.diffusion_model.middle_block[1].transformer_blocks[0].attn1
+    more = torch.ones(layer.to_out[0].out_features)
+    for forward in (
+        lambda x, *args, held=layer, **options: type(held).forward(held, x),
+        lambda x, held=more, **_: x + held,
+    ):
+        model = studio.model.clone()
+        model.add_object_patch("diffusion_model.middle_block.1.transformer_blocks.0.attn1.forward", forward)
+        plain = studio.sample(model)
+        with pytest.raises(UnsupportedModel, match="transformer_blocks.0.attn1.forward holds .*Put that node after"):
+            studio.run("PacelineModelPrecision", model=model, dtype="bf16")
+        assert torch.equal(studio.sample(model), plain)

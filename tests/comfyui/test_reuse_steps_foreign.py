@@ -230,3 +230,31 @@ def test_nothing_is_forecast_across_a_change_of_our_own_attention(studio):
     assert policy.broken
     first = sorted(computed)[3]  # the evaluation in which it failed
     assert {first + 1, first + 2} <= computed, computed
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_patch_that_counts_its_calls_is_named(studio, icons, counts):
+    """As ControlNet-LLLite with `steps`: modules behind a patch, each with the number of its call."""
+
+    class Layer(torch.nn.Module):
+        current_step = 0
+
+        def forward(self, q):
+            self.current_step += counts
+            return q
+
+    class Patch:
+        def __init__(self):
+            self.modules = {"one": Layer()}
+            self.modules["one"].current_step = 0
+
+        def __call__(self, q, k, v, extra_options):
+            return self.modules["one"](q), k, v
+
+    model = icons[0].clone()
+    model.set_model_attn1_patch(Patch())
+    reusing = reuse(studio, model, budget=0.15)
+    draw(icons, reusing)
+    assert outcome(reusing).forecast
+    said = str(outcome(reusing).notes)
+    assert ("code in test_reuse_steps_foreign.py counts its own calls" in said) == counts

@@ -18,6 +18,7 @@ UNETS_ONLY = _names("""
 FreeU FreeU_V2 SelfAttentionGuidance HyperTile PatchModelAddDownscale TomePatchModel ModelMergeSD1 ModelMergeBlocks
 PerturbedAttentionGuidance UNetSelfAttentionMultiply UNetCrossAttentionMultiply UNetTemporalAttentionMultiply
 ModelSamplingDiscrete ModelSamplingContinuousEDM TrustCopiedOptions TrustCouple
+TrustHeldTokens TrustLayers
 """)
 """Nodes that change a MODEL and fail on other models than UNets, or do nothing there, whatever is beside them."""
 
@@ -25,6 +26,7 @@ CORE = UNETS_ONLY + _names("""
 EasyCache LazyCache APG RescaleCFG ModelMergeSimple ModelMergeSubtract ModelMergeAdd ModelSamplingSD3 ModelSamplingFlux
 DifferentialDiffusion CFGZeroStar CFGNorm Mahiro SkipLayerGuidanceDiT SkipLayerGuidanceDiTSimple NAGuidance TCFG FreSca
 RenormCFG LoraLoaderModelOnly TorchCompileModel EpsilonScaling ScaleROPE ModelComputeDtype ContextWindowsManual
+TrustSeveralCalls TrustCache
 """)
 """Nodes that change a MODEL. Those that a version of ComfyUI lacks are left out; those of Trust do what packs do."""
 

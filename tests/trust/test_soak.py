@@ -23,7 +23,7 @@ def test_tabs_beside_clients_show_their_own_runs_and_what_is_not_theirs_is_notic
 
     with browser_tabs(server) as tabs:
         if tabs is None:
-            missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+            missing("there is no browser: `make setup BROWSER=1` installs one, or set CHROME and CHROMEDRIVER")
         assert not soak(server, clients=2, minutes=0.3, most=20, tabs=tabs).problems
         found = tabs.found()
         assert found["wrong"] == [] and min(found["runs"]) >= 1

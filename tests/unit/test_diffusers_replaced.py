@@ -66,6 +66,34 @@ def test_a_backend_that_somebody_has_set_in_the_dispatcher_is_theirs() -> None:
     assert report(pipeline.pipe).lines[0].summary.counts == {"calls": before, "fallbacks": before}
 
 
+BESIDE = {
+    "attention": (Attention("vanilla"), "attn1", "partly"),
+    "keys": (TokenMerging(ratio=0.5, method="kv_downsample", max_downsample=4), "attn1", "inactive"),
+    "merged": (TokenMerging(ratio=0.5, method="merge", max_downsample=4), "attn1", "inactive"),
+    "projections": (FuseQKV(), "to_v", "inactive"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_layers_that_other_code_computes_are_left_to_it_and_it_is_named(name: str) -> None:
+    setting, layers, state = BESIDE[name]
+    pictures = []
+    for ours in (False, True):
+        pipeline = small("sd15")
+        before = picture(pipeline)
+        if ours:
+            optimize(pipeline.pipe, setting, components=["unet"])
+        for path, layer in pipeline.denoiser.named_modules():
+            if path.endswith(layers):
+                layer.forward = lambda *args, plain=layer.forward, **options: plain(*args, **options) * 0.5
+        pictures.append(picture(pipeline))
+    torch.testing.assert_close(pictures[1], pictures[0], rtol=0, atol=0 if state == "inactive" else 1e-5)
+    assert (pictures[0] - before).norm() > 0.01 * before.norm()
+    summary = report(pipeline.pipe).lines[0].summary
+    assert summary.state == state
+    assert any("test_diffusers_replaced.py computes this layer itself" in line for line in summary.details)
+
+
 def test_a_lora_is_trained_through_fused_projections() -> None:
     from peft import LoraConfig
 

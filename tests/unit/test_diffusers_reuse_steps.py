@@ -141,7 +141,11 @@ def test_of_few_steps_late_ones_are_left_out(scheduler: str, steps: int) -> None
 
 @pytest.mark.parametrize(
     ("scheduler", "config", "reason"),
-    [("DDIM", {"clip_sample": True}, "clips"), ("EDMEuler", {}, "not known")],
+    [
+        ("DDIM", {"clip_sample": True}, "clips"),
+        ("EDMEuler", {}, "not known"),
+        ("DEISMultistep", {}, "add no noise (EulerDiscreteScheduler, "),
+    ],
 )
 def test_an_unknown_scheduler_passes_through(scheduler: str, config: dict[str, Any], reason: str) -> None:
     pipeline = with_scheduler("sd15", scheduler, **config)

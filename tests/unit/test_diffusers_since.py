@@ -129,7 +129,7 @@ def test_fused_projections_leave_alone_what_others_compute(first: str) -> None:
         changed(pipeline.denoiser)
     assert torch.allclose(picture(pipeline), picture(plain), atol=1e-4)
     said = str(report(pipeline.pipe))
-    assert "pruning or another" in said and "other code computes its projections" in said
+    assert "pruning or another" in said and "test_diffusers_since.py computes this layer itself" in said
 
 
 def test_projections_that_diffusers_has_fused_are_said_to_be() -> None:

@@ -174,6 +174,16 @@ def test_the_readme_says_what_the_trial_found() -> None:
         assert re.findall(r"\d[\d,]*\d|\d", proof) == expected
 
 
+def test_the_readme_says_how_many_public_reports_were_tried() -> None:
+    page = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+    rows = [[*map(int, row)] for row in re.findall(r"^\| [^|]+ \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)]
+    tried, failed, still = map(sum, zip(*rows, strict=True))
+    assert tried > failed >= still
+    for name, mark in (("README.md", "**Public reports**"), ("README.zh.md", "**公开的错误报告**")):
+        said = (ROOT / name).read_text(encoding="utf-8").partition(mark)[2].partition("docs/reports.md")[0]
+        assert re.findall(r"\d+", said) == [str(tried), str(still)]
+
+
 @pytest.mark.parametrize(
     "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda form: form.stem
 )

@@ -50,8 +50,8 @@ def test_both_draw_each_seed_in_turn_and_the_baseline_again_with_the_steps_that_
     assert host.drawn[:8] == [(who, seed, STEPS) for who, seed in [(before, 0), (after, 0), *rounds]]
     assert host.drawn[8:] == [("fewer_steps", seed, 10) for seed in range(3)]
     assert found.verdict.text == (
-        "2.00x faster (2.00 to 2.00); difference is 1/3 of a seed change, 0.4 in picture 3, the worst of 3 pictures; "
-        "fewer steps in the same time (10 of 20) would differ 1.1 times as much."
+        "2.00x faster (2.00 to 2.00); difference is visible, 1/3 of a seed change, 0.4 in picture 3, the worst of 3 "
+        "pictures; fewer steps in the same time (10 of 20) would differ 1.1 times as much."
     )
     assert (found.unit, found.seconds) == ("sampling", {before: [20.0] * 3, after: [10.0] * 3})
     assert found.evidence.repeat.psnr is None and not found.evidence.same_bits

@@ -8,7 +8,8 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.optimizers.qkv_fusion.policy import QKVFusion
-from paceline.optimizers.qkv_fusion.projections import FusedProjections, join_rows, refuse_rows, separate_rows
+from paceline.optimizers.qkv_fusion.projections import FusedProjections
+from paceline.optimizers.qkv_fusion.rows import join_rows, refuse_rows, separate_rows
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
@@ -75,7 +76,7 @@ class Fused(FusedProjections):
     refusal, asked = None, 0
 
     def __init__(self, attention):
-        super().__init__(attention, {name: getattr(attention, name) for name in "qkv"})
+        super().__init__(attention, [getattr(attention, name) for name in "qkv"])
         for layer, function in zip(self.layers, self.functions, strict=True):
             layer.__dict__["forward"] = function
 
@@ -99,7 +100,7 @@ def test_new_weights_are_noticed_and_forgotten_ones_are_free():
         layer.weight.data = layer.weight.data.clone()
     assert storage.expired()
     fused.refusal = "no"  # asked for once for the same weights
-    assert [fused.prepare(), fused.prepare()] == ["no", "no"] and fused.asked == 3 and not fused._joined
+    assert [fused.prepare(), fused.prepare()] == ["no", "no"] and fused.asked == 3 and not fused._sizes
 
 
 @pytest.mark.parametrize(

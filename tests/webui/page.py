@@ -121,7 +121,7 @@ def opened(host: Host, profile: Path) -> Iterator[WebUIPage]:
     """Open the page of a host in a browser with ``profile`` for its data."""
     found = find_browser()
     if found is None:
-        missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+        missing("there is no browser: `make setup BROWSER=1` installs one, or set CHROME and CHROMEDRIVER")
     page = WebUIPage(lambda: start_browser(*found, profile=profile), host.base_url)
     try:
         yield page.open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from ...core.choices import looks
 from ...core.phrases import Phrase, phrase
 from .evidence import LATE, Control, Evidence, share_of
 from .quality import Distance
@@ -43,7 +44,7 @@ def speed_text(speedup: Speedup) -> Phrase:
 
 
 def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
-    """Return what a busy machine cannot change, e.g. ``15.5 of 30 evaluations, at most 1/26 of a seed change``.
+    """Return what a busy machine cannot change, e.g. ``15.5 of 30 evaluations, difference not visible, 1/90 ...``.
 
     ``work``: as of ``Evidence``; ``share``: that of the farthest picture, None where another seed changes nothing.
     """
@@ -52,8 +53,12 @@ def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
         return phrase("{computed} of {total} evaluations", computed=computed, total=total)
     if not share:
         return phrase("{computed} of {total} evaluations, the same picture", computed=computed, total=total)
-    far = of_a_seed_change(share)
-    return phrase("{computed} of {total} evaluations, at most {far}", computed=computed, total=total, far=far)
+    return phrase(
+        "{computed} of {total} evaluations, difference {far} at most",
+        computed=computed,
+        total=total,
+        far=of_a_seed_change(share),
+    )
 
 
 def more_text(speedup: Speedup) -> str:
@@ -111,10 +116,10 @@ def control_text(evidence: Evidence) -> str:
 
 
 def late_text(control: Control, seed: Distance) -> Phrase:
-    """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x and moves ...``."""
+    """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x, ...``."""
     share = share_of(control.difference, seed)
     return phrase(
-        "leaving out {left} of {steps} levels gives {speed:.2g}x and moves the picture {share}",
+        "leaving out {left} of {steps} levels gives {speed:.2g}x, with a difference that is {share}",
         left=control.full_steps - control.steps,
         steps=control.full_steps,
         speed=control.speedup,
@@ -123,10 +128,10 @@ def late_text(control: Control, seed: Distance) -> Phrase:
 
 
 def of_a_seed_change(share: float) -> Phrase:
-    """Return e.g. ``1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
-    if share < _WHOLE:
-        return phrase("{share} of a seed change", share=fraction(share))
-    return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
+    """Return e.g. ``visible, 1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
+    if share >= _WHOLE:
+        return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
+    return phrase("{looks}, {share} of a seed change", looks=looks(share), share=fraction(share))
 
 
 def fraction(share: float) -> str:

@@ -18,9 +18,10 @@ from typing import Any
 from torch.nn import Parameter
 
 from ....core.devices import is_compiling
+from ....core.others import OFFLOADED
 from ....core.shared import Function
 from .components import SCHEDULER, VAE, Component
-from .patches import NOTHING, OFFLOADED, own
+from .patches import NOTHING, own
 
 _OURS = "_paceline_below"
 _OF_VAES = re.compile(r"forward|([a-z]\w*_)?(encode|decode)")

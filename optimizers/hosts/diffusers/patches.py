@@ -13,16 +13,19 @@ from typing import Any
 import torch
 
 from ....core.memory_format import channels_last
+from ....core.others import OFFLOADED, computed_by, replacement
 from ....core.shadow import Shadows
-
-OFFLOADED = "_old_forward"
-"""Where accelerate keeps a module's forward while its own, which moves weights, stands in its place."""
 
 NOTHING = object()
 """Stands for "the object has no attribute of its own by this name", and for "leave what is there"."""
 
 Make = Callable[[Any], Any]
 """Given what is there, return what takes its place; `NOTHING` to leave it."""
+
+
+def computed_by_others(layer: object) -> str:
+    """Return in a sentence who computes a layer itself, asked between calls; "" if nobody does."""
+    return computed_by(replacement(layer), ("diffusers", "accelerate", "peft"))
 
 
 class Wrap:

@@ -66,6 +66,92 @@ def couple(model: Any) -> tuple[Any]:
     return (clone,)
 
 
+@node("TrustSeveralCalls", "MODEL", model=("MODEL",), windows=("BOOLEAN", {"default": False}))
+def several_calls(model: Any, windows: bool) -> tuple[Any]:
+    """An evaluation in several calls: its passes one by one, or two halves of the picture that overlap."""
+
+    def one_by_one(apply: Any, given: Any) -> Any:
+        passes, x, rest = given["cond_or_uncond"], given["input"], given["c"]
+        parts = [slice(part * len(x) // len(passes), (part + 1) * len(x) // len(passes)) for part in range(len(passes))]
+
+        def of(value: Any, part: slice) -> Any:
+            return value[part] if isinstance(value, Tensor) and len(value) == len(x) else value
+
+        def options(kind: int) -> Any:
+            return rest["transformer_options"] | {"cond_or_uncond": [kind]}
+
+        return torch.cat([
+            apply(x[part], of(given["timestep"], part),
+                  **{key: of(value, part) for key, value in rest.items()} | {"transformer_options": options(kind)})
+            for kind, part in zip(passes, parts, strict=True)
+        ])  # fmt: skip
+
+    def halves(apply: Any, given: Any) -> Any:
+        x, rows = given["input"], given["input"].shape[-2]
+        size = min(rows, rows // 4 * 2 + 4)
+        result, counts = torch.zeros_like(x), torch.zeros_like(x)
+        for begin in (0, rows - size):
+            part = (..., slice(begin, begin + size), slice(None))
+            result[part] += apply(x[part], given["timestep"], **given["c"])
+            counts[part] += 1
+        return result / counts
+
+    clone = model.clone()
+    clone.set_model_unet_function_wrapper(halves if windows else one_by_one)
+    return (clone,)
+
+
+@node("TrustHeldTokens", "MODEL", model=("MODEL",))
+def held_tokens(model: Any) -> tuple[Any]:
+    """A patch that holds tokens of its own, in the dtype that the MODEL has when the node runs."""
+    dtype, held = model.model_dtype(), {}
+
+    def before(q: Tensor, k: Tensor, v: Tensor, options: Any) -> tuple[Tensor, Tensor, Tensor]:
+        size = k.shape[-1]
+        if size not in held:
+            held[size] = torch.randn(1, 4, size, generator=torch.Generator().manual_seed(5)).to(dtype)
+        tokens = held[size].to(k.device).expand(len(k), -1, -1)
+        return q, torch.cat([k, tokens], 1), torch.cat([v, tokens], 1)
+
+    clone = model.clone()
+    clone.set_model_attn2_patch(before)
+    return (clone,)
+
+
+@node("TrustCache", "MODEL", model=("MODEL",))
+def cache(model: Any) -> tuple[Any]:
+    """A cache without any mark: every third call of the same passes gets the answer of the one before."""
+    kept: dict[Any, list[Any]] = {}
+
+    def wrapper(apply: Any, given: Any) -> Any:
+        now, key = float(given["timestep"].max()), (tuple(given["cond_or_uncond"]), tuple(given["input"].shape))
+        before, number, result = kept.get(key, (None, 0, None))
+        number = 0 if before is None or now >= before else number + 1
+        if number % 3 != 2:
+            result = apply(given["input"], given["timestep"], **given["c"])
+        kept[key] = [now, number, result]
+        return result.clone()
+
+    clone = model.clone()
+    clone.set_model_unet_function_wrapper(wrapper)
+    return (clone,)
+
+
+@node("TrustLayers", "MODEL", model=("MODEL",))
+def layers(model: Any) -> tuple[Any]:
+    """A layer of attention whose ``forward`` is the pack's, as regional prompts have it."""
+    clone = model.clone()
+    for name, layer in model.model.diffusion_model.named_modules():
+        if name.endswith("attn1"):
+
+            def forward(x: Tensor, *args: Any, layer: Any = layer, **options: Any) -> Any:
+                return type(layer).forward(layer, x * 0.9, *args, **options)
+
+            clone.add_object_patch(f"diffusion_model.{name}.forward", forward)
+            break
+    return (clone,)
+
+
 @node("TrustControlLora", "CONTROL_NET", copy=_SEED)
 def control_lora(copy: int) -> tuple[Any]:
     """A Control-LoRA for the UNet ``sd15``: it reads the weights of the MODEL that it is sampled with."""

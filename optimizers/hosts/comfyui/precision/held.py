@@ -54,9 +54,15 @@ class _Patch(Shared):
     def __init__(self, patch: Function) -> None:
         self._patch = ref(patch)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def func(self) -> Function:
+        """Whose this is: see ``computed_by``."""
         patch = self._patch()
         assert patch is not None, "the options of the call hold it"
+        return patch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        patch = self.func
         given = next(iter(_floating(args)), None)
         if given is None:
             return patch(*args, **kwargs)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 
 from .....core.activity import Activity
+from .....core.others import computed_by, replacement
 from .....core.shadow import Shadows
 from ....families import family_names, find_layer
 from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
@@ -20,15 +22,16 @@ from ..structure.model import describe_model
 from ..structure.protocols import BaseModel, ModelPatcher
 from ..weights.clone import require_plain_weights
 
-OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
 PARTLY = "the model is only partly loaded, so that its weights are moved, or a LoRA is applied to them, at each use"
 UNEQUAL = "some of its projections are quantised and others are not, or differently"
 
-_SAME = ("comfy_cast_weights", "comfy_force_cast_weights", "_full_precision_mm", "layout_type", "quant_format")
-_OWN = ("pre_quant_scale", "input_scale")
-"""Attributes of a layer that decide how it computes, which must be the same for all that are computed together; and
-tensors that correct its input (AWQ, static activation scales), which belong to one layer alone."""
+_SAME = (
+    "comfy_cast_weights", "comfy_force_cast_weights", "_full_precision_mm", "layout_type", "quant_format",
+    "pre_quant_scale", "input_scale",
+)  # fmt: skip
+"""Attributes of a layer that decide how it computes, which must be the same for all that are computed together. The
+last two are tensors that correct its input (AWQ, static activation scales) and belong to one layer alone."""
 
 _SAME_IN_INT8 = ("orig_dtype", "is_weight", "convrot", "convrot_groupsize", "transposed")
 """Parameters of an ``int8_tensorwise`` weight that must be the same."""
@@ -61,15 +64,15 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             if alike:  # each block begins with the same counts
                 group.activity = Activity()
                 call.cleanup.callback(activity.add, group.activity)
+            group.prepare(call.sigmas.device)
+            group.alone[:] = [layer.forward for layer in group.layers]
             group.inner = group.attention.forward
-            if group.prepare(call.sigmas.device) is not None:
-                shadows.put(group.attention, "forward", group.left_alone)
-                continue
             group.reset()
             shadows.on_undo(group.reset)
-            # In the place of the layers: a call of a module takes time.
-            put: dict[str, Any] = dict(zip(group.attributes, group.functions, strict=True))
-            shadows.put_all(group.attention, put if group.foresee is None else {**put, "forward": group.foresee})
+            for layer, function in zip(group.layers, group.functions, strict=True):
+                shadows.put(layer, "forward", function)
+            if group.foresee is not None:
+                shadows.put(group.attention, "forward", group.foresee)
 
     def ended(self) -> None:
         """Let go of the weights between runs, so that unloading the model frees its memory."""
@@ -86,30 +89,24 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
 class ModelProjections(FusedProjections):
     """Those of ComfyUI's layers, whose weights may be in ``int8_tensorwise``."""
 
-    def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
-        state, weight, reason = layer.__dict__, layer._parameters.get("weight"), None
-        hooked = state["_forward_pre_hooks"] or state["_forward_hooks"]
-        if name in self.attention.__dict__ or "forward" in state or hooked:
-            reason = OTHER_FORWARD
-        elif "_v" in state:
+    def look(self, layer: Module, device: Any) -> tuple[object, ...]:
+        state, weight = layer.__dict__, layer._parameters.get("weight")
+        reason: str | None = computed_by(replacement(layer)) or None
+        if reason is None and "_v" in state:
             reason = STREAMED
         elif state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device:
-            reason = PARTLY
+            reason = reason or PARTLY
         return reason, state.get("comfy_cast_weights"), state.get("comfy_force_cast_weights")
 
     def refuse(self, weights: Sequence[Any]) -> str | None:
         int8 = [weight._params for weight in weights if _is_int8(weight)]
-        alike = {(type(layer), *[getattr(layer, name, None) for name in (*_SAME, *_OWN)]) for layer in self.layers}
-        if len(alike) > 1:
-            return UNEQUAL
-        if not int8:
-            return super().refuse(weights)
+        alike = {(type(layer), *[getattr(layer, name, None) for name in _SAME]) for layer in self.layers}
         formats = {tuple(getattr(params, name, None) for name in _SAME_IN_INT8) for params in int8}
-        if len(int8) < len(weights) or len(formats) > 1:
+        if len(alike) > 1 or len(formats) > 1 or 0 < len(int8) < len(weights):
             return UNEQUAL
         if any(params.scale.ndim != 2 for params in int8):
             return "its weights have one scale for the whole matrix instead of one for each row"
-        return None
+        return None if int8 else super().refuse(weights)
 
     def parts(self, weight: Any) -> tuple[Tensor, ...]:
         return (weight._qdata, weight._params.scale) if _is_int8(weight) else (weight,)
@@ -132,9 +129,7 @@ def _groups_of(network: Module) -> tuple[ModelProjections, ...]:
     network = _unwrapped(network)
     if network not in _found:
         known = ((module, layer) for module in network.modules() if (layer := find_layer(module)) is not None)
-        _found[network] = tuple(
-            group for module, layer in known for group in groups_in(module, layer, ModelProjections)
-        )
+        _found[network] = tuple(chain.from_iterable(groups_in(*each, ModelProjections) for each in known))
     return _found[network]
 
 

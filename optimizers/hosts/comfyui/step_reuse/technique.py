@@ -27,6 +27,7 @@ from ....step_reuse.settings import StepReuseSettings
 from ..runtime.run import KEY, SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
 from ..runtime.stack import stack_of
 from ..runtime.technique import ComfyTechnique, ModelCall, around_network
+from ..structure.counters import Counters
 from ..structure.model import is_compiled_by_others, is_flow, require_model
 from ..structure.protocols import Executor, ModelPatcher, Options
 
@@ -91,6 +92,7 @@ class AttentionRoute:
         self._calls.clear()
 
 
+COUNTS = "{who} counts its own calls, of which some were left out: the same seed may give another picture next time"
 UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
 
 OTHER_CACHES = {
@@ -207,8 +209,15 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
             call.cleanup.callback(end)
+        call.cleanup.callback(_tell_of_counters, rule, Counters(call.options))
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
+
+
+def _tell_of_counters(rule: Rule, counters: Counters) -> None:
+    """Say at the end of a run who has counted calls, if some were left out."""
+    if rule.outcome.forecast and (who := counters.moved()):
+        rule.outcome.note(COUNTS.format(who=who))
 
 
 def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:

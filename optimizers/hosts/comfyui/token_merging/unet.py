@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,9 +33,10 @@ from .feed_forwards import FeedForwards
 
 STATE = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
+_LAYERS = ("attn1", "attn2")
 
 _OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
-_REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
+_PLACES = ", and may take its keys for places of the picture"
 _PARTS = "another node computes attention in parts or in another layout, so no difference was kept or added"
 
 Patched = tuple[Tensor, Tensor, Tensor]
@@ -46,12 +47,13 @@ Patched = tuple[Tensor, Tensor, Tensor]
 class ModelCallState(Shared, CallState):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
-    ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block;
+    ``replaced``: why blocks are left alone whose attention another node computes itself, by its name and the block's;
+    ``visits``: runs of each block;
     ``next``: what the attention that comes next is to do with a difference; ``restored``: whether it has made its
     output whole again.
     """
 
-    replaced: Mapping[str, Container[tuple[Any, ...]]] = field(default_factory=dict)
+    replaced: Mapping[str, Mapping[tuple[Any, ...], str]] = field(default_factory=dict)
     visits: dict[BlockKey, int] = field(default_factory=dict)
     next: _Next | None = None
     restored: bool = False
@@ -138,14 +140,14 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             layers = self._feed_forwards.setdefault(network, FeedForwards())
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
 
-    def _replaced(self, call: ModelCall) -> dict[str, set[tuple[Any, ...]]]:
-        """Return the blocks whose attention another node computes: with a patch, or a ``forward`` on the layer."""
+    def _replaced(self, call: ModelCall) -> dict[str, dict[tuple[Any, ...], str]]:
+        """Return who computes the attention of which blocks: with a patch, or a ``forward`` on the layer."""
         patches = call.transformer_options.get("patches_replace", {})
-        found = {name: set(patches.get(name, ())) for name in ("attn1", "attn2")}
+        found = {name: {key: computed_by(one) for key, one in patches.get(name, {}).items()} for name in _LAYERS}
         for block, module in described_blocks(call.model.diffusion_model):
-            for name, keys in found.items():
-                if computed_by(replacement(getattr(module, name))):
-                    keys.add(block.key)
+            for name, reasons in found.items():
+                if reason := computed_by(replacement(getattr(module, name))):
+                    reasons[block.key] = reason
         return found
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
@@ -263,13 +265,13 @@ def _is_over_time(block: AttentionBlock, state: ModelCallState) -> bool:
 
 def _is_replaced(name: str, block: AttentionBlock, state: ModelCallState) -> bool:
     """Return whether another node's function stands in for attention ``name`` of a block, and note it."""
-    functions = state.replaced.get(name)
-    if not functions:
+    reasons = state.replaced.get(name)
+    if not reasons:
         return False
-    found = block.key in functions or block.key[:2] in functions
-    if found:
-        state.activity.skip(block.name, _REPLACED)
-    return found
+    reason = reasons.get(block.key) or reasons.get(block.key[:2])
+    if reason:
+        state.activity.skip(block.name, reason + _PLACES)
+    return bool(reason)
 
 
 def _are_aligned(tokens: Tensor, query: Tensor) -> bool:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from types import MethodType
+from typing import Any
 
 import torch
 from torch.nn import Module
@@ -221,7 +224,7 @@ def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> Mo
     return clone
 
 
-def _carried(patcher: ModelPatcher, path: str, value: object, model: BaseModel) -> object:
+def _carried(patcher: ModelPatcher, path: str, value: Any, model: BaseModel) -> object:
     """Return another node's object patch for ``model``; bound methods follow to the layer of the same name."""
     if isinstance(value, torch.nn.Module) and path.startswith("diffusion_model"):
         raise UnsupportedModel(
@@ -229,12 +232,28 @@ def _carried(patcher: ModelPatcher, path: str, value: object, model: BaseModel) 
             "network.",
             _AFTER,
         )
-    if isinstance(value, MethodType) and isinstance(value.__self__, torch.nn.Module):
-        names = {id(module): name for name, module in patcher.model.named_modules()}
-        name = names.get(id(value.__self__))
-        if name is not None:
-            return MethodType(value.__func__, model.get_submodule(name))
-    return value
+    names = {id(module): name for name, module in patcher.model.named_modules()}
+    other_dtype = model.get_dtype_inference() != patcher.model.get_dtype_inference()
+    for held in _held(value):
+        layer = id(getattr(held, "__self__", held)) in names
+        if layer or (other_dtype and isinstance(held, torch.Tensor) and held.is_floating_point()):
+            what = "layers of the network whose weights change" if layer else "tensors in the dtype that changes"
+            raise UnsupportedModel(f"Another node's function in the place of {path} holds {what}.", _AFTER)
+    name = names.get(id(value.__self__)) if isinstance(value, MethodType) else None
+    return value if name is None else MethodType(value.__func__, model.get_submodule(name))
+
+
+def _held(function: Any) -> Iterator[Any]:
+    """Yield what a function holds: what it was given before, its closure, its defaults."""
+    while isinstance(function, partial):
+        yield from (*function.args, *function.keywords.values())
+        function = function.func
+    function = getattr(function, "__func__", function)
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # nothing is in it yet
+            yield cell.cell_contents
+    yield from getattr(function, "__defaults__", None) or ()
+    yield from (getattr(function, "__kwdefaults__", None) or {}).values()
 
 
 def _compile_again(clone: ModelPatcher) -> None:

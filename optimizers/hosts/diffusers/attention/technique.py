@@ -19,7 +19,7 @@ from ....attention.registry import backend_names
 from ..components import CONTROLNET, DENOISER, VAE, device_of
 from ..host import Host
 from ..intercept import intercepted
-from ..patches import NOTHING, Patches, Wrap
+from ..patches import NOTHING, Patches, Wrap, computed_by_others
 from ..pipeline_technique import PipelineTechnique
 
 # diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
@@ -41,6 +41,7 @@ _FAMILIES: tuple[dict[str, str], ...] = (
     {SDPA: "JointAttnProcessor2_0", XFORMERS: "XFormersJointAttnProcessor"},
 )
 
+_AGAIN = "call optimize again to replace it"
 _BACKEND = "_attention_backend"
 """Attribute of processors whose attention diffusers' dispatcher computes. ``set_attention_backend()`` would change the
 backend of every other model in the process as well."""
@@ -63,18 +64,27 @@ class LayerAttention:
         self._processor = layer.get_processor()
         self._backend = getattr(self._processor, _BACKEND, None)
         self.forward: Wrap | None = None
+        self._on = True
         self._wrap: Wrap | None = None
         if attribute:
             self._wrap = patches.wrap(layer if attribute == "processor" else self._processor, attribute, self._made)
 
-    @property
-    def replacement(self) -> str:
-        """What somebody has set since; "" for nothing. Asked between calls."""
-        now = self._layer.get_processor()
-        if now is not self._processor and now is not self._chosen:
-            return type(now).__name__
+    def left_to(self) -> str:
+        """Leave the layer to those who compute it, or have set something since, and say who; "" for nobody.
+
+        Asked between calls.
+        """
+        reason, now = computed_by_others(self._layer), self._layer.get_processor()
         backend = getattr(now, _BACKEND, None)
-        return "" if now is self._chosen or backend in (self._backend, self._chosen) else f"the backend {backend}"
+        if not reason and now not in (self._processor, self._chosen):
+            reason = f"other code has set {type(now).__name__} since: {_AGAIN}"
+        elif not reason and now is not self._chosen and backend not in (self._backend, self._chosen):
+            reason = f"other code has set the backend {backend} since: {_AGAIN}"
+        if bool(reason) is self._on:
+            self._on = not reason
+            for wrap in filter(None, (self.forward, self._wrap)):
+                wrap.switch(self._on)
+        return reason
 
     def switch(self, on: bool) -> None:
         """Say whether diffusers' code is there from now on: on all layers that share the processor."""
@@ -211,11 +221,8 @@ class ComponentAttention(PipelineTechnique):
         if self._left:
             self.activity.skip(HOST_DOES_IT, self._left)
         for choice in self._choices:
-            replacement = choice.replacement
-            if choice.forward is not None:
-                choice.forward.switch(not replacement)
-            if replacement:
-                self.activity.fall_back(f"other code has set {replacement} since: call optimize again to replace it")
+            if reason := choice.left_to():
+                self.activity.fall_back(reason)
             elif choice.forward is None:
                 self.activity.use(choice.name)
 

@@ -6,20 +6,23 @@ drops a LoRA's part on the fused layers. Here the linear layers themselves work 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import Module
 
+from .....core.others import computed_by, replacement
 from .....core.shared import Args, Function, Kwargs
 from .....core.technique import INT8
 from ....families import AttentionLayer, find_layer
 from ....qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
-from ....qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
+from ....qkv_fusion.projections import FusedProjections
 from ..components import CONTROLNET, DENOISER, VAE
 from ..host import Host
-from ..patches import OFFLOADED, Patches, Wrap
+from ..patches import Make, Patches, Wrap
 from ..pipeline_technique import PipelineTechnique
 
 _QKV = ("to_q", "to_k", "to_v")
@@ -43,8 +46,7 @@ class ComponentQKVFusion(PipelineTechnique):
 
     def __init__(self, settings: FuseQKV) -> None:
         super().__init__(settings)
-        self.groups: dict[str, LinearProjections] = {}
-        self._wraps: dict[LinearProjections, list[Wrap]] = {}
+        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
 
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
@@ -55,52 +57,56 @@ class ComponentQKVFusion(PipelineTechnique):
                 if reason is not None:
                     refused.append(reason)
                     continue
-                alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
-                self.groups[f"{path} {'added' if number else alone}"] = group
-                self._wraps[group] = [
-                    patches.shadow(linear, "forward", function)
-                    for linear, function in zip(group.layers, group.functions, strict=True)
-                ]
-                if group.foresee is not None:
-                    self._wraps[group].append(patches.wrap(layer, "forward", group.foreseeing))
+                name = f"{path} {'added' if number else group.names[0].replace(' and', ',')}"
+                wraps = [patches.wrap(*place) for place in group.places()]
+                self._groups.append((name, group, wraps))
                 patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
-        self.policy = QKVFusion(self.groups.values(), notes)
-        if not self.groups and host.find(INT8) is None:
+        self.policy = QKVFusion([group for _, group, _ in self._groups], notes)
+        if not self._groups and host.find(INT8) is None:
             remedy = "Leave FuseQKV out for this component, with components=..."
             raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
 
     def begin_call(self) -> None:
         """Count anew, and forget a call that was broken off in the middle."""
         super().begin_call()
-        for group in self.groups.values():
+        for _, group, _ in self._groups:
             group.reset()
             group.activity = self.activity
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
         trained = torch.is_grad_enabled()
-        for name, group in self.groups.items():
+        for name, group, wraps in self._groups:
             weights = (parameter for layer in group.layers for parameter in layer.parameters())
             # Joined weights have no gradients.
             reason = GRADIENTS if trained and any(one.requires_grad for one in weights) else group.prepare()
             if reason is not None:
                 self.activity.fall_back(f"{name}: {reason}")
-            for wrap in self._wraps[group]:
+            for wrap in wraps:
                 wrap.switch(reason is None)
 
 
 class LinearProjections(FusedProjections):
     """Below torch's own linear layers: hooks and layers around them go on to be called."""
 
-    def foreseeing(self, forward: Function) -> Function | None:
-        """Return what stands around the ``forward`` of the attention layer: always the same object."""
+    def places(self) -> Iterator[tuple[Module, str, Make]]:
+        """Yield what is put where: see ``Patches.wrap``."""
+        for index, layer in enumerate(self.layers):
+            yield layer, "forward", partial(self._instead, index)
+        if self.foresee is not None:
+            yield self.attention, "forward", self._around
+
+    def _instead(self, index: int, forward: Function) -> Function:
+        self.alone[index] = forward
+        return self.functions[index]
+
+    def _around(self, forward: Function) -> Function | None:
         self.inner = forward
         return self.foresee
 
-    def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
+    def look(self, layer: Module, device: Any) -> tuple[object, ...]:
         weight, reason = layer._parameters.get("weight"), None
-        now = layer.__dict__.get(OFFLOADED, layer.__dict__.get("forward"))
         if getattr(self.attention, "fused_projections", False):
             reason = "diffusers has fused them itself (fuse_qkv_projections)"
         elif type(layer) is not torch.nn.Linear:
@@ -111,9 +117,7 @@ class LinearProjections(FusedProjections):
             reason = "its weights are not on a device (sequential offloading)"
         elif hasattr(layer, "_diffusers_hook"):
             reason = "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
-        elif now is not None and getattr(now, "__func__", now) is not torch.nn.Linear.forward:
-            reason = "other code computes its projections (their forward is not torch's)"
-        return (reason,)
+        return (reason or computed_by(replacement(layer)) or None,)
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:

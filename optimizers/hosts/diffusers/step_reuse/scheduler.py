@@ -11,6 +11,11 @@ from torch import Tensor
 
 from ....samplers import SAMPLERS
 
+KNOWN_STEPS = ", ".join(
+    dict.fromkeys(one.name for known in SAMPLERS.values() if known.update for one in known.schedulers)
+)
+"""The schedulers for runs of few steps. Those that serve several samplers must have a sampler's settings too."""
+
 SMALLEST = 2.0**-24
 """Least part of the picture's energy in a noise level: schedules that begin at pure noise have 0 there."""
 

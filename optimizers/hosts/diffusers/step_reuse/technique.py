@@ -29,7 +29,7 @@ from ..patches import Patches
 from ..pipeline_technique import PipelineTechnique
 from ..run import PipelineCall
 from .run import ReusedRun, frames_of, step_hook_of
-from .scheduler import FLOW, noise_levels, solver_of
+from .scheduler import FLOW, KNOWN_STEPS, noise_levels, solver_of
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class PipelineStepReuse(PipelineTechnique):
                 "Call disable_cache() first, or leave Reuse Steps out: each would measure the other's forecasts.",
             )
         self.policy = StepReusePolicy(self.settings, "the pipeline's scheduler was not asked for a step")
+        self.policy.known_steps = KNOWN_STEPS
 
     def ended(self) -> None:
         super().ended()

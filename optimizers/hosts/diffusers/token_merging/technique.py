@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from ....token_merging.settings import TokenMergingSettings
 from ..components import DENOISER
 from ..host import Host
 from ..intercept import intercepted
-from ..patches import Patches
+from ..patches import Patches, Wrap, computed_by_others
 from ..pipeline_technique import PipelineTechnique
 
 
@@ -99,6 +99,7 @@ class PipelineTokenMerging(PipelineTechnique):
         super().__init__(settings)
         self.active = False
         self._latent = (0, 0)
+        self._wraps: list[tuple[str, Wrap]] = []
 
     def attach(self, host: Host, patches: Patches) -> None:
         name, settings = host.component.class_name, self.settings
@@ -113,14 +114,14 @@ class PipelineTokenMerging(PipelineTechnique):
             )
         self._state = CallState()
         for block in policy.blocks:
-            if block.joined:
-                patches.wrap(block.module, "forward", partial(self._fewer_keys, block))
-                continue
-            patches.wrap(block.module.attn1, "forward", partial(self._self_attention, block))
-            if settings.merge_crossattn and block.module.attn2 is not None:
-                patches.wrap(block.module.attn2, "forward", partial(self._queries_merged, block))
-            if settings.merge_mlp:
-                patches.wrap(block.module.ff, "forward", partial(self._queries_merged, block))
+            made: list[tuple[Any, Callable[[ModuleBlock, Function], Function]]] = [(block.module, self._fewer_keys)]
+            if not block.joined:
+                made = [(block.module.attn1, self._self_attention)]
+                made += [(block.module.attn2, self._queries_merged)] if settings.merge_crossattn else []
+                made += [(block.module.ff, self._queries_merged)] if settings.merge_mlp else []
+            for layer, make in made:
+                if layer is not None:
+                    self._wraps.append((block.name, patches.wrap(layer, "forward", partial(make, block))))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         position, host.run.over = host.run.position, self.policy.residuals.drop
@@ -131,6 +132,11 @@ class PipelineTokenMerging(PipelineTechnique):
         self._state = CallState(self.activity, residual=residual)
         if not self.active:
             return
+        for name, wrap in self._wraps:
+            reason = computed_by_others(wrap.owner)
+            wrap.switch(not reason)
+            if reason:
+                self.activity.skip(name, reason)
         assert host.call is not None, "a UNet is called with a latent"
         sample = host.call.sample
         self._latent = (sample.shape[-2], sample.shape[-1])
