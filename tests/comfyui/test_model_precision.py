@@ -199,3 +199,19 @@ def test_a_forward_that_holds_layers_or_tensors_must_come_later(studio):
         with pytest.raises(UnsupportedModel, match="transformer_blocks.0.attn1.forward holds .*Put that node after"):
             studio.run("PacelineModelPrecision", model=model, dtype="bf16")
         assert torch.equal(studio.sample(model), plain)
+
+
+def test_what_a_wrapper_around_the_network_adds_meets_it_in_its_dtype(studio, precision):
+    from comfy.patcher_extension import WrappersMP
+
+    more = torch.full((1, 4, 1, 1), 0.1, dtype=studio.model.model.get_dtype())
+
+    def wrapped(model):
+        clone = model.clone()
+        around = lambda executor, x, *args, **kwargs: executor(x + more, *args, **kwargs)  # noqa: E731
+        clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "theirs", around)
+        return clone
+
+    image = studio.sample(precision(wrapped(studio.model), dtype="bf16"))
+    assert torch.equal(image, studio.sample(wrapped(precision(studio.model, dtype="bf16"))))
+    assert relative(image, studio.sample(wrapped(studio.model))) < 0.1

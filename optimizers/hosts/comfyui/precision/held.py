@@ -1,11 +1,13 @@
 """Tensors that other nodes hold, in the dtype that the MODEL had when they were made, and a network in another one.
 
-Keys of image prompts, of negative prompts, of boxes: they meet the network in patches, and are cast there.
+Keys of image prompts, of negative prompts, of boxes: they meet the network in patches and wrappers, and are cast
+there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -15,7 +17,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .....core.shared import Args, Function, Kwargs, Shared
-from ..structure.protocols import Options
+from ..runtime.technique import around_network
+from ..structure.protocols import Executor, Options
 
 _ALIKE = frozenset(
     (F.scaled_dot_product_attention, F.linear, torch.einsum, torch.matmul, torch.bmm, torch.baddbmm)
@@ -30,6 +33,12 @@ class HeldTensors:
     def __init__(self) -> None:
         # The same object for each patch, on which compiled graphs are guarded. It holds no patch.
         self._made: WeakKeyDictionary[Function, _Patch] = WeakKeyDictionary()
+        self._inside: dict[torch.dtype, Function] = {}
+
+    def cast_inside(self, options: Options, dtype: torch.dtype) -> None:
+        """Give the network its latent and its text in ``dtype``, whatever other nodes' wrappers have added to them."""
+        if options.get("wrappers", {}).get("diffusion_model"):
+            around_network(options, "held", self._inside.setdefault(dtype, partial(_inside, dtype)))
 
     def cast(self, options: Options) -> None:
         """Let the patches in a call's own ``options`` give tensors of the dtype that they are given."""
@@ -48,6 +57,12 @@ class HeldTensors:
             return self._made[patch]
         except TypeError:  # an object that cannot be hashed or referred to weakly
             return patch
+
+
+def _inside(
+    dtype: torch.dtype, executor: Executor, x: Any, timestep: Any, context: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    return executor(_cast(x, dtype), timestep, _cast(context, dtype), *args, **kwargs)
 
 
 class _Patch(Shared):

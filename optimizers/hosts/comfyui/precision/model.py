@@ -64,8 +64,10 @@ class ModelPrecision(WeightTechnique):
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Switch arithmetic on, cast what other nodes hold, and hand the input over in the order of the weights."""
         activity.use("call")
-        if call.foreign_patches and self.policy.dtype != self.policy.previous:
-            self._held.cast(call.transformer_options)
+        if self.policy.dtype != self.policy.previous:
+            self._held.cast_inside(call.transformer_options, self.policy.dtype)
+            if call.foreign_patches:
+                self._held.cast(call.transformer_options)
         call.cleanup.enter_context(arithmetic(self.policy.settings))
         if self.policy.settings.channels_last:
             around_network(call.transformer_options, self.kind, first_channels_last)
@@ -73,6 +75,7 @@ class ModelPrecision(WeightTechnique):
     def install_exactly(self, call: ModelCall, activity: Activity) -> None:
         """Compute in the dtype of before, whose numbers do not overflow: ComfyUI's layers cast their weights to it."""
         self.install(call, activity)
+        self._held.cast_inside(call.transformer_options, self.policy.previous)
         shadows = call.cleanup.enter_context(Shadows())
         shadows.put(call.model, "manual_cast_dtype", self.policy.previous)
         for module in call.model.diffusion_model.modules():
