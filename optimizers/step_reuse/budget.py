@@ -170,8 +170,7 @@ class Outcome:
             likewise, of the largest error of a forecast that was seen. Both are of the worst of so many ``parts``.
         bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
-        few: whether the rule of few steps decided.
-        flow: whether the network was trained by flow matching, as today's transformers are.
+        few: whether the rule of few steps decided; ``flow``: whether the network was trained by flow matching.
         notes: why nothing was reused, or where the node stepped aside.
     """
 

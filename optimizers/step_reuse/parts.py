@@ -67,11 +67,7 @@ def rms(streams: Sequence[Tensor]) -> Tensor:
 
 
 def stream_rms(streams: Sequence[Tensor]) -> Tensor:
-    """Return the same of whole streams, in the place of each of their frames.
-
-    Frames are held against their stream's scale: that of a frame which every seed draws alike is nearly 0, and a
-    rounding error in it is as hard to see as in any other.
-    """
+    """Return the same of whole streams, in the place of each of their frames: some frames every seed draws alike."""
     squares = [_squares(stream) for stream in streams]
     return torch.cat([each.mean(1, keepdim=True).expand_as(each) for each in squares], 1).sqrt().flatten()
 

@@ -55,8 +55,7 @@ class Rule(ABC):
         aside: whether the rule has stepped aside: all is computed, and nothing need be kept.
     """
 
-    few: ClassVar[bool]
-    """Whether this is the rule of few steps."""
+    few: ClassVar[bool]  # whether this is the rule of few steps
     account: ClassVar[type[Budget]]
 
     def __init__(

@@ -158,7 +158,7 @@ class ShortRule(Rule):
         return [change * self._costs[level] for change in self._change]
 
     def _learn(self, found: Evaluation) -> Tensor | None:
-        """Note the change since the evaluation before; to take back what holding did brought no picture nearer."""
+        """Note the change since the evaluation before. Taking back what holding did brought no picture nearer."""
         if len(self._guided):
             newest = self._guided.newest
             places = round(newest.place.position), round(found.place.position)
