@@ -177,7 +177,8 @@ run_stages() {
     gpu_tests
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --solver dpmpp_2m --latents 16 --rounds 1
     bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, fused, int8"
-    bench first_image 300 compile.py --quick --only start
+    bench first_image_sdxl 300 compile.py --quick --only sdxl --backend eager
+    bench first_image_z_image 300 compile.py --quick --only z_image --backend eager
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" quality
     bench memory_frontier 300 memory_frontier.py --quick --variants "merge 0.5" --latents 32
@@ -191,6 +192,9 @@ run_stages() {
     # 1. What users have, whole pictures: the server's memory management and allocator, first picture, then medians.
     ahead compile_ahead 420 sdxl sd15
     bench recipe_sdxl 540 stacks.py "${PICTURES[@]}" --layout sdxl
+    # What the first picture costs, cold and kept: the blocks, the whole network, and what others do.
+    bench first_image_sdxl 540 compile.py --only sdxl
+    bench first_image_z_image 540 compile.py --only z_image
     bench recipe_sd15_batch1 400 stacks.py "${PICTURES[@]}" --layout sd15 --latent 64
     bench recipe_sd15_batch8 400 stacks.py "${PICTURES[@]}" --layout sd15 --latent 64 --batch 8
     # 2. What people of today wait for.
@@ -208,7 +212,6 @@ run_stages() {
     bench reuse_sdxl 100 step_reuse_time.py --only sdxl --solver dpmpp_2m
     bench diffusers_recipe 540 stacks.py --diffusers --steps 30
     # 4. The rest.
-    bench first_image 300 compile.py --only start
     bench token_reduction_sd15 150 token_reduction.py --only sd15
     bench token_reduction_sdxl 150 token_reduction.py --only sdxl
     bench reuse_sd15 120 step_reuse_time.py --only sd15 --beside easycache

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,7 @@ CHANGES_NOTES = {
     "wrong images": "farther than 0.0001 (relative L2 distance of the latents) from the picture that should come out",
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
+    "seconds each": "of the main process for each image, traced and not made into code, in the order of the changes",
 }
 PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "gain_late")} | {
     "work left": "operations of all matrix products and convolutions, as a share of the plain model's",
@@ -177,11 +179,15 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         base, steps = small(), 4 if name in compiling else 10  # caches need some to leave out
         plain, attached = sample(base, SIDE, steps), apply(base)
         errors: dict[str, float] = {}
+        seconds: list[float] = []
         for what, change, options in script(base):
             if what in REPEATED.get(name, ()):
                 continue
             expected = change(base) if name in compiling else apply(change(small()))
-            found, right = (sample(one, SIDE, steps, **options) for one in (change(attached), expected))
+            changed, begun = change(attached), time.process_time()
+            found = sample(changed, SIDE, steps, **options)
+            seconds.append(round(time.process_time() - begun, 2))
+            right = sample(expected, SIDE, steps, **options)
             errors[what] = relative_error(found, right)
             print(f"  {name:36}{what:20}relative error {errors[what]:.2g}", flush=True)
         errors["the plain model after all"] = relative_error(sample(base, SIDE, steps), plain)
@@ -192,6 +198,7 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
             "images": len(errors) - 1,
             "graphs": graphs if name in compiling else None,
             "recompiles": graphs - 1 if name in compiling else None,
+            "seconds_each": seconds if name in compiling else None,
             "wrong_images": [what for what, error in errors.items() if error > 1e-4],
             "relative_error": max(errors.values()),
         }

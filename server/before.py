@@ -14,9 +14,10 @@ from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
 from ..faster.kept import KeptRuns
 from ..faster.node_types import class_of
-from ..faster.same_work import device_here
+from ..faster.same_work import device_here, facts_here
 from ..faster.workflow import ModelLink, Workflow
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
+from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.hosts.comfyui.quantization.technique import said_before
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload, summary_payload
 from ..optimizers.quantization.settings import QuantizationSettings
@@ -94,8 +95,12 @@ def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
         return Summary("waiting", phrase("gains little on a processor, and compiles for minutes first"))
     family, device = type(inputs["model"].model).__name__, device_here()
     runs = [one for one in KeptRuns().read() if one.about.get("family") == family and one.facts.get("device") == device]
-    seconds = [one.seconds.get("compiling", 0.0) for one in runs]
-    longest = max(seconds, default=0.0)
+    now, code = facts_here(), cache_folder()
+    again = [one.seconds.get("compiling", 0.0) for one in runs if one.facts == now]
+    again = [seconds for seconds in again if seconds > _SHORTEST][1:]
+    if again and code is not None and code.size():
+        return Summary("waiting", phrase("compiled before: {seconds:.0f} s", seconds=again[-1]))
+    longest = max((one.seconds.get("compiling", 0.0) for one in runs), default=0.0)
     took = phrase("compiling took up to {seconds:.0f} s here, once", seconds=longest)
     return Summary("waiting", took) if longest > _SHORTEST else None
 

@@ -62,7 +62,14 @@ class Sizes:
 
 
 class BlockSizes(Sizes):
-    """The sizes that blocks of one kind were called with; images are tokens there, ``[batch, tokens, channels]``."""
+    """The sizes that blocks of one kind were called with; images are tokens there, ``[batch, tokens, channels]``.
+
+    ``several``: a call of the network has more than one of them, so the first is told to change.
+    """
+
+    def __init__(self, several: bool) -> None:
+        super().__init__()
+        self._seen |= {()} if several else set()
 
     @contextmanager
     def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
@@ -90,9 +97,6 @@ def _no_equal_sizes() -> AbstractContextManager[object]:
 
     config: Any = _config
     return config.patch(use_duck_shape=False) if hasattr(config, "use_duck_shape") else nullcontext()
-
-
-_PLAIN = (torch.nn.Parameter, torch.Tensor)
 
 
 class WeightGuards:
@@ -132,7 +136,7 @@ class WeightGuards:
                 (layer._parameters, name)
                 for layer in layers
                 for name, weight in layer._parameters.items()
-                if type(weight) in _PLAIN
+                if type(weight) in (torch.nn.Parameter, torch.Tensor)
             ]
             self._seen = self._look()
             lines = []

@@ -14,8 +14,8 @@ import torch
 from ...core.shared import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .changing import Sizes, WeightGuards
-from .progress import GENERATING, Compilations, CompileState, ProgressListener, Stop, watching
-from .reasons import CompilationCancelled, CompilationFailed, Owner, explain, explain_recompile, free_frames, is_damage
+from .progress import GENERATING, Compilations, CompileState, Stop, Watcher, watching
+from .reasons import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
 from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
@@ -34,7 +34,6 @@ class CompiledFunction:
         weights: of the function's network, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
         keeps_lists: whether the function leaves the lists and dictionaries that it is given as they are.
-        owner: says whose the objects are that made torch compile again.
 
     Attributes:
         observer: told about progress and asked about cancelling; may be set anew before each call.
@@ -50,15 +49,13 @@ class CompiledFunction:
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
         keeps_lists: bool = False,
-        owner: Owner = lambda thing: "",
     ) -> None:
         self.function = function
-        self._owner = owner
         self.settings = settings
         self.name = name
         self._cache = cache if settings.backend == "inductor" else None
         self.state = CompileState()
-        self.observer: ProgressListener | None = None
+        self.observer: Watcher | None = None
         self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
         self._keeps_lists = keeps_lists
@@ -81,9 +78,6 @@ class CompiledFunction:
             limit = config.cache_size_limit
         return limit - max(self._backend.variants.values(), default=0)
 
-    def explain(self, reason: str, args: Args, kwargs: Kwargs) -> str:
-        return explain_recompile(reason, {"args": args, "kwargs": kwargs, "function": self.function}, self._owner)
-
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, compiled if possible.
 
@@ -101,7 +95,7 @@ class CompiledFunction:
 
     def _run(self, call: Compilations, args: Args, kwargs: Kwargs, untouched: tuple[Args, Kwargs]) -> Any:
         state, runs = self.state, self._backend.runs
-        call.begin(self, args, kwargs)
+        call.begin(state, self.observer)
         sizes = nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
         try:
             try:
@@ -190,13 +184,15 @@ class _CountingBackend:
         self.variants: dict[int, int] = {}
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **options: object) -> Function:
+        from torch._dynamo.utils import counters
+
         self._count()
         self._state.phase = GENERATING
         if self._cache is not None:
             self._cache.use()
-        hits = _cache_hits()
+        hits = counters["inductor"]["fxgraph_cache_hit"]
         compiled = self._compile(graph, example_inputs)
-        self._state.cache_hits += _cache_hits() - hits
+        self._state.cache_hits += counters["inductor"]["fxgraph_cache_hit"] - hits
 
         def run(*args: object) -> object:
             self.runs += 1
@@ -235,12 +231,6 @@ def _traced_with(inputs: Sequence[object]) -> list[str]:
     """
     sizes = [size for value in inputs for size in (value.shape if isinstance(value, torch.Tensor) else (value,))]
     return [str(size.node.hint if isinstance(size, torch.SymInt) else size) for size in sizes]
-
-
-def _cache_hits() -> int:
-    from torch._dynamo.utils import counters
-
-    return counters["inductor"]["fxgraph_cache_hit"]
 
 
 @cache

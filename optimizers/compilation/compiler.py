@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,25 +17,31 @@ from ...core.shared import Function, Kwargs
 from .cache_folder import CacheFolder
 from .changing import BlockSizes, Sizes, WeightGuards
 from .compiled import CompiledFunction
-from .progress import ProgressListener
-from .reasons import Owner
+from .progress import Watcher
 from .settings import CompileSettings
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
 
-
 Alike = Callable[[Kwargs], AbstractContextManager[Kwargs]]
 
 
 class CompiledNetwork:
-    """What is compiled of one network: one function for the whole or a method, or one per kind of its blocks."""
+    """What is compiled of one network: one function for the whole or a method, or one for each kind of its blocks."""
 
-    def __init__(self, *functions: CompiledFunction) -> None:
+    def __init__(self, *functions: CompiledFunction, blocks: Mapping[Any, CompiledFunction] = MappingProxyType({})):
         self.functions = functions
+        self._blocks = WeakKeyDictionary(blocks)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.functions[0](*args, **kwargs)
+
+    def call_of(self, block: torch.nn.Module, alike: Alike = nullcontext) -> Function:
+        """Return what is to run as the ``BLOCK_CALL`` of one of the blocks.
+
+        ``alike``: given the block's named arguments, gives those with which the code is the same for all blocks.
+        """
+        return partial(_run_block, self._blocks[block], alike, block)
 
 
 class Compiler:
@@ -43,24 +50,43 @@ class Compiler:
     Args:
         cache: returns where compiled code is kept for the next start; None keeps it where torch does.
         observer: returns what watches the compilations of the node with that id.
-        owner: says whose an object is that made torch compile again.
     """
 
     def __init__(
         self,
         cache: Callable[[], CacheFolder | None] = lambda: None,
-        observer: Callable[[str | None], ProgressListener | None] = lambda node_id: None,
-        owner: Owner = lambda thing: "",
+        observer: Callable[[str | None], Watcher | None] = lambda node_id: None,
     ) -> None:
-        self.cache, self.observer, self.owner = cache, observer, owner
+        self.cache, self.observer = cache, observer
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def function(
-        self, function: Function, how: CompileSettings, name: str, sizes: Sizes, **more: Any
-    ) -> CompiledFunction:
-        """Return ``function`` compiled, as `CompiledFunction` has it, which ``more`` is for."""
-        cache = self.cache()
-        return CompiledFunction(function, how, name=name, sizes=sizes, cache=cache, owner=self.owner, **more)
+        self, function: Function, how: CompileSettings, name: str, sizes: Sizes, weights: WeightGuards | None = None
+    ) -> CompiledNetwork:
+        """Return a network that is compiled as one function, see `CompiledFunction`."""
+        return CompiledNetwork(
+            CompiledFunction(function, how, name=name, cache=self.cache(), weights=weights, sizes=sizes)
+        )
+
+    def blocks(
+        self, network: torch.nn.Module, how: CompileSettings, name: str, weights: WeightGuards | None = None
+    ) -> CompiledNetwork:
+        """Return the repeated blocks of a network, which is not kept: those of one kind share their compiled code.
+
+        A kind is a class with weights of certain sizes. Where it is in lists of several names (Z-Image's refiners and
+        layers), it is called with several sizes at once. ``weights``: of the network, to be guarded as suits ComfyUI.
+        """
+        lists = {module: path.split(".")[-2:-1] for path, module in network.named_modules()}
+        kinds: dict[tuple[type, object], list[torch.nn.Module]] = {}
+        for block in repeated_blocks(network):
+            kinds.setdefault(_kind(block), []).append(block)
+        functions: dict[torch.nn.Module, CompiledFunction] = {}
+        for kind, blocks in kinds.items():
+            sizes = BlockSizes(several=any(lists[block] != lists[blocks[0]] for block in blocks))
+            more: dict[str, Any] = {"cache": self.cache(), "weights": weights, "sizes": sizes, "keeps_lists": True}
+            function = CompiledFunction(_call_block, how, name=f"{name}: {kind[0].__name__}", **more)
+            functions |= dict.fromkeys(blocks, function)
+        return CompiledNetwork(*dict.fromkeys(functions.values()), blocks=functions)
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         """Return what ``make`` made for a live object under ``key`` (the settings).
@@ -72,38 +98,6 @@ class Compiler:
         if key not in made:
             made[key] = make()
         return made[key]
-
-
-class CompiledBlocks(CompiledNetwork):
-    """The repeated blocks of one network, which is not kept: those of one kind share their compiled code.
-
-    A kind is a class with weights of certain sizes. ``weights``: of the network, to be guarded as suits ComfyUI.
-    """
-
-    def __init__(
-        self,
-        network: torch.nn.Module,
-        settings: CompileSettings,
-        name: str,
-        compiler: Compiler,
-        weights: WeightGuards | None = None,
-    ) -> None:
-        by_kind: dict[Hashable, CompiledFunction] = {}
-        more: dict[str, Any] = {"weights": weights, "keeps_lists": True}
-        self._functions: WeakKeyDictionary[torch.nn.Module, CompiledFunction] = WeakKeyDictionary()
-        for block in repeated_blocks(network):
-            kind, title = _kind(block), f"{name}: {type(block).__name__}"
-            if kind not in by_kind:
-                by_kind[kind] = compiler.function(_call_block, settings, title, BlockSizes(), **more)
-            self._functions[block] = by_kind[kind]
-        super().__init__(*by_kind.values())
-
-    def call_of(self, block: torch.nn.Module, alike: Alike = nullcontext) -> Function:
-        """Return what is to run as the ``BLOCK_CALL`` of one of the blocks.
-
-        ``alike``: given the block's named arguments, gives those with which the code is the same for all blocks.
-        """
-        return partial(_run_block, self._functions[block], alike, block)
 
 
 def _run_block(function: Function, alike: Alike, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:

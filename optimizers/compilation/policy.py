@@ -15,8 +15,7 @@ from ...core.phrases import phrase
 from ...core.technique import COMPILATION, Policy
 from .compiled import CompiledFunction
 from .compiler import CompiledNetwork
-from .progress import ProgressListener, watching
-from .reasons import NOTHING_KNOWN
+from .progress import Watcher, watching
 from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
 
 _GRAPHS = "graphs compiled"
@@ -33,7 +32,6 @@ class CompilePolicy(Policy):
     Args:
         notes: what was done for that before, in sentences.
         break_remedies: what to do about graph breaks in functions of the host, by their names.
-        narrower: which smaller part of the network to compile, where torch cannot compile this one.
     """
 
     kind = COMPILATION
@@ -46,7 +44,6 @@ class CompilePolicy(Policy):
         notes: tuple[str, ...] = (),
         *,
         break_remedies: Mapping[str, str] = MappingProxyType({}),
-        narrower: str = "",
     ) -> None:
         refusal = cudagraph_trees_refusal() if how.mode in CUDAGRAPH_TREE_MODES else None
         if refusal is not None:
@@ -58,7 +55,6 @@ class CompilePolicy(Policy):
         self.what = what
         self.notes = notes
         self._break_remedies = break_remedies
-        self._narrower = narrower
         self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
 
     @property
@@ -68,7 +64,7 @@ class CompilePolicy(Policy):
     def clauses(self) -> tuple[str, ...]:
         return (phrase("{what} with {how}", what=self.what, how=self.how.describe()), *self.notes)
 
-    def use(self, compiled: CompiledNetwork, observer: ProgressListener | None = None) -> None:
+    def use(self, compiled: CompiledNetwork, observer: Watcher | None = None) -> None:
         """Note what runs for this technique from now on, watched by ``observer``."""
         fresh = compiled not in self.used
         self.used.add(compiled)
@@ -102,7 +98,7 @@ class CompilePolicy(Policy):
         functions = [function for compiled in self.used for function in compiled.functions]
         totals = {name: sum(getattr(function.state, name) for function in functions) for name in _COUNTS}
         counts = {**totals, "compiled_calls": calls, "fallbacks": eager}
-        warnings = (line for function in functions for line in _warnings(function, self._narrower))
+        warnings = (line for function in functions for line in _warnings(function))
         details = [*activity.fallback_lines(), *warnings]
         if not calls:
             why = phrase("{what} was not called", what=self.what)
@@ -137,12 +133,11 @@ def _describe(counts: dict[str, float]) -> str:
     return phrase("{graphs}, {again}, {seconds:.0f} s once", graphs=graphs, again=again, seconds=counts["seconds"])
 
 
-def _warnings(function: CompiledFunction, narrower: str) -> list[str]:
+def _warnings(function: CompiledFunction) -> list[str]:
     lines: list[str] = []
     state = function.state
     if state.fallback:
-        narrower = f"{narrower} " if narrower and state.remedy == NOTHING_KNOWN else ""
-        lines.append(f"compilation was given up: {state.fallback}. {narrower}{state.remedy}")
+        lines.append(f"compilation was given up: {state.fallback}. {state.remedy}")
     if state.graph_breaks:
         where = ", ".join(state.break_places) or "an unknown place"
         lines.append(f"{state.graph_breaks} graph breaks, where torch runs Python as before: {where}")

@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...core.phrases import phrase
-from ...core.shared import Args, Kwargs
+from .reasons import explain_recompile
 
 TRACING, GENERATING, READY = "tracing", "generating code", "ready"
 
@@ -46,14 +46,11 @@ class Progress:
         return phrase("compiling {time} · graph {number}", time=time, number=self.graph)
 
 
-class ProgressListener(Protocol):
-    """What a host does while something is compiled. Both are called from a thread of their own."""
+Watcher = Callable[[Progress | None], None]
+"""Called from a thread of its own while something is compiled, to show how far it is; the last has the phase ``ready``.
 
-    def progress(self, progress: Progress) -> None:
-        """Show how far the compilation is. If anything was shown, the last one has the phase ``ready``."""
-
-    def check_cancelled(self) -> None:
-        """Raise any exception if the user has cancelled; it is raised again to the caller of the function."""
+Called with None, it raises any exception if the user has cancelled, which is raised again to the function's caller.
+"""
 
 
 class Stop(BaseException):
@@ -63,7 +60,7 @@ class Stop(BaseException):
 class Watch:
     """Watches while the thread that made it compiles; ``describe`` gives the progress after so many seconds."""
 
-    def __init__(self, observer: ProgressListener, describe: Callable[[float], Progress]) -> None:
+    def __init__(self, observer: Watcher, describe: Callable[[float], Progress]) -> None:
         self._observer = observer
         self._describe = describe
         self._compiling_thread = threading.get_ident()
@@ -92,9 +89,9 @@ class Watch:
             seconds = time.perf_counter() - self._started
             if seconds - reported >= REPORT_SECONDS:
                 reported = seconds
-                self._observer.progress(self._describe(seconds))
+                self._observer(self._describe(seconds))
             try:
-                self._observer.check_cancelled()
+                self._observer(None)
             except BaseException as error:  # whatever the host uses to say so
                 with self._lock:
                     self.cancelled = error
@@ -103,7 +100,7 @@ class Watch:
                         _stop_thread(self._compiling_thread)
                 return
         if reported and self._last is not None:
-            self._observer.progress(self._last)
+            self._observer(self._last)
 
 
 def _stop_thread(thread: int) -> None:
@@ -154,16 +151,6 @@ class CompileState:
         self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
 
 
-class Watched(Protocol):
-    """A function whose compilations are counted in its ``state`` and shown to its ``observer``."""
-
-    state: CompileState
-    observer: ProgressListener | None
-
-    def explain(self, reason: str, args: Args, kwargs: Kwargs) -> str:
-        """Say torch's reason to compile again, for a call with these arguments, in words."""
-
-
 class Compilations:
     """A context around calls of compiled functions: counts what torch compiles in them, and lets observers watch.
 
@@ -172,8 +159,8 @@ class Compilations:
     """
 
     def __init__(self) -> None:
-        self._function: Watched | None = None
-        self._given: tuple[Args, Kwargs] = ((), {})
+        self._state: CompileState | None = None
+        self._observer: Watcher | None = None
         self._thread = threading.get_ident()
         self._watch: Watch | None = None
         self._started = 0.0
@@ -183,9 +170,9 @@ class Compilations:
         self.seconds = 0.0
         self.cancelled: BaseException | None = None
 
-    def begin(self, function: Watched, args: Args, kwargs: Kwargs) -> None:
-        """Count for a call of ``function`` from now on, until :meth:`close`."""
-        self._function, self._given = function, (args, kwargs)
+    def begin(self, state: CompileState, observer: Watcher | None) -> None:
+        """Count in ``state`` from now on, until :meth:`close`."""
+        self._state, self._observer = state, observer
         self.happened, self.seconds, self.cancelled = False, 0.0, None
 
     def __enter__(self) -> None:
@@ -204,31 +191,30 @@ class Compilations:
 
     def close(self, last: bool = False) -> None:
         """End the watching of a call; ``last``: show that it is ready, if anything was shown before."""
-        function, watch = self._function, self._watch
-        if watch is not None and function is not None:
-            watch.close(Progress(READY, self.seconds, function.state.graphs) if last else None)
+        state, watch = self._state, self._watch
+        if watch is not None and state is not None:
+            watch.close(Progress(READY, self.seconds, state.graphs) if last else None)
             self.cancelled, self._watch = watch.cancelled, None
-        self._function, self._given = None, ((), {})
+        self._state = None
 
     def _on_start(self, *arguments: object) -> None:
-        function = self._function
-        if threading.get_ident() != self._thread or function is None:
+        state = self._state
+        if threading.get_ident() != self._thread or state is None:
             return
-        state = function.state
         state.phase = TRACING
         self._started = time.perf_counter()
         self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
-        if not self.happened and function.observer is not None:
+        if not self.happened and self._observer is not None:
             self._watch = Watch(
-                function.observer,
+                self._observer,
                 lambda seconds: Progress(state.phase, seconds, state.graphs + (state.phase == TRACING)),
             )
         self.happened = True
 
     def _on_end(self, *arguments: object) -> None:
-        function = self._function
-        if threading.get_ident() == self._thread and self._started and function is not None:
-            seconds, state = time.perf_counter() - self._started, function.state
+        state = self._state
+        if threading.get_ident() == self._thread and self._started and state is not None:
+            seconds = time.perf_counter() - self._started
             self.seconds += seconds
             state.seconds += seconds
             reasons = _break_reasons()[self._break_reasons :]
@@ -240,7 +226,7 @@ class Compilations:
                 new = failures[self._guards_failed.get(code, 0) :]
                 self._guards_failed[code] = len(failures)
                 if new:  # one for each variant that does not fit, the one used last before the others
-                    state.recompile_reasons.append(function.explain(new[0], *self._given))
+                    state.recompile_reasons.append(explain_recompile(new[0]))
             self._started = 0.0
 
 

@@ -5,19 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from ...core.errors import PacelineError, error_line
 
-Owner = Callable[[object], str]
-"""Returns whose a function or object is, e.g. ``ComfyUI-KJNodes``; "" where nobody else has made it."""
-
 _LONGEST = 200
 """Characters of torch's own line that are shown."""
-
-_MOST = 200
-"""Objects of an argument that are looked through for the nodes that have put them there."""
 
 _PATCHES = (
     r"patches|wrappers|attention_override|block_modifiers|callbacks|___check_obj_id|___check_function|___check_type_id"
@@ -41,19 +33,14 @@ _CHANGES = (
 )
 """What the guards of compiled code that did not hold say, and what has changed then; most specific first."""
 
-_PLACE = re.compile(
-    r"\b(?:L\['(args|kwargs|function)'\]|(args|kwargs|function))((?:\.\w+|\[(?:'[^']*'|\"[^\"]*\"|-?\d+)\])*)"
-)
-_STEP = re.compile(r"\.(\w+)|\[(?:'([^']*)'|\"([^\"]*)\"|(-?\d+))\]")
 _LAYER = re.compile(r"_modules\['([^']*)'\]")
 _OPTION = re.compile(r"(?:args\[\d+\]|kwargs\['transformer_options'\])\['([^']*)'\]")
 
 
-def explain_recompile(reason: str, given: Mapping[str, Any] | None = None, owner: Owner = lambda thing: "") -> str:
+def explain_recompile(reason: str) -> str:
     """Return what has changed in words, with torch's own line behind.
 
-    ``reason`` is e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``. ``given``: ``args``,
-    ``kwargs`` and ``function`` of the call that was compiled, in which ``owner`` is asked whose what changed is.
+    ``reason`` is e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
     """
     line = re.sub(r"^\d+/\d+: |\s+# .*", "", reason.partition("\n")[0])
     words = next((words for pattern, words in _CHANGES if re.search(pattern, line)), "")
@@ -62,48 +49,7 @@ def explain_recompile(reason: str, given: Mapping[str, Any] | None = None, owner
         words = f"{words.rstrip(',')} in the layer {'.'.join(layers)}"
     elif (option := _OPTION.search(line)) is not None and "patches or options" in words:
         words = f"{words} ({option[1]})"
-    if whose := _owners(line, given or {}, owner):
-        words = f"{words.rstrip(',')} of {' and '.join(whose)}"
     return f"{words.rstrip(',')} (torch: {line[:_LONGEST]})"
-
-
-def _owners(line: str, given: Mapping[str, Any], owner: Owner) -> list[str]:
-    """Return whose the objects are that torch's line names: those at its place, else those on the way there."""
-    for found in _PLACE.finditer(line):
-        way = list(_walk(given.get(found[1] or found[2]), found[3]))
-        for thing in reversed(way):
-            if names := dict.fromkeys(filter(None, map(owner, _inside(thing)))):
-                return list(names)
-    return []
-
-
-def _walk(thing: Any, path: str) -> Iterator[object]:
-    """Yield the objects on the way along ``path``, as far as it goes; attributes and items are only read."""
-    for step in _STEP.finditer(path):
-        attribute, quoted, double_quoted, number = step.groups()
-        key = int(number) if number is not None else double_quoted if quoted is None else quoted
-        try:
-            thing = thing[key] if attribute is None else getattr(thing, attribute)
-        except Exception:  # what was there before is not there any more
-            return
-        yield thing
-
-
-def _inside(thing: object) -> Iterator[object]:
-    """Yield an object, or what dictionaries and lists hold."""
-    waiting, seen = [thing], 0
-    while waiting and seen < _MOST:
-        one, seen = waiting.pop(), seen + 1
-        if isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, (list, tuple)):
-            waiting += one
-        else:
-            yield one
-
-
-NOTHING_KNOWN = "The log has the details."
-"""The remedy for what torch's compiler cannot do with this network."""
 
 
 class CompilationFailed(PacelineError):
@@ -187,7 +133,7 @@ def explain(error: BaseException) -> tuple[str, str]:
             f"torch cannot trace this model as one graph ({error_line(error)})",
             "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
         )
-    return f"torch could not compile it ({error_line(chain[-1], named=True)})", NOTHING_KNOWN
+    return f"torch could not compile it ({error_line(chain[-1], named=True)})", "The log has the details."
 
 
 def free_frames(error: BaseException) -> None:

@@ -53,31 +53,22 @@ class CompileSettings(Settings):
         if not isinstance(self.backend, str) or not self.backend:
             raise not_allowed("backend", self.backend, "It must be a name, e.g. inductor.")
         super().__post_init__()
-        if self.backend != "inductor":
-            if self.mode != "default":
+        for name, value, plain in (("mode", self.mode, "default"), ("preset", self.preset, "none")):
+            if self.backend != "inductor" and value != plain:
                 raise InvalidSetting(
-                    f"mode {self.mode} belongs to the backend inductor, but backend is {self.backend}.",
-                    "Choose backend inductor, or mode default.",
-                )
-            if self.preset != "none":
-                raise InvalidSetting(
-                    f"preset {self.preset} consists of options of the backend inductor, but backend is {self.backend}.",
-                    "Choose backend inductor, or preset none.",
+                    f"{name} {value} belongs to the backend inductor, but backend is {self.backend}.",
+                    f"Choose backend inductor, or {name} {plain}.",
                 )
 
     def describe(self) -> str:
-        parts = [self.backend, f"mode {self.mode}"]
-        if self.preset != "none":
-            parts.append(f"preset {self.preset}")
-        if self.fullgraph:
-            parts.append("fullgraph")
-        if self.dynamic != "auto":
-            parts.append(f"dynamic {self.dynamic}")
-        if self.strict:
-            parts.append("strict")
-        if self.channels_last:
-            parts.append("channels last")
-        return ", ".join(parts)
+        more = {
+            f"preset {self.preset}": self.preset != "none",
+            "fullgraph": self.fullgraph,
+            f"dynamic {self.dynamic}": self.dynamic != "auto",
+            "strict": self.strict,
+            "channels last": self.channels_last,
+        }
+        return ", ".join([self.backend, f"mode {self.mode}", *(part for part, said in more.items() if said)])
 
 
 @dataclass(frozen=True)

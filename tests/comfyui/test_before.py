@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,19 +104,22 @@ def test_what_is_not_known_is_not_said(said):
 
 def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_checkpoint, monkeypatch):
     from paceline.faster.kept import KeptRun, KeptRuns
-    from paceline.faster.same_work import device_here
+    from paceline.faster.same_work import facts_here
     from paceline.server import before
 
     kept = [
-        KeptRun(
-            "work", "2026-01-01T00:00:00", {"compiling": seconds}, False, {"device": device_here()}, {"family": family}
-        )
+        KeptRun("work", "2026-01-01T00:00:00", {"compiling": seconds}, False, facts_here(), {"family": family})
         for seconds, family in ((41.0, "BaseModel"), (1000.0, "SDXL"), (12.0, "BaseModel"))
     ]
     monkeypatch.setattr(KeptRuns, "read", lambda _: kept)
     monkeypatch.setattr(before, "host_device", lambda: torch.device("cuda"))
     assert said(sd15_checkpoint.name)["compile"] == "compiling took up to 41 s here, once"
     assert "compile" not in said("z_image.safetensors")
+    folder = SimpleNamespace(size=lambda: 1)  # what earlier runs have compiled is kept
+    monkeypatch.setattr(before, "cache_folder", lambda: folder)
+    assert said(sd15_checkpoint.name)["compile"] == "compiled before: 12 s"
+    monkeypatch.setattr(before, "facts_here", lambda: facts_here() | {"torch": "another"})
+    assert said(sd15_checkpoint.name)["compile"] == "compiling took up to 41 s here, once"
 
 
 def test_int8_says_what_the_file_the_settings_and_the_kept_times_tell(said, sd15_checkpoint, comfyui, monkeypatch):

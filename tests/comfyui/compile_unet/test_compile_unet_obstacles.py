@@ -11,6 +11,7 @@ from cases import often
 from comfy_host import checkpoints, in_process
 from compiled_models import state
 from distances import relative
+from paceline.optimizers.compilation.compiler import describe_blocks
 from waiting import until
 
 
@@ -44,7 +45,7 @@ def test_a_model_that_is_not_loaded_completely_is_left_alone(small, compiled, sm
     assert "the network is not loaded completely" in small.report(model)
 
 
-def test_a_patched_forward_is_left_alone_and_what_remains_of_the_patch_is_none(small, compiled, small_baseline):
+def test_a_patched_block_is_left_alone_and_what_remains_of_the_patch_is_none(small, compiled, small_baseline):
     """When ComfyUI takes a patch off, the module's own method stays behind as an attribute."""
     block = small.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0]
     patched = small.model.clone()
@@ -52,7 +53,14 @@ def test_a_patched_forward_is_left_alone_and_what_remains_of_the_patch_is_none(s
     patched.add_object_patch(path, partial(type(block).forward, block))
     model = compiled(patched, scope="repeated_blocks")
     assert torch.equal(small.sample(model), small_baseline)
-    assert "another node has replaced this method of the network itself" in small.report(model)
+    report, (blocks,) = small.report(model), [describe_blocks(model.model.diffusion_model)]
+    assert "2 x fallback: another node has replaced this method of the network itself" in report
+    assert f"compiled {blocks}: 1 graph" in report
+    layer = small.model.clone()
+    layer.add_object_patch(path.replace("forward", "attn1.to_q.forward"), block.attn1.to_q.forward.__call__)
+    model = compiled(layer, scope="repeated_blocks", fullgraph=True)
+    assert torch.equal(small.sample(model), small_baseline)
+    assert "2 x fallback: code of another node runs inside of this block" in small.report(model)
     model = compiled(small.model, scope="repeated_blocks")
     assert torch.equal(small.sample(model), small_baseline)
     assert "fallback" not in small.report(model)

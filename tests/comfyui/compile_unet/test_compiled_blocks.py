@@ -165,3 +165,12 @@ def test_apply_tome_runs_outside_of_code_that_blocks_share(studio):
         found = [model.get_attachment("paceline").find("token_merging").last_summary() for model in (compiled, merged)]
         assert found[0] == found[1] and found[0].state == "active"
         assert "fallback" not in studio.report(compiled)
+
+
+def test_one_kind_of_block_in_two_lists_is_compiled_for_both_sizes_at_once(studio):
+    model = build("z_image")
+    compiled, texts = blocks(studio, model), [conditioning("z_image", seed=seed) for seed in (1, 2)]
+    drawn = [in_process.sample(one, *texts, latent("z_image"), steps=1, seed=7) for one in (compiled, model)]
+    assert torch.equal(*drawn)
+    counts = compiled.get_attachment("paceline").find("compilation").last_summary().counts
+    assert (counts["graphs"], counts["recompiles"]) == (2, 0)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 
-import torch
-
-from .....core.others import replacement
 from .....core.phrases import data
 from ....compilation.cache_folder import CacheFolder
 from ....compilation.compiler import Compiler
 from ....compilation.progress import Progress
 from ..runtime.paths import user_folder
 from ..runtime.reporting import send
-from ..structure.attention_owner import pack_of
 from ..structure.protocols import ModelPatcher, NetworkPatcher
 
 COMPILE_EVENT = "paceline.compile"
@@ -44,34 +40,24 @@ def compiled_until(deadline: float) -> Iterator[None]:
         _until = before
 
 
-class NodeObserver:
-    """Shows the progress of a compilation at a node, and stops it when the user presses Cancel."""
+def watch(node_id: str | None, progress: Progress | None) -> None:
+    """Show the progress of a compilation at a node; without any, raise an error if the user has pressed Cancel."""
+    import comfy.model_management
 
-    def __init__(self, node_id: str | None) -> None:
-        self._node_id = node_id
-
-    def progress(self, progress: Progress) -> None:
-        payload = {
-            "phase": progress.phase,
-            "headline": progress.text,
-            "phrase": data(progress.text),
-            "seconds": progress.seconds,
-            "graph": progress.graph,
-        }
-        send(COMPILE_EVENT, self._node_id, payload)
-
-    def check_cancelled(self) -> None:
-        import comfy.model_management
-
+    if progress is None:
         comfy.model_management.throw_exception_if_processing_interrupted()
         if time.monotonic() > _until:
             raise TooLong
+        return
+    words = {"headline": progress.text, "phrase": data(progress.text)}
+    more = {"phase": progress.phase, "seconds": progress.seconds, "graph": progress.graph}
+    send(COMPILE_EVENT, node_id, {**words, **more})
 
 
 @cache
 def node_compiler() -> Compiler:
     """Return what compiles for all nodes, so that clones share what is compiled."""
-    return Compiler(cache_folder, NodeObserver, pack_of)
+    return Compiler(cache_folder, lambda node_id: partial(watch, node_id))
 
 
 def cache_folder() -> CacheFolder | None:
@@ -82,20 +68,15 @@ def cache_folder() -> CacheFolder | None:
 
 _NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
 _DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
-_REPLACED = "another node has replaced this method of the network itself"
+REPLACED = "another node has replaced this method of the network itself"
 
 
-def refusal(
-    patcher: ModelPatcher | NetworkPatcher | None, loaded: object, methods: Iterable[tuple[torch.nn.Module, str]]
-) -> str | None:
+def refusal(patcher: ModelPatcher | NetworkPatcher | None, loaded: object) -> str | None:
     """Return why a live network cannot run compiled as it is now; None if it can.
 
-    ``loaded`` is the module that ComfyUI loads: a BaseModel, or the network itself. ``methods``: modules, and the names
-    of their methods that would run compiled.
+    ``loaded`` is the module that ComfyUI loads: a BaseModel, or the network itself.
     """
     # ComfyUI then moves weights in and out inside of every layer, in Python that torch cannot compile.
     if patcher is not None and patcher.is_dynamic():
         return _DYNAMIC
-    if getattr(loaded, "model_lowvram", False):
-        return _NOT_LOADED
-    return _REPLACED if any(replacement(module, method) is not None for module, method in methods) else None
+    return _NOT_LOADED if getattr(loaded, "model_lowvram", False) else None

@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import cast
 
 import torch
 from torch.nn.modules.conv import _ConvNd
 
 from .....core.activity import Activity
 from .....core.memory_format import channels_last, without_gaps
+from .....core.others import replacement
 from .....core.shadow import Shadows
-from .....core.shared import Args, Function, Kwargs
+from .....core.shared import Function
 from ....compilation.changing import Sizes
-from ....compilation.compiler import (
-    BLOCK_CALL,
-    CompiledBlocks,
-    CompiledNetwork,
-    Compiler,
-    describe_blocks,
-    repeated_blocks,
-)
+from ....compilation.compiler import BLOCK_CALL, CompiledNetwork, Compiler, repeated_blocks
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ..targets.method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
-from .comfy_env import refusal
+from .comfy_env import REPLACED, refusal
 from .host_attention import BREAK_REMEDIES, in_modules
 
 
@@ -39,6 +32,8 @@ class CompileMethods(NetworkTechnique):
         methods: which to compile, as ``NetworkCall`` names them.
         notes: what was done to the object before, in sentences.
         parts: by method, the part of the network to compile in place of the whole method.
+        blocks_of: a part of the network whose blocks are compiled in place of the methods, while these run: of networks
+            that cut their input up in Python; see :func:`transformer_in`.
         what: what of the network is compiled, in words; "" for the methods.
     """
 
@@ -52,11 +47,12 @@ class CompileMethods(NetworkTechnique):
         compiler: Compiler,
         notes: tuple[str, ...],
         parts: Mapping[str, str] = MappingProxyType({}),
+        blocks_of: str = "",
         what: str = "",
     ) -> None:
         what = what or " and ".join(_name(method) for method in methods)
         super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
-        self._methods, self._compiler, self._parts = methods, compiler, parts
+        self._methods, self._compiler, self._parts, self._blocks_of = methods, compiler, parts, blocks_of
 
     def install(self, call: NetworkCall, activity: Activity) -> None:
         for method in self._methods:
@@ -66,7 +62,7 @@ class CompileMethods(NetworkTechnique):
         self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: object, **kwargs: object
     ) -> object:
         network, name = call.network, _name(method)
-        reason = refusal(call.patcher, network, [(network, name)])
+        reason = refusal(call.patcher, network) or (REPLACED if replacement(network, name) is not None else None)
         if reason is not None:
             activity.fall_back(reason)
             return inner(*args, **kwargs)
@@ -76,83 +72,54 @@ class CompileMethods(NetworkTechnique):
         kwargs = {key: order(value) for key, value in kwargs.items()}
         with Shadows() as shadows:
             in_modules(network, shadows)
-            return self._run_compiled(network, method, activity, inner, args, kwargs)
-
-    def _run_compiled(
-        self, network: torch.nn.Module, method: str, activity: Activity, inner: Function, args: Args, kwargs: Kwargs
-    ) -> object:
-        name, part = _name(method), self._parts.get(method)
-        if part is None:
+            plain = partial(inner, *args, **kwargs)
+            if self._blocks_of:
+                return self._run_blocks(network, activity, shadows, plain)
+            if name in self._parts:
+                of_network = getattr(type(network), name)
+                return self._run_part(network, name, activity, plain, lambda one: of_network(one, *args, **kwargs))
             compiled = self._compiled(network, name)
             with self.policy.counted(compiled, name, activity):
                 return compiled(network, *args, **kwargs)
-        module = getattr(network, part)
+
+    def _run_blocks(
+        self, network: torch.nn.Module, activity: Activity, shadows: Shadows, plain: Callable[[], object]
+    ) -> object:
+        part, how = getattr(network, self._blocks_of), self.policy.how
+        compiled = self._ready(part, how, lambda: self._compiler.blocks(part, how, self.title))
+        with self.policy.counted(compiled, self.policy.what, activity):
+            for block in repeated_blocks(part):
+                if replacement(block) is not None:
+                    activity.fall_back(REPLACED)
+                else:
+                    shadows.put(block, BLOCK_CALL, compiled.call_of(block))
+            return plain()
+
+    def _run_part(
+        self, network: torch.nn.Module, name: str, activity: Activity, plain: Function, of_network: Function
+    ) -> object:
+        module = getattr(network, part := self._parts[name])
         compiled = self._compiled(module, "forward")
         fallback = compiled.functions[0].state.fallback
         if fallback:
             activity.fall_back(fallback)
-            return inner(*args, **kwargs)
+            return plain()
         with_part = ModuleProxy(network, {part: ModuleProxy(module, {"__call__": partial(compiled, module)})})
         fallbacks = activity.fallback_count
         with self.policy.counted(compiled, name, activity):
-            result = getattr(type(network), name)(with_part, *args, **kwargs)
+            result = of_network(with_part)
         # Parts hand lists on to each other. One that ran uncompiled may have filled a copy of such a list.
-        return inner(*args, **kwargs) if activity.fallback_count > fallbacks else result
+        return plain() if activity.fallback_count > fallbacks else result
 
     def _compiled(self, network: torch.nn.Module, method: str) -> CompiledNetwork:
         how, function = self.policy.how, getattr(type(network), method)  # not bound to the network
-
-        def make() -> CompiledNetwork:
-            return CompiledNetwork(self._compiler.function(function, how, self.title, Sizes()))
-
+        make = partial(self._compiler.function, function, how, self.title, Sizes())
         return self._ready(network, (method, how), make)
 
     def _ready(self, owner: torch.nn.Module, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         compiled = self._compiler.once(owner, key, make)
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         return compiled
-
-
-class CompileBlocks(CompileMethods):
-    """torch.compile on the transformer blocks of a VAE, which share their code, while some of its methods run.
-
-    For networks that cut their input up in Python: what is around the blocks stays as it is.
-
-    Args:
-        part: attribute of the network that repeats the blocks, see :func:`transformer_in`.
-        methods: while which they run compiled, as ``NetworkCall`` names them.
-
-    Others as for `CompileMethods`.
-    """
-
-    def __init__(
-        self,
-        title: str,
-        how: CompileSettings,
-        network: torch.nn.Module,
-        part: str,
-        methods: tuple[str, ...],
-        compiler: Compiler,
-        notes: tuple[str, ...],
-    ) -> None:
-        super().__init__(title, how, methods, compiler, notes, what=describe_blocks(getattr(network, part)))
-        self._part = part
-
-    def _run_method(
-        self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: object, **kwargs: object
-    ) -> object:
-        network, part, how = call.network, getattr(call.network, self._part), self.policy.how
-        blocks = repeated_blocks(part)
-        reason = refusal(call.patcher, network, [(block, "forward") for block in blocks])
-        if reason is not None:
-            activity.fall_back(reason)
-            return inner(*args, **kwargs)
-        compiled = self._ready(part, how, lambda: CompiledBlocks(part, how, self.title, self._compiler))
-        with Shadows() as shadows, self.policy.counted(compiled, self.policy.what, activity):
-            in_modules(network, shadows)
-            for block in blocks:
-                shadows.put(block, BLOCK_CALL, cast(CompiledBlocks, compiled).call_of(block))
-            return inner(*args, **kwargs)
 
 
 def transformer_in(network: torch.nn.Module) -> str:

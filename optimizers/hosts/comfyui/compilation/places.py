@@ -25,6 +25,7 @@ from ..runtime.run import KEY
 from ..runtime.technique import ModelCall
 from ..structure.attention_owner import SLOT
 from ..structure.protocols import Options
+from .comfy_env import REPLACED
 
 _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
 """Where a block stands; only patches read them, and blocks of UNets, to look for their own patches."""
@@ -35,6 +36,8 @@ _OF_THE_RUN = ("sample_sigmas", "uuids", "cond_or_uncond", "wrappers", "callback
 _PATCHES, _REPLACE, _SOME_BLOCK = "patches", "patches_replace", ("", 0)
 _LEFT_OUT = {*_PLACE, *_OF_THE_RUN, _REPLACE}
 _OWN = "_paceline_own_forward"
+
+PATCHED = "code of another node runs inside of this block, which fullgraph does not allow; switch fullgraph off"
 
 _running = threading.local()
 """``options``: what the block that runs on this thread was given."""
@@ -89,16 +92,22 @@ def runs_python(options: Options) -> bool:
     return bool(options.get(_PATCHES) or options.get(_REPLACE)) or (SLOT in options and runs_outside(options))
 
 
-def put_outside(blocks: list[torch.nn.Module], shadows: Shadows) -> None:
-    """Let layers whose ``forward`` other code has replaced leave the compiled code, until ``shadows`` are undone.
+def why_uncompiled(block: torch.nn.Module, fullgraph: bool, shadows: Shadows) -> str:
+    """Return why a block must run uncompiled; "" if it need not.
 
-    What techniques of ours have put there is a method that is traced as the layer's own.
+    Layers inside of it whose ``forward`` other code has replaced then leave the compiled code, until ``shadows`` are
+    undone. What techniques of ours have put there is a method that is traced as the layer's own.
     """
-    for block in blocks:
-        for layer in block.modules():
-            own = replacement(layer)
-            if own is not None and layer is not block and not _is_traced(own):
-                shadows.put_all(layer, {"forward": MethodType(_layer, layer), _OWN: own})
+    if replacement(block) is not None:
+        return REPLACED
+    for layer in block.modules():
+        own = replacement(layer)
+        if own is None or _is_traced(own):
+            continue
+        if fullgraph:
+            return PATCHED
+        shadows.put_all(layer, {"forward": MethodType(_layer, layer), _OWN: own})
+    return ""
 
 
 def _is_traced(forward: Any) -> bool:

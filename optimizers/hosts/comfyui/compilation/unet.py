@@ -10,18 +10,12 @@ import torch
 from .....core.activity import Activity
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
+from .....core.others import replacement
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
 from .....core.shared import Function
 from ....compilation.changing import Sizes, WeightGuards
-from ....compilation.compiler import (
-    BLOCK_CALL,
-    CompiledBlocks,
-    CompiledNetwork,
-    Compiler,
-    describe_blocks,
-    repeated_blocks,
-)
+from ....compilation.compiler import BLOCK_CALL, CompiledNetwork, Compiler, describe_blocks, repeated_blocks
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import NetworkSettings
 from ....families import find_family
@@ -31,12 +25,11 @@ from ..structure.model import FOREIGN_COMPILE, describe_model, is_compiled_by_ot
 from ..structure.protocols import ModelPatcher
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
-from .comfy_env import refusal
+from .comfy_env import REPLACED, refusal
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
-from .places import BlocksAlike, put_outside, runs_python
+from .places import PATCHED, BlocksAlike, runs_python, why_uncompiled
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
-_PATCHED_BLOCKS = "patches run between the graphs of a block, which fullgraph does not allow; switch it off"
 
 _PARTS = "cond_or_uncond"
 """The option that says which part of the prompt each part of the batch is of."""
@@ -84,22 +77,17 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         family, blocks = find_family(network), describe_blocks(network)
         self.blocks_share_code = how.scope == "repeated_blocks" or (how.scope == "auto" and bool(blocks))
         what = blocks if self.blocks_share_code else phrase("whole model")
-        narrower = ""
-        if blocks and not self.blocks_share_code:
-            narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
         if not what:
             raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
-        super().__init__(
-            CompilePolicy("Compile UNet", how, what, notes, break_remedies=BREAK_REMEDIES, narrower=narrower)
-        )
+        super().__init__(CompilePolicy("Compile UNet", how, what, notes, break_remedies=BREAK_REMEDIES))
         self._compiler = compiler
         self._preferring = layers_with_a_preference(network)
         self._hands_options = family is None or family.override_hook
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
-        modules = repeated_blocks(network) if self.blocks_share_code else [network]
-        reason = self._refusal(call, modules)
+        forward, function = _forward(network), None
+        reason = self._refusal(call, forward)
         if reason is not None:
             activity.fall_back(reason)
             return
@@ -111,13 +99,13 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         if not self._preferring:  # an override would disable these layers' own attention
             in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
-        forward = _forward(network)
-        function: Function | None = None
-        if isinstance(compiled, CompiledBlocks):
-            put_outside(modules, shadows)
+        if self.blocks_share_code:
             blocks = BlocksAlike(call)
-            for block in modules:
-                shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
+            for block in repeated_blocks(network):
+                if why := why_uncompiled(block, self.policy.how.fullgraph, shadows):
+                    activity.fall_back(why)
+                else:
+                    shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
         else:
             function = _given(compiled, _parts_as_text)
         if not self._hands_options:
@@ -130,18 +118,20 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how, weights = self.policy.how, WeightGuards(network)
         if self.blocks_share_code:
-            return CompiledBlocks(network, how, self.title, self._compiler, weights)
+            return self._compiler.blocks(network, how, self.title, weights)
         forward = _given(getattr(network, _forward(network)), _parts_as_numbers)
-        return CompiledNetwork(self._compiler.function(forward, how, self.title, Sizes(text=2), weights=weights))
+        return self._compiler.function(forward, how, self.title, Sizes(text=2), weights)
 
-    def _refusal(self, call: ModelCall, modules: list[torch.nn.Module]) -> str | None:
+    def _refusal(self, call: ModelCall, forward: str) -> str | None:
         options = call.transformer_options
         if is_compiled_by_others(options):
             return _FOREIGN
-        if self.blocks_share_code and self.policy.how.fullgraph and runs_python(options):
-            return _PATCHED_BLOCKS
-        methods = [(module, "forward" if self.blocks_share_code else _forward(module)) for module in modules]
-        return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
+        if self.blocks_share_code:
+            if self.policy.how.fullgraph and runs_python(options):
+                return PATCHED
+        elif replacement(call.model.diffusion_model, forward) is not None:
+            return REPLACED
+        return refusal(getattr(call.model, "current_patcher", None), call.model)
 
 
 def _forward(network: torch.nn.Module) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .....core.errors import InvalidSetting, UnsupportedModel
-from ....compilation.compiler import Compiler
+from ....compilation.compiler import Compiler, describe_blocks
 from ....compilation.settings import CompileSettings
 from ..structure.protocols import VAE
 from ..targets.vae import describe_vae, moved_vae, require_vae
 from ..weights.dynamic_vram import without_dynamic_vram
 from ..weights.moves import SECOND_COPY
-from .methods import CompileBlocks, CompileMethods, transformer_in
+from .methods import CompileMethods, transformer_in
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"
@@ -37,7 +37,7 @@ _BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
 
 def compile_vae(
     vae: VAE, how: CompileSettings, compiler: Compiler, encoder: bool, decoder: bool
-) -> tuple[VAE, CompileMethods | CompileBlocks]:
+) -> tuple[VAE, CompileMethods]:
     """Return a VAE that can be compiled, ``vae`` itself if possible, and the technique for it.
 
     Raises `InvalidSetting` if neither encoding nor decoding is to be compiled, `UnsupportedModel` if it cannot be
@@ -53,7 +53,8 @@ def compile_vae(
     if getattr(vae, "handles_tiling", False):
         network, tiled = vae.first_stage_model, tuple(f"{method}_tiled" for method in methods)
         part = transformer_in(network)
-        return vae, CompileBlocks("Compile VAE", how, network, part, (*methods, *tiled), compiler, notes)
+        what = describe_blocks(getattr(network, part))
+        return vae, CompileMethods("Compile VAE", how, (*methods, *tiled), compiler, notes, blocks_of=part, what=what)
     parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
     if parts:  # after a graph break each layer would be compiled anew for each of the first frames: for minutes
         how = replace(how, fullgraph=True)

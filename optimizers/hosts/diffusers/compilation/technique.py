@@ -11,15 +11,7 @@ from .....core.errors import UnsupportedModel
 from .....core.shared import Function
 from .....core.technique import INT8
 from ....compilation.changing import Sizes
-from ....compilation.compiled import CompiledFunction
-from ....compilation.compiler import (
-    BLOCK_CALL,
-    CompiledBlocks,
-    CompiledNetwork,
-    Compiler,
-    describe_blocks,
-    repeated_blocks,
-)
+from ....compilation.compiler import BLOCK_CALL, CompiledNetwork, Compiler, describe_blocks, repeated_blocks
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CompileSettings
 from ..components import CONTROLNET, DENOISER, VAE
@@ -60,7 +52,7 @@ class ComponentCompilation(PipelineTechnique):
             self.policy = CompilePolicy(self.title, how, self._blocks(host))
             int8: Any = host.find(INT8)
             alike = nullcontext if int8 is None else int8.block
-            blocks = CompiledBlocks(component.part, how, component.name, Compiler())
+            blocks = Compiler().blocks(component.part, how, component.name)
             self.policy.use(blocks)
             for block in repeated_blocks(component.part):
                 patches.shadow(block, BLOCK_CALL, blocks.call_of(block, alike))
@@ -70,7 +62,7 @@ class ComponentCompilation(PipelineTechnique):
             host.wrap_entries(self._compiled, component.entry)
 
     def _compiled(self, inner: Function) -> Function:
-        whole = CompiledNetwork(CompiledFunction(inner, self.settings, name=self.policy.what, sizes=Sizes()))
+        whole = Compiler().function(inner, self.settings, self.policy.what, Sizes())
         self.policy.use(whole)
         return partial(self._run, whole, whole)
 
