@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -28,8 +28,9 @@ from shared.record import Row, keep, report
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
 from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+from paceline.optimizers.token_merging.full_steps import FullSteps
+from paceline.optimizers.token_merging.kv_downsample import fewer_keys
 from paceline.optimizers.token_merging.settings import PRESETS
-from paceline.optimizers.token_merging.stored import FullSteps
 from shared.unets import unet
 
 NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"
@@ -62,8 +63,20 @@ def apply(model: Any, name: str, kind: str) -> Any:
     settings = {key: value for key, value in PRESETS[preset].items() if key != "alone"}
     found = tome(**settings | {"residual": "off", "max_downsample": SECOND_LEVEL[kind]})(model)
     policy = policy_of(found)
-    policy.method = policy.method.beside_residual()
+
+    def call(*given: Any, made: Any = policy.call) -> Any:
+        tokens = made(*given)
+        tokens.kept.keys = even_keys
+        return tokens
+
+    policy.call = call
     return found
+
+
+@cache
+def even_keys(height: int, width: int, ratio: float, device: Any, even: bool) -> Any:
+    """Return the keys that are left where a difference is added."""
+    return fewer_keys(height, width, ratio, device, even=True)
 
 
 def policy_of(model: Any) -> Any:
@@ -93,7 +106,7 @@ class Times:
 
     def __init__(self, model: Any) -> None:
         self.model, self.policy = model, policy_of(model)
-        self.keeps = self.policy is not None and self.policy.keeps
+        self.keeps = self.policy is not None and self.policy.settings.keeps
         self.full: list[float] = []
         self.step: list[float] = []
         self.held = 0
@@ -104,11 +117,11 @@ class Times:
         draw(timed(self.model, seconds), 3 if self.keeps else 1)
         self.step.append(seconds[-1])
         if self.keeps:
-            outcome = self.policy.residuals
+            outcome = self.policy.kept
             if (outcome.full, outcome.added) != (2, 1):
                 raise SystemExit(f"not two full calls and one after them: {outcome.full} and {outcome.added}")
             self.full.append(seconds[1])
-            self.held = self.policy.residuals.store.most
+            self.held = self.policy.kept.most
 
     def pictures(self, steps: int) -> tuple[list[float], int]:
         """Return the seconds of a picture in each round, and how many of its steps are full."""

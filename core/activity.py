@@ -15,14 +15,12 @@ from .shared import Shared
 class Activity(Shared):
     """Counts of one technique in one model call, or summed over a run, by place: a block or an attention call site.
 
-    Plain dicts, because techniques count from inside of code that torch.compile traces. ``idle_calls`` are forward
-    passes with the technique switched off, e.g. outside of its part of the schedule; ``fallbacks`` count by reason how
-    often it stepped aside; ``skipped`` has the reason for each place where it would not pay; ``faults`` what its
+    Plain dicts, because techniques count from inside of code that torch.compile traces. ``fallbacks`` count by reason
+    how often it stepped aside; ``skipped`` has the reason for each place where it would not pay; ``faults`` what its
     guard has found, in order.
     """
 
     model_calls: int = 0
-    idle_calls: int = 0
     used: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
@@ -43,7 +41,6 @@ class Activity(Shared):
     def add(self, other: Activity) -> None:
         self.faults.update(other.faults)
         self.model_calls += other.model_calls
-        self.idle_calls += other.idle_calls
         for place, count in other.used.items():
             self.used[place] = self.used.get(place, 0) + count
         for reason, count in other.fallbacks.items():

@@ -14,7 +14,7 @@ from ..optimizers.attention.policy import AUTO
 from ..optimizers.hosts.comfyui.attention.technique import host_does
 from ..optimizers.precision.settings import processor_dtype
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
-from ..optimizers.token_merging.methods import minimum_tokens
+from ..optimizers.token_merging.kv_downsample import minimum_tokens
 from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here
 from ..workbench.recipe import Step
 from .node_types import class_of, node_type

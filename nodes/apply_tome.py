@@ -13,6 +13,8 @@ from ..optimizers.hosts.comfyui.token_merging.unet import token_merging_for
 from ..optimizers.token_merging.settings import PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
 from .common import Made, TechniqueNode, setting_input
 
+_IGNORED: dict[str, Any] = {"tooltip": "Ignored: only workflows that were saved before have it.", "advanced": True}
+
 
 class PacelineApplyToMe(TechniqueNode):
     """Merge similar tokens before attention, so that it has fewer to look at."""
@@ -49,13 +51,7 @@ class PacelineApplyToMe(TechniqueNode):
                     "upper left one.",
                     advanced=True,
                 ),
-                setting(
-                    "seed",
-                    "Seed of the random choice of use_rand. The image's own noise does not change.",
-                    max=0xFFFFFFFF,
-                    control_after_generate=False,
-                    advanced=True,
-                ),
+                io.Int.Input("seed", default=0, min=0, max=0xFFFFFFFF, control_after_generate=False, **_IGNORED),
                 setting("merge_attn", "Merge in self-attention (recommended).", advanced=True),
                 setting(
                     "merge_crossattn",
@@ -67,23 +63,25 @@ class PacelineApplyToMe(TechniqueNode):
                     "Merge in the feed-forward layers too. Saves more and costs much detail: for experiments.",
                     advanced=True,
                 ),
-                setting(
-                    "start_percent",
-                    "Start merging at this share of the denoising: 0 is the beginning, 1 the end. Later keeps more "
-                    "of the composition.",
-                    advanced=True,
-                ),
-                setting(
-                    "end_percent",
-                    "Stop merging at this share of the denoising. Earlier keeps fine detail closer to the original.",
-                    advanced=True,
-                ),
+                io.Float.Input("start_percent", default=0.0, min=0.0, max=1.0, step=0.01, **_IGNORED),
+                io.Float.Input("end_percent", default=1.0, min=0.0, max=1.0, step=0.01, **_IGNORED),
                 setting("residual", TOOLTIPS["residual"]),
             ],
         )
 
     @classmethod
-    def technique(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> Made:
+    def technique(
+        cls,
+        model: ModelPatcher,
+        preset: str,
+        max_downsample: str,
+        seed: int = 0,
+        start_percent: float = 0.0,
+        end_percent: float = 1.0,
+        **settings: Any,
+    ) -> Made:
         settings["max_downsample"] = level_of(max_downsample)
-        chosen = TokenMergingSettings(**apply_preset(preset, settings))
-        return ModelTarget(model), token_merging_for(model, chosen)
+        technique = token_merging_for(model, TokenMergingSettings(**apply_preset(preset, settings)))
+        if (seed, start_percent, end_percent) != (0, 0.0, 1.0):
+            technique.policy.notes = ("seed, start_percent and end_percent of the workflow are ignored",)
+        return ModelTarget(model), technique

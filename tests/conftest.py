@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import dealing
 import pytest
@@ -52,6 +53,15 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
 
 standins.install()
 pack.load_pack()  # tests write `from paceline.optimizers... import ...` at their top
+
+
+@pytest.fixture(scope="session", autouse=True)
+def attention_is_not_timed() -> Iterator[None]:
+    """What Apply ToMe decides by times would be another thing on each machine."""
+    from paceline.optimizers.token_merging.gains import Gains
+
+    with patch.object(Gains, "note", lambda *_: None):
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

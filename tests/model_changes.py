@@ -22,8 +22,8 @@ def tome_methods(studio, core_node, model):
     return studio.tome(model, method="kv_downsample", ratio=0.75)
 
 
-def tome_window(studio, core_node, model):
-    return studio.tome(model, start_percent=0.3)
+def tome_residual(studio, core_node, model):
+    return studio.tome(model, method="kv_downsample", ratio=0.75, residual="auto")
 
 
 def tome_everywhere(studio, core_node, model):
@@ -90,7 +90,7 @@ MODEL_CHANGES = {
     for function in (
         tome,
         tome_methods,
-        tome_window,
+        tome_residual,
         tome_everywhere,
         attention,
         lora,

@@ -33,7 +33,6 @@ class Reads:
                 expected = self.expected[place] if place < len(self.expected) else "nothing"
                 assert text == expected, "other words: run `make texts`, and read the difference in tests/texts.json"
 
-
     def refused(self, kind: type[Exception], function: Callable[..., object], *args: Any, **inputs: Any) -> None:
         """The same for the sentence with which a call is refused."""
         with pytest.raises(kind) as error:

@@ -24,7 +24,7 @@ _CHANGES = (
     (r"cond_or_uncond", "other passes at once (the positive prompt, the negative one, or both together)"),
     (r"weight_function|bias_function|_parameters\['\w+'\]\.patches", "a LoRA that is applied while the layer computes"),
     (r"device", "another device"),
-    (r"residual\.full", "attention computed both ways, or not any more (Apply ToMe)"),
+    (r"token_merging.\]\.full", "attention computed both ways, or not any more (Apply ToMe)"),
     (r"__closure__|cell_contents|__defaults__|__code__", "another function, or other values that it holds,"),
     (_PATCHES, "other patches or options"),
     (r"transformer_options|args\[\d+\]\['", "other patches or options"),

@@ -6,10 +6,6 @@ fused kernels.
 
 from __future__ import annotations
 
-import json
-import logging
-import math
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.devices import is_out_of_memory, processor_facts, synchronize
+from ...core.devices import is_out_of_memory, synchronize
 from ...core.errors import error_line
-from ...core.files import read_json, write_atomically
+from ...core.seconds import keep_seconds, read_seconds, where
 from .rounding import Int8Weight, quantize_weight
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
@@ -88,31 +84,6 @@ def _one_core() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def where(device: torch.device, dtype: torch.dtype) -> str:
-    """Return what times depend on beside the sizes: the machine, torch and the dtype."""
-    if device.type == "cuda":
-        machine = torch.cuda.get_device_name(device)
-    else:
-        facts = processor_facts()  # its marketing name can be empty
-        names = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
-        name = " ".join(names).strip() if facts else platform.processor()
-        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {name} one core"
-    return " | ".join((machine, torch.__version__, str(dtype).removeprefix("torch.")))
-
-
-def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
-    """Return what a file has; a damaged one has nothing, and is measured again."""
-    try:
-        content = read_json(file) if file is not None else {}
-        known = {
-            name: {key: [float(one) for one in each] for key, each in times.items()} for name, times in content.items()
-        }
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        return {}
-    seconds = [each for times in known.values() for each in times.values()]
-    return known if all(len(each) == 2 and all(0 < one < math.inf for one in each) for each in seconds) else {}
-
-
 TIMED_TOKENS = {"cpu": 256}
 OTHERWISE_TIMED_TOKENS = 4096
 """Tokens that each size of layer is timed with, by device: on a GPU those of an image of 1024 x 1024."""
@@ -151,7 +122,7 @@ class Timings:
         self.device, self.dtype, self.kernel, self.layers, self.file = device, dtype, kernel, layers, file
         self._section = f"{where(device, dtype)} | whole layers | {kernel}"
         self._tokens = TIMED_TOKENS.get(device.type, OTHERWISE_TIMED_TOKENS)
-        self._known = _read(file).get(self._section, {})
+        self._known = read_seconds(file).get(self._section, {})
         self._failed: dict[str, str] = {}  # no errors: their frames would keep tensors in memory
         self._changed = False
 
@@ -184,12 +155,7 @@ class Timings:
         """Write what was measured to the file, if the folder can be written."""
         if self.file is None or not self._changed:
             return
-        content = _read(self.file)
-        content[self._section] = {**self._known, **content.get(self._section, {})}
-        try:
-            write_atomically(self.file, lambda path: path.write_text(json.dumps(content, indent=1)))
-        except OSError as error:
-            logging.warning("Paceline: timings of kernels are not kept for the next start: %s", error)
+        keep_seconds(self.file, self._section, self._known)
         self._changed = False
 
     def _key(self, inputs: int, outputs: int) -> str:

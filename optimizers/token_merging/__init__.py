@@ -2,6 +2,6 @@
 
 Use, for one block at one step::
 
-    reduction = Merging.plan(x, BlockCall(height, width, ratio, settings, step, block))
-    y = reduction.restore(attention(reduction.reduce(x)))
+    reduction = fewer_keys(height, width, ratio, x.device)
+    y = attention(x, reduction.reduce(x))
 """

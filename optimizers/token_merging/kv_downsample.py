@@ -9,107 +9,65 @@ much of their attention on tokens at the border, and a grid without one can lose
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ...core.errors import InvalidSetting
-from ...core.phrases import translatable
-from .method import BlockCall, Reduction
+# CPU: leaving out keys and values shortens a self-attention even at 64 tokens (benchmarks/TRIED.md), but levels that
+# coarse are under one per cent of a step and hold the meaning of the picture. Elsewhere: not measured yet; published
+# measurements of ToDo against FlashAttention begin to gain at 4096 tokens.
+MINIMUM_TOKENS = {"cpu": 256}
+MINIMUM_TOKENS_ELSEWHERE = 4096
+
+
+def minimum_tokens(device_type: str) -> int:
+    """Return from how many tokens in a block on leaving out keys and values gains time on a type of devices."""
+    return MINIMUM_TOKENS.get(device_type, MINIMUM_TOKENS_ELSEWHERE)
 
 
 @dataclass(frozen=True)
-class KVDownsampling(Reduction):
-    """Image tokens on a coarser, regular grid that has the borders.
+class FewerKeys:
+    """Which of ``tokens`` keys and values stay: ``index``, int64, ascending."""
 
-    ``ratio``: share of the tokens to leave out, 0 to 1; 0.75 keeps every second row and column, and the last ones.
-    ``index``: which tokens stay, if that has been worked out; compiled code works it out while it gathers.
-    """
-
-    height: int
-    width: int
-    ratio: float
-    index: Tensor | None = field(default=None, compare=False)
-    name = "kv_downsample"
-    help = "leaves out keys and values (ToDo)"
-    action = translatable("leave out {share:.0%} of the keys and values")
-
-    @classmethod
-    def plan(cls, tokens: Tensor, call: BlockCall) -> KVDownsampling:
-        return cls(call.height, call.width, call.ratio)
-
-    @classmethod
-    def prepare(cls, call: BlockCall, device: torch.device) -> KVDownsampling:
-        index = cls.kept_tokens(call.height, call.width, call.ratio, device)
-        return cls(call.height, call.width, call.ratio, index)
-
-    @classmethod
-    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device) -> Tensor:
-        rows, columns = cls.places(height, ratio, device), cls.places(width, ratio, device)
-        return (rows[:, None] * width + columns).flatten()
-
-    @classmethod
-    def beside_residual(cls) -> type[Reduction]:
-        return EvenDownsampling
-
-    @property
-    def tokens(self) -> int:
-        return self.height * self.width
+    tokens: int
+    index: Tensor
+    merges: ClassVar[bool] = False
 
     @property
     def kept(self) -> int:
-        if self.index is not None:
-            return self.index.shape[0]
-        rows, columns = (self.kept_side(side, self.ratio) for side in (self.height, self.width))
-        return rows * columns
+        return self.index.shape[0]
 
-    @classmethod
-    def kept_side(cls, side: int, ratio: float) -> int:
-        """Return how many of ``side`` rows (or columns) stay, so that about ``1 - ratio`` of all tokens do."""
-        evenly = _evenly(side, ratio)
-        return min(side, evenly + 1) if evenly < side else side
-
-    @classmethod
-    def places(cls, side: int, ratio: float, device: torch.device) -> Tensor:
-        """Return those that stay: spread evenly, as torch's "nearest" interpolation has them, and the last one."""
-        kept = cls.kept_side(side, ratio)
-        if kept == side:
-            return torch.arange(side, device=device)
-        place, last = torch.arange(kept, device=device), max(1, kept - 1)
-        # The place after the last even one would be `side`; one less is the last. A smaller-of-two would say the same,
-        # but inductor cannot compile that in an index that begins behind the tokens of a text.
-        return (place * side - place // last) // last
+    def fits(self, x: Tensor) -> bool:
+        return x.dim() == 3 and x.shape[1] == self.tokens
 
     def reduce(self, x: Tensor) -> Tensor:
-        """Leave out rows and columns of keys and values; ``x`` itself if nothing is left out.
+        """``[batch, tokens, channels]`` -> ``[batch, kept, channels]``."""
+        return x.index_select(1, self.index)
 
-        Raises `InvalidSetting` if ``x`` has another number of tokens.
-        """
-        if x.shape[1] != self.tokens:
-            raise InvalidSetting(f"There are {x.shape[1]} tokens, but {self.height} x {self.width} places.")
-        if self.index is not None:
-            return x.index_select(1, self.index)
-        if self.kept == self.tokens:
-            return x
-        return x.index_select(1, self.kept_tokens(self.height, self.width, self.ratio, x.device))
+    def restore(self, y: Tensor) -> Tensor:
+        return y
 
 
-class EvenDownsampling(KVDownsampling):
-    """The same without the last row and column, each kept token for as many of the picture.
+def fewer_keys(height: int, width: int, ratio: float, device: torch.device, even: bool = False) -> FewerKeys:
+    """Return which places of a grid of tokens stay, so that about ``1 - ratio`` of them do.
 
-    They would count twice, which moves the picture more; what is lost without them is in the difference that is kept.
+    ``even``: without the last row and column, each kept token for as many of the picture. They would count twice, which
+    moves the picture more; where the difference is kept, what is lost without them is in it.
     """
-
-    @classmethod
-    def kept_side(cls, side: int, ratio: float) -> int:
-        return _evenly(side, ratio)
-
-    @classmethod
-    def places(cls, side: int, ratio: float, device: torch.device) -> Tensor:
-        kept = cls.kept_side(side, ratio)
-        return torch.arange(kept, device=device) * side // kept
+    rows, columns = (_places(side, ratio, even, device) for side in (height, width))
+    return FewerKeys(height * width, (rows[:, None] * width + columns).flatten())
 
 
-def _evenly(side: int, ratio: float) -> int:
-    return max(1, round(side * math.sqrt(1.0 - ratio)))
+def _places(side: int, ratio: float, even: bool, device: torch.device) -> Tensor:
+    """Return which rows or columns stay: spread evenly, as torch's "nearest" interpolation has them, and the last."""
+    evenly = max(1, round(side * math.sqrt(1.0 - ratio)))
+    if even:
+        return torch.arange(evenly, device=device) * side // evenly
+    if evenly + 1 >= side:
+        return torch.arange(side, device=device)
+    place = torch.arange(evenly + 1, device=device)
+    # The place after the last even one would be `side`; one less is the last. A smaller-of-two would say the same, but
+    # inductor cannot compile that in an index that begins behind the tokens of a text.
+    return (place * side - place // evenly) // evenly

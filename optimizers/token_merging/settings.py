@@ -1,4 +1,4 @@
-"""What a user can choose about token merging, checked once, before any model is touched; and ready-made settings."""
+"""What a user can choose about token merging, checked once, before any model is touched; and a ready-made setting."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ...core.errors import InvalidSetting, require_choice
-from ...core.phrases import phrase
-from ...core.settings import LARGEST_SEED, Settings, choice, number
-from .grid import LARGEST_STRIDE
-from .methods import METHODS
+from ...core.phrases import phrase, translatable
+from ...core.settings import Settings, choice, number
+from .tomesd import LARGEST_STRIDE
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 _LEVELS: tuple[MaxDownsample, ...] = get_args(MaxDownsample)
 
+METHODS: Mapping[str, str] = {
+    "auto": "kv_downsample where that saves time at this image size, nothing elsewhere",
+    "merge": "merges similar tokens (ToMe)",
+    "kv_downsample": "leaves out keys and values (ToDo)",
+}
+"""What a user can choose, in the order of the node's list, and what each does."""
+
+_MERGE = translatable("merge {share:.0%} of the tokens")
+_LEAVE_OUT = translatable("leave out {share:.0%} of the keys and values")
+
 TOOLTIPS: Mapping[str, str] = {
-    "method": "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + ".",
+    "method": "; ".join(f"{name}: {what}" for name, what in METHODS.items()) + ".",
     "ratio": "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
     "needs less memory and changes the image more; 0 changes nothing.",
     "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
@@ -41,11 +50,9 @@ class TokenMergingSettings(Settings):
             takes the finest level at which the model has transformer blocks.
         sx, sy: width and height in tokens of the cells that keep one destination each. Recommended: 2.
         use_rand: choose the destination of each cell at random (recommended) instead of its top-left token.
-        seed: the same seed gives the same choice on every device.
         merge_attn: merge around self-attention. Recommended.
         merge_crossattn: merge around cross-attention. For experiments: it saves little and costs prompt detail.
         merge_mlp: merge around the feed-forward layer. For experiments.
-        start_percent, end_percent: shares of the sampling schedule between which tokens are merged, 0 to 1, in order.
         method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573).
         residual: in some steps attention is computed both ways, and the difference is added to reduced attention in the
@@ -61,29 +68,20 @@ class TokenMergingSettings(Settings):
     sx: int = number(2, 1, LARGEST_STRIDE)
     sy: int = number(2, 1, LARGEST_STRIDE)
     use_rand: bool = True
-    seed: int = number(0, 0, LARGEST_SEED)
     merge_attn: bool = True
     merge_crossattn: bool = False
     merge_mlp: bool = False
-    start_percent: float = number(0.0, 0.0, 1.0)
-    end_percent: float = number(1.0, 0.0, 1.0)
     method: str = choice("auto", METHODS)
     residual: str = choice("auto", ("auto", "off"))
     alone: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.other_layers and not METHODS[self.method].serves_other_layers:
-            able = " or ".join(name for name, method in METHODS.items() if method.serves_other_layers)
+        if self.other_layers and self.method == "kv_downsample":
             layers = " and ".join(self.other_layers)
             raise InvalidSetting(
                 f"method is {self.method}, which leaves every query in place: {layers} would have nothing to merge.",
-                f"Switch merge_crossattn and merge_mlp off, or set method to {able}.",
-            )
-        if self.start_percent > self.end_percent:
-            raise InvalidSetting(
-                f"start_percent is {self.start_percent:g}, after end_percent ({self.end_percent:g}).",
-                "Merging must begin before it ends.",
+                "Switch merge_crossattn and merge_mlp off, or set method to auto or merge.",
             )
 
     @property
@@ -92,17 +90,21 @@ class TokenMergingSettings(Settings):
         return self.ratio > 0 and (self.merge_attn or bool(self.other_layers))
 
     @property
+    def keeps(self) -> bool:
+        """Whether the difference that reducing makes to self-attention is kept, where it can be."""
+        return self.residual != "off" and self.does_something and self.merge_attn
+
+    @property
     def other_layers(self) -> tuple[str, ...]:
         """The settings that ask for fewer tokens outside of self-attention."""
         return tuple(name for name in ("merge_crossattn", "merge_mlp") if getattr(self, name))
 
     @property
-    def whole_schedule(self) -> bool:
-        """Whether tokens are reduced from the first to the last step."""
-        return (self.start_percent, self.end_percent) == (0.0, 1.0)
+    def merges(self) -> bool:
+        """Whether tokens are merged, queries too; else only keys and values are left out."""
+        return self.method == "merge" or bool(self.other_layers)
 
     def describe(self) -> str:
-        method = METHODS[self.method]
         layers = {
             "self-attention": self.merge_attn,
             "cross-attention": self.merge_crossattn,
@@ -110,15 +112,12 @@ class TokenMergingSettings(Settings):
         }
         around = ", ".join(name for name, on in layers.items() if on) or "nothing"
         parts = [f"around {around}", f"max downsample {self.max_downsample}"]
-        if method.uses_cells:
-            destinations = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
-            parts.append(f"cells {self.sx}x{self.sy}, {destinations}")
-        if not self.whole_schedule:
-            parts.append(f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
-        if self.residual != "off" and self.merge_attn:
+        if self.merges:
+            parts.append(f"cells {self.sx}x{self.sy}, {'random' if self.use_rand else 'top-left'} destinations")
+        if self.keeps:
             other = "" if self.alone is None else f" (a ratio of {self.alone:g} where the difference cannot be kept)"
             parts.append(f"residual {self.residual}{other}")
-        action, details = phrase(method.action, share=self.ratio), ", ".join(parts)
+        action, details = phrase(_MERGE if self.merges else _LEAVE_OUT, share=self.ratio), ", ".join(parts)
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
 
 

@@ -26,8 +26,7 @@ from ...optimizers.hosts.webui import TOOLTIPS, TechniqueReport, accelerate, kee
 from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
 from ...optimizers.hosts.webui.run import SettingsByKind
 from ...optimizers.step_reuse.settings import StepReuseSettings
-from ...optimizers.token_merging.methods import METHODS
-from ...optimizers.token_merging.settings import TokenMergingSettings
+from ...optimizers.token_merging.settings import METHODS, TokenMergingSettings
 
 REPORT = "/paceline/report"
 

@@ -58,10 +58,11 @@ def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_nod
     assert "384 -> 116 tokens" in studio.report(b)
 
 
-def test_seed_chooses_other_tokens_and_repeats(studio):
-    one = studio.sample(studio.tome(studio.model, seed=1))
-    assert torch.equal(studio.sample(studio.tome(studio.model, seed=1)), one)
-    assert not torch.equal(studio.sample(studio.tome(studio.model, seed=2)), one)
+def test_inputs_of_older_workflows_are_ignored_with_a_sentence(studio):
+    older = studio.tome(studio.model, seed=1, start_percent=0.2, end_percent=0.7)
+    assert torch.equal(studio.sample(older), studio.sample(studio.tome(studio.model)))
+    assert "seed, start_percent and end_percent of the workflow are ignored" in policy(older).describe()
+    assert "ignored" not in policy(studio.tome(studio.model)).describe()
 
 
 @pytest.mark.parametrize("layer", ["merge_crossattn", "merge_mlp"])
@@ -165,7 +166,7 @@ def with_residual(studio, model=None, **settings):
 
 
 def outcome(model):
-    return policy(model).residuals
+    return policy(model).kept
 
 
 def policy(model):
@@ -236,7 +237,7 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
     model, calls = with_residual(studio), []
 
     def stop(apply, given):
-        calls.append(bool(policy(model).residuals._kept))
+        calls.append(bool(policy(model).kept._records))
         if len(calls) == 4:
             raise Stopped
         return apply(given["input"], given["timestep"], **given["c"])
@@ -246,4 +247,4 @@ def test_an_error_in_the_middle_drops_what_was_kept(studio):
     with pytest.raises(Stopped):
         studio.sample(failing, steps=STEPS)
     assert calls == [False, True, True, True]
-    assert not policy(model).residuals._kept
+    assert not policy(model).kept._records

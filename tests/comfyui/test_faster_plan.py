@@ -195,13 +195,13 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
     from paceline.faster import plan as server
-    from paceline.optimizers.token_merging.methods import Automatic
+    from paceline.optimizers.token_merging.kv_downsample import minimum_tokens
     from paceline.recipes.apply import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
     (said,) = plan(plain_prompt()).notes
     tokens, width, height = (int(number) for number in re.findall(r"\d+", said))
-    assert Automatic.for_block(tokens, "cuda", False) and not Automatic.for_block(tokens - 1, "cuda", False)
+    assert tokens == minimum_tokens("cuda")
     assert width * height == tokens * 16**2
 
 

@@ -225,7 +225,7 @@ def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(s
 
     candidates = {
         "attention": noted("attention", lambda model: studio.attention(model, "auto")),
-        "merged": noted("merged", lambda model: studio.tome(model, start_percent=1.0)),
+        "merged": noted("merged", lambda model: studio.tome(model, ratio=0.0)),
     }
     with torch.inference_mode():
         attention, merged = probe(observer.samplings[0], candidates)

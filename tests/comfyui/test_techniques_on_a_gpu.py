@@ -58,7 +58,7 @@ assert tried >= 4
 for method in ("merge", "kv_downsample", "auto"):
     merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.0 if method != "auto" else 0.5)
     near(sample(merged), 0.03 if method != "auto" else 2.0)
-    merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.5, start_percent=0.3)
+    merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.5)
     near(sample(merged, steps=6), 2.0)
 """,
     "fuse qkv": """

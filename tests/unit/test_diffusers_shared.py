@@ -171,12 +171,3 @@ def test_in_a_loop_of_ones_own_nothing_is_taken_for_the_pipelines_run() -> None:
     said = str(report(pipeline.pipe))
     assert "residual left out: it is not known here where a step begins" in said
     assert "nobody knows where a run begins" in said and "not asked for a step" not in said
-
-
-def test_a_part_of_the_schedule_is_known_in_a_loop_of_ones_own() -> None:
-    pipeline = small("sd15")
-    optimize(pipeline.pipe, TokenMerging(method="merge", ratio=0.5, start_percent=0.5), components=["unet"])
-    own_loop(pipeline.pipe, 10)
-    said = str(report(pipeline.pipe))
-    assert "in 5 of 10 model calls" in said, said
-    assert "it is not known here where a step begins" in said

@@ -10,7 +10,7 @@ from types import CodeType, FunctionType, SimpleNamespace
 
 import pytest
 import torch
-from paceline.optimizers.token_merging import merging
+from paceline.optimizers.token_merging import tomesd
 from paceline.workbench.comfyui.profiling import SLICES, Operation, operations_of, slices_of
 from paceline.workbench.measurement.resources import PeakMemory, StepTimes
 from torch.autograd import DeviceType
@@ -62,7 +62,7 @@ def test_attention_without_a_fused_operator_is_attention():
 
 
 def test_our_own_work_is_told_from_the_networks():
-    source = merging.__file__
+    source = tomesd.__file__
     # Run as if it stood in the file, as a frame is known by its file.
     compiled = compile("lambda x: (x * 2).cumsum(0).sort().values", source, "eval")
     work = FunctionType(next(part for part in compiled.co_consts if isinstance(part, CodeType)), {})
@@ -88,7 +88,7 @@ def test_what_names_a_span_of_kernels_is_no_kernel():
 
 
 def test_on_a_device_its_kernels_count_and_not_the_processors_time():
-    frame = "custom_nodes/ComfyUI-Paceline/optimizers/token_merging/merging.py(12): match"
+    frame = "custom_nodes/ComfyUI-Paceline/optimizers/token_merging/tomesd.py(12): match"
     operations = [
         Operation("aten::addmm", 0.9, ("aten::linear",), (("ampere_bf16_gemm", 0.03),)),
         Operation("aten::mul", 0.9, (), (("vectorized_elementwise_kernel", 0.01),)),

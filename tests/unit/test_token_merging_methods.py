@@ -1,4 +1,4 @@
-"""Thinned-out keys and values, presets, the interface of all methods; matching against tomesd 0.1.3."""
+"""Thinned-out keys and values, presets, settings; matching against tomesd 0.1.3."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import package
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.token_merging.grid import choices, partition_tokens
-from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
-from paceline.optimizers.token_merging.merging import Merging, match, merge, unmerge
-from paceline.optimizers.token_merging.method import BlockCall
-from paceline.optimizers.token_merging.methods import METHODS, Automatic
+from paceline.optimizers.token_merging.kv_downsample import fewer_keys
 from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings, apply_preset
+from paceline.optimizers.token_merging.tomesd import choices, match, partition
 
 SIDES = st.integers(1, 21)
 RATIOS = st.sampled_from([0.0, 0.1, 0.5, 0.75, 0.9375, 1.0])
@@ -29,11 +26,6 @@ def field(batch, height, width, channels=6, seed=0):
     return x.flatten(2).transpose(1, 2).contiguous()
 
 
-def plan(x, height, width, method, ratio, **options):
-    chosen = TokenMergingSettings(method=method, ratio=ratio, **options)
-    return METHODS[method].plan(x, BlockCall(height, width, ratio, chosen))
-
-
 @settings(max_examples=60, deadline=None)
 @given(height=SIDES, width=SIDES, ratio=RATIOS, batch=st.integers(1, 3))
 def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, width, ratio, batch):
@@ -44,48 +36,33 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
         numbers = torch.arange(side, dtype=torch.float64)[None, None]
         grid = F.interpolate(numbers, size=evenly, mode="nearest").long().flatten().tolist()
         places.append(sorted({*grid, side - 1}))
-        assert KVDownsampling.kept_side(side, ratio) == len(places[-1])
     expected = x.view(batch, height, width, -1)[:, places[0]][:, :, places[1]].flatten(1, 2)
-    assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
+    assert torch.equal(fewer_keys(height, width, ratio, x.device).reduce(x), expected)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_are_valid_and_keep_what_they_do_not_set(name):
-    chosen = TokenMergingSettings(**apply_preset(name, {"seed": 9, "ratio": 0.1, "start_percent": 0.2}))
-    assert (chosen.seed, chosen.start_percent) == (9, 0.2)
+    chosen = TokenMergingSettings(**apply_preset(name, {"sx": 9, "ratio": 0.1, "use_rand": False}))
+    assert (chosen.sx, chosen.use_rand) == (9, False)
     assert chosen.ratio != 0.1
     assert apply_preset("custom", {"ratio": 0.1}) == {"ratio": 0.1}
     with pytest.raises(InvalidSetting, match="preset is 'turbo'. It must be one of: custom, quality"):
         apply_preset("turbo", {})
 
 
-def test_auto_leaves_small_images_alone():
-    assert Automatic.for_block(4096, "cpu", other_layers=False) is KVDownsampling
-    assert Automatic.for_block(64, "cpu", other_layers=False) is None
-    assert Automatic.for_block(1024, "cuda", other_layers=False) is None
-    assert Automatic.for_block(64, "cuda", other_layers=True) is Merging
-
-
 def test_bad_input_is_a_sentence():
-    x = field(1, 4, 4)
-    with pytest.raises(InvalidSetting, match="There are 16 tokens, but 4 x 5 places"):
-        KVDownsampling(4, 5, 0.5).reduce(x)
     with pytest.raises(InvalidSetting, match="kv_downsample, which leaves every query in place"):
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
 
 
-def test_the_window_must_not_be_reversed():
-    with pytest.raises(InvalidSetting, match="start_percent is 0.6, after end_percent"):
-        TokenMergingSettings(start_percent=0.6, end_percent=0.5)
-
-
 def test_describe_is_one_line():
-    text = TokenMergingSettings(method="merge", seed=7, merge_mlp=True, start_percent=0.2).describe()
+    text = TokenMergingSettings(method="merge", merge_mlp=True).describe()
     assert "\n" not in text and "merge 50% of the tokens" in text
-    for part in ("self-attention, feed-forward", "cells 2x2", "seed 7", "max downsample auto", "from 20% to 100%"):
+    for part in ("self-attention, feed-forward", "cells 2x2, random", "max downsample auto", "residual auto"):
         assert part in text
-    text = TokenMergingSettings(use_rand=False, merge_attn=False, max_downsample=2).describe()
-    assert "around nothing" in text and "top-left destinations" in text and "sampling" not in text
+    text = TokenMergingSettings(method="merge", use_rand=False, merge_attn=False, max_downsample=2).describe()
+    assert "around nothing" in text and "top-left destinations" in text and "residual" not in text
+    assert "auto: leave out 50% of the keys and values" in TokenMergingSettings().describe()
 
 
 tomesd_merge = package("tomesd.merge")
@@ -131,13 +108,13 @@ def run_both(problem, dtype, random):
     x = torch.randint(-99, 99, (p["batch"], tokens, 5), generator=generator).to(dtype)
     grid = {key: p[key] for key in ("height", "width", "sx", "sy")}
     cells = (p["height"] // p["sy"]) * (p["width"] // p["sx"])
-    drawn = choices(cells, p["sx"] * p["sy"], seed=p["seed"], step=0, block=0, device="cpu")
+    drawn = choices(cells, p["sx"] * p["sy"], step=p["seed"], block=0, device="cpu")
     offsets = drawn if random else None
     their_merge, their_unmerge = tomesd(metric, **grid, ratio=p["ratio"], offsets=offsets)
     theirs = their_merge(x)
-    matching = match(metric, partition_tokens(**grid, offsets=offsets), p["ratio"])
-    ours = merge(x, matching)
-    return theirs, their_unmerge(theirs), ours, unmerge(ours, matching)
+    matching = match(metric, *partition(**grid, offsets=offsets, device="cpu"), p["ratio"])
+    ours = matching.reduce(x)
+    return theirs, their_unmerge(theirs), ours, matching.restore(ours)
 
 
 def rows_sorted(x):

@@ -7,9 +7,9 @@ import torch
 from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.families import Block
-from paceline.optimizers.token_merging.blocks import OTHER_OUTPUT, CallState, restored_output
-from paceline.optimizers.token_merging.policy import OTHER_TOKENS, TokenMergingPolicy
-from paceline.optimizers.token_merging.residual import SamplingStep
+from paceline.optimizers.token_merging.call import OTHER_OUTPUT, OTHER_TOKENS, TokenCall
+from paceline.optimizers.token_merging.kept import SamplingStep
+from paceline.optimizers.token_merging.policy import TokenMergingPolicy
 from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings
 
 LATENT = (24, 16)
@@ -23,21 +23,13 @@ def unet(blocks=BLOCKS, **settings):
 
 def asked(policy, latent=LATENT):
     """Ask for each eligible block once; return the counts and (tokens, kept) of each block."""
-    state = CallState(Activity(model_calls=1))
+    call = policy.call(TokenCall, Activity(model_calls=1))
     for block in policy.blocks:
         size = block.size(latent)
-        reduction = policy.reduction(block, torch.randn(1, size[0] * size[1], 4), size, state)
+        reduction = call.reduction(block, torch.randn(1, size[0] * size[1], 4), size)
         if reduction is not None:
-            state.activity.use(block.name, reduction.tokens, reduction.kept)
-    return state.activity, [state.activity.tokens.get(block.name) for block in policy.blocks]
-
-
-class Schedule:
-    def __init__(self, between):
-        self.between = between
-
-    def is_between(self, start_percent, end_percent):
-        return self.between
+            call.activity.use(block.name, reduction.tokens, reduction.kept)
+    return call.activity, [call.activity.tokens.get(block.name) for block in policy.blocks]
 
 
 @pytest.mark.parametrize(
@@ -61,18 +53,19 @@ def test_which_blocks_are_reduced_and_to_how_many_tokens(settings, levels, sizes
     assert summary.counts == {"blocks": used, "all_blocks": 4, "model_calls": 1, "fallbacks": 0}
     distinct = sorted({size for size in sizes if size}, reverse=True)
     shown = ", ".join(f"{before} -> {after}" for before, after in distinct)
-    assert summary.details[0] == f"{shown} {'tokens' if policy.shrinks_queries else 'keys and values'}"
+    assert summary.details[0] == f"{shown} {'tokens' if policy.settings.merges else 'keys and values'}"
 
 
 def test_a_block_with_other_tokens_is_left_alone_and_counted():
-    policy, state = unet(), CallState()
-    assert policy.reduction(BLOCKS[0], torch.zeros(1, 380, 4), (24, 16), state) is None
-    reduction = policy.reduction(BLOCKS[0], torch.zeros(1, 384, 4), (24, 16), state)
+    policy = unet()
+    call = policy.call(TokenCall, Activity())
+    assert call.reduction(BLOCKS[0], torch.zeros(1, 380, 4), (24, 16)) is None
+    reduction = call.reduction(BLOCKS[0], torch.zeros(1, 384, 4), (24, 16))
     whole = torch.zeros(1, 384, 4)
-    assert restored_output(reduction, whole, "input 0.0", state.activity) is whole
-    assert state.activity.fallbacks == {OTHER_TOKENS: 1, OTHER_OUTPUT: 1} and not state.activity.used
-    assert restored_output(reduction, whole[:, :192], "input 0.0", state.activity).shape == whole.shape
-    summary = policy.summarize(state.activity)
+    assert call.restored(BLOCKS[0], reduction, whole) is whole
+    assert call.activity.fallbacks == {OTHER_TOKENS: 1, OTHER_OUTPUT: 1} and not call.activity.used
+    assert call.restored(BLOCKS[0], reduction, whole[:, :192]).shape == whole.shape
+    summary = policy.summarize(call.activity)
     assert summary.state == "partly" and summary.text == "active in 1 of 4 self-attention blocks; 2 fallbacks"
     assert f"1 x fallback: {OTHER_TOKENS}" in summary.details
 
@@ -83,23 +76,12 @@ def test_why_nothing_is_done(reads):
     for policy, activity in (
         (unet(ratio=0.0), Activity(1)),
         (unet(merge_attn=False), Activity(1)),
-        (unet(start_percent=0.3, end_percent=0.3), Activity(2, idle_calls=2)),
         (auto, asked(auto, latent=(8, 8))[0]),
         (small, asked(small, latent=(4, 4))[0]),
     ):
         summary = policy.summarize(activity)
         assert summary.state == "inactive"
         reads(summary.headline, *summary.details)
-
-
-def test_calls_outside_of_the_part_of_the_schedule_are_counted():
-    policy, activity = unet(start_percent=0.5), Activity(4)
-    for between in (False, False, True, True):
-        assert policy.is_active(Schedule(between), activity) is between
-    activity.use("input 0.0", 384, 192)
-    assert "in 2 of 4 model calls" in policy.summarize(activity).details
-    assert unet().is_active(Schedule(False), activity)  # the whole schedule: nobody is asked
-    assert not unet(ratio=0.0).is_active(Schedule(True), activity)
 
 
 def test_settings_that_reach_nothing_are_refused_by_name(reads):
@@ -115,9 +97,8 @@ def test_settings_that_reach_nothing_are_refused_by_name(reads):
 def test_a_block_too_small_for_a_kept_difference_stays_whole():
     """On a GPU, of which the meta device has the limits; reduced alone it would move the picture most."""
     policy, levels = unet(residual="auto", max_downsample=2, **THINNED), [float(level) for level in range(20, -1, -1)]
-    call = policy.residual_call(SamplingStep(levels, 0, 20.0), "both", Schedule(True))
     for side, whole in ((48, False), (16, True)):
-        state = CallState(residual=call)
-        found = policy.reduction(BLOCKS[0], torch.zeros(1, side * side, 4, device="meta"), (side, side), state)
+        call = policy.call(TokenCall, Activity(), 0, SamplingStep(levels, 0, 20.0), side)
+        found = call.reduction(BLOCKS[0], torch.zeros(1, side * side, 4, device="meta"), (side, side))
         assert (found is None) is whole
-        assert list(state.activity.skipped.values()) == (["256 tokens are too few to gain from fewer"] if whole else [])
+        assert list(call.activity.skipped.values()) == (["256 tokens are too few to gain from fewer"] if whole else [])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from distances import relative
 from paceline.core import devices
-from paceline.optimizers.token_merging.residual import Residuals, SamplingStep, where_kept
-from paceline.optimizers.token_merging.stored import FullSteps, Store
+from paceline.optimizers.families import Block
+from paceline.optimizers.token_merging.call import TokenCall
+from paceline.optimizers.token_merging.full_steps import FullSteps
+from paceline.optimizers.token_merging.kept import Kept, SamplingStep
+from paceline.optimizers.token_merging.settings import TokenMergingSettings
 
 LEVELS = [*range(20, 0, -1), 0.0]
 
@@ -33,19 +35,25 @@ def test_the_others_come_so_many_steps_later_on_average():
 def test_a_block_must_have_so_many_tokens_that_adding_costs_less_than_it_saves():
     """On a processor every block that presets reduce; elsewhere moving a number costs as much as more operations."""
     assert FullSteps(LEVELS, 0.75).least_tokens() == {"cpu": 32, "": 2048}
-    call = Residuals().call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75)
-    given = ((1024, "cpu"), (16, "cpu"), (4096, "meta"), (1024, "meta"))
-    assert [call.gains(tokens, torch.device(device)) for tokens, device in given] == [True, False, True, False]
 
 
-def run(residuals, sigmas, passes="both", active=None, differ=None):
+BLOCK = Block("block", 0, 1)
+
+
+def called(kept, number, sigma, ratio=0.75, passes="both", taking_part=None):
+    """One call of a network that keeps a difference; None where it is left out."""
+    record = kept.record(SamplingStep(LEVELS, number, sigma, taking_part), passes, ratio)
+    return record and TokenCall(TokenMergingSettings(), (1, 2), kept, record=record, full=record.full)
+
+
+def run(kept, sigmas, active=None):
     """Whether each evaluation of a run at these noise levels was full."""
     found = []
     for number, sigma in enumerate(sigmas):
-        call = residuals.call(SamplingStep(LEVELS, number, sigma, active and active(sigma)), LEVELS, passes, 0.3125)
+        call = called(kept, number, sigma, 0.3125, taking_part=active and active(sigma))
         found.append(call.full)
         whole, reduced = torch.full((1, 4, 8), 3.0), torch.full((1, 4, 8), 1.0)
-        output = call.attend("block", lambda whole=whole: whole, lambda reduced=reduced: reduced)
+        output = call.attend(BLOCK, lambda whole=whole: whole, lambda reduced=reduced: reduced)
         assert torch.equal(output, whole)  # the difference is the same in each step here
     return found
 
@@ -53,40 +61,38 @@ def run(residuals, sigmas, passes="both", active=None, differ=None):
 def test_each_part_of_the_schedule_begins_with_a_full_evaluation_wherever_the_solver_goes():
     full = FullSteps(LEVELS, 0.3125).levels
     assert full == [20, 19, 18]
-    assert run(Residuals(), [20, 19, 19, 18, 17.5, 17, 1]) == [True, True, False, True, False, False, False]
-    assert run(Residuals(), [20, 19, 18, 17, 19, 18, 17]) == [True, True, True, False, True, True, False]  # restart
-    assert run(Residuals(), [17, 16]) == [True, False]  # the first ones were left out by another node
-    changed = run(Residuals(), [20, 19, 18, 17, 16, 15], active=lambda sigma: sigma > 16)
+    assert run(Kept(), [20, 19, 19, 18, 17.5, 17, 1]) == [True, True, False, True, False, False, False]
+    assert run(Kept(), [20, 19, 18, 17, 19, 18, 17]) == [True, True, True, False, True, True, False]  # restart
+    assert run(Kept(), [17, 16]) == [True, False]  # the first ones were left out by another node
+    changed = run(Kept(), [20, 19, 18, 17, 16, 15], active=lambda sigma: sigma > 16)
     assert changed == [True, True, True, False, True, False]
 
 
 def test_several_calls_for_the_same_conditionings_in_one_evaluation_are_windows():
-    residuals = Residuals()
-    evaluation = SamplingStep(LEVELS, 0, 20)
-    assert residuals.call(evaluation, LEVELS, "both", 0.75) is not None
-    assert residuals.call(evaluation, LEVELS, "other", 0.75) is not None
-    assert residuals.call(evaluation, LEVELS, "both", 0.75) is None
-    assert any("residual left out: several parts" in line for line in residuals.lines())
-    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.75) is None
+    kept = Kept()
+    assert called(kept, 0, 20) and called(kept, 0, 20, passes="other")
+    assert called(kept, 0, 20) is None
+    assert any("residual left out: several parts" in line for line in kept.lines())
+    assert called(kept, 1, 19) is None
 
 
 def test_in_few_steps_it_is_left_out():
-    residuals = Residuals()
-    assert residuals.call(SamplingStep([4, 3, 2, 1, 0], 0, 4), [4, 3, 2, 1, 0], "both", 0.5) is None
-    assert "residual left out: in 4 steps, computing 2 of them both ways costs more" in " ".join(residuals.lines())
-    assert residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.5) is not None
+    kept = Kept()
+    assert kept.record(SamplingStep([4, 3, 2, 1, 0], 0, 4), "both", 0.5) is None
+    assert "residual left out: in 4 steps, computing 2 of them both ways costs more" in " ".join(kept.lines())
+    assert called(kept, 0, 20, 0.5)
 
 
 def test_where_memory_runs_out_the_run_goes_on_without(monkeypatch):
     def put(*_):
         raise torch.cuda.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(Store, "put", put)
-    residuals, whole = Residuals(), torch.ones(1, 4, 8)
-    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.3125)
-    assert torch.equal(call.attend("block", lambda: whole, lambda: whole / 2), whole)
-    assert residuals.call(SamplingStep(LEVELS, 1, 19), LEVELS, "both", 0.3125) is None
-    assert "residual left out: memory ran out" in " ".join(residuals.lines())
+    monkeypatch.setattr(Kept, "_put", put)
+    kept, whole = Kept(), torch.ones(1, 4, 8)
+    call = called(kept, 0, 20, 0.3125)
+    assert torch.equal(call.attend(BLOCK, lambda: whole, lambda: whole / 2), whole)
+    assert called(kept, 1, 19, 0.3125) is None
+    assert "residual left out: memory ran out" in " ".join(kept.lines())
 
 
 SIZE = 2 * 32 * 64 * 4
@@ -94,37 +100,33 @@ SIZE = 2 * 32 * 64 * 4
 
 
 def kept_in(bytes, monkeypatch):
-    """What is added in two blocks with many tokens and two with few, where so many bytes may be held."""
-    monkeypatch.setattr("paceline.optimizers.token_merging.stored.total_memory", lambda device: 20 * bytes)
-    residuals, generator = Residuals(), torch.Generator().manual_seed(1)
+    """Where a difference is added, of two blocks with many tokens and two with few, and so many bytes may be held."""
+    monkeypatch.setattr("paceline.optimizers.token_merging.kept.total_memory", lambda device: 20 * bytes)
+    kept, generator, found = Kept(), torch.Generator().manual_seed(1), set()
     values = {name: torch.randn(2, 8 if "few" in name else 32, 64, generator=generator) for name in BLOCKS}
-    call = residuals.call(SamplingStep(LEVELS, 0, 20), LEVELS, "both", 0.75, 0.0)
-    for name, value in values.items():
-        call.attend(name, lambda value=value: value, lambda value=value: torch.zeros_like(value))
-    call = residuals.call(SamplingStep(LEVELS, 1, 19.5), LEVELS, "both", 0.75, 0.0)
-    found = {}
-    for name, value in values.items():
-        if where_kept(call, name) is not None:
-            found[name] = relative(call.attend(name, list, lambda value=value: torch.zeros_like(value)), value)
-    assert not call.full and not call.missed
-    residuals.settle()
-    residuals.drop()
-    assert not residuals._kept and not residuals.store._parts
-    return found, residuals.store, " ".join(residuals.lines())
+    for number in (0, 1):
+        call = called(kept, number, 20 - number / 2)
+        for name, value in values.items():
+            block, nothing = Block(name, 0, 1), torch.zeros_like(value)
+            output = call.attend(block, lambda value=value: value, lambda nothing=nothing: nothing)
+            if number and torch.equal(output, value):
+                found.add(name)
+        assert not call.missed
+        call.settle()
+    kept.drop_all()
+    assert not kept._records and not kept._held
+    return found, kept.most, " ".join(kept.lines())
 
 
 BLOCKS = ("many", "few", "few more", "many more")
 
 
-def test_where_memory_is_short_it_is_kept_in_int8_and_then_for_the_blocks_with_the_most_tokens(monkeypatch):
-    found, store, text = kept_in(8 * SIZE, monkeypatch)
-    assert found == dict.fromkeys(BLOCKS, 0.0) and store.most == 2.5 * SIZE
+def test_where_memory_is_short_it_is_kept_for_the_blocks_with_the_most_tokens(monkeypatch):
+    found, most, text = kept_in(8 * SIZE, monkeypatch)
+    assert found == {*BLOCKS} and most == 2.5 * SIZE
     assert "1 of 2 model calls" in text and "MiB)" in text and "left out" not in text
-    found, store, text = kept_in(SIZE, monkeypatch)
-    assert set(found) == set(BLOCKS) and all(0 < one < 0.01 for one in found.values())
-    assert store.most <= SIZE and "MiB in int8)" in text and "left out" not in text
-    found, store, text = kept_in(0.55 * SIZE, monkeypatch)
-    assert set(found) == {"many", "many more"} and store.most <= 0.55 * SIZE
+    found, most, text = kept_in(2 * SIZE, monkeypatch)
+    assert found == {"many", "many more"} and most <= 2 * SIZE
     assert "residual left out in 2 blocks: all would take more than 0 MiB, 5% of the memory" in text
     assert not kept_in(10, monkeypatch)[0]
 

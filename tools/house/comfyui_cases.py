@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from comfy_host import checkpoints, in_process, pack, transformers, vaes
 
-from .comfyui_settings import COMPILE, INT8, PRECISION, STACKS, TOKEN_REDUCTION, TRANSFORMERS, Step
+from .comfyui_settings import COMPILE, INT8, KEPT, PRECISION, STACKS, TOKEN_REDUCTION, TRANSFORMERS, Step
 from .digests import Draw, digest, graphs
 
 _nodes: dict[str, Any] = {}
@@ -121,6 +121,7 @@ def cases() -> Iterator[tuple[str, Draw]]:
     sdxl = unet(lambda: checkpoints.sdxl_layout(width=32, head_channels=32, context=64), (48, 32))
     yield from _of("sd15", sd15, every, steps=3)
     yield from _of("sd15 two images", sd15, TOKEN_REDUCTION, batch=2, sides=(18, 30))
+    yield from _of("sd15 in 8 steps", sd15, KEPT, steps=8)
     yield from _of("small unet", smallest, {**COMPILE, **STACKS})
     yield from _of("sd15 with a LoRA", unet(with_lora), {**STACKS, **INT8})
     few = ("tokens preset", "tokens merge", "tokens kv", "attention sdpa", "int8 sp")

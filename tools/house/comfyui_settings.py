@@ -27,8 +27,14 @@ TOKEN_REDUCTION: Cases = {
     **{f"tokens {method}": _tokens(method=method, ratio=0.3) for method in ("auto", "merge", "kv_downsample")},
     **{f"tokens merge, max_downsample {n}": _tokens(method="merge", max_downsample=n) for n in ("1", "8")},
     "tokens merge around all": _tokens(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample="2"),
-    "tokens merge, seed 5, cells 3 x 1": _tokens(method="merge", seed=5, sx=3, sy=1, end_percent=0.5),
+    "tokens merge, cells 3 x 1": _tokens(method="merge", sx=3, sy=1),
 }
+
+KEPT: Cases = {
+    "tokens preset quality": _tokens(preset="quality"),
+    **{f"tokens {method}": _tokens(method=method, residual="auto") for method in ("merge", "kv_downsample")},
+}
+"""In so many steps that a difference is kept."""
 
 COMPILE: Cases = {
     "compile eager in one piece": _compiled(fullgraph=True),

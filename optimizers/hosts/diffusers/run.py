@@ -62,25 +62,6 @@ class PipelinePosition:
         place = None if known or self.timesteps is None else _place_of(self.timestep, self.timesteps)
         return self.index() if place is None else place
 
-    def is_between(self, start_percent: float, end_percent: float) -> bool:
-        """Return whether the call lies between two points of the noise schedule: 0 is pure noise, 1 the image."""
-        values = self.schedule()
-        if values:
-            now = values[min(self.index(), len(values) - 1)]
-        else:
-            now = self._training_steps if self.timestep is None else _number(self.timestep)
-        percent = 1.0 - now / self._training_steps
-        return start_percent <= percent and (percent < end_percent or end_percent == 1.0)  # the last may be at 0 noise
-
-    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
-        """Return the timesteps of two points of the noise schedule, the lower one first."""
-        return (1.0 - end_percent) * self._training_steps, (1.0 - start_percent) * self._training_steps
-
-    @property
-    def _training_steps(self) -> float:
-        config: Any = getattr(self._scheduler, "config", {})
-        return float(config.get("num_train_timesteps", 1000))
-
     def is_at(self, timestep: object) -> bool:
         """Return whether the call is for this timestep; waits for the device where the two were made apart."""
         here = self.timestep

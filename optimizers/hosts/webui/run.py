@@ -83,7 +83,7 @@ class Accelerated(Shared):
 class _SamplingRun:
     def __init__(self, asked: Accelerated, denoiser: Denoiser, solver: WebUISolver, x: Tensor) -> None:
         self._asked, self._denoiser, self._solver, self._device = asked, denoiser, solver, x.device
-        self._position = Position(denoiser, solver.timesteps)
+        self._position = Position(denoiser)
         self._techniques: list[WebUITechnique] = []
         self._said: list[TechniqueReport] = []
         self._on_network = Shadows()

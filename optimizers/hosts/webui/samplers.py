@@ -135,8 +135,8 @@ class Position:
         size: of the latents, ``[batch, channels, ...]``.
     """
 
-    def __init__(self, denoiser: Denoiser, timesteps: bool) -> None:
-        self._denoiser, self._timesteps = denoiser, timesteps
+    def __init__(self, denoiser: Denoiser) -> None:
+        self._denoiser = denoiser
         self.number = 0
         self.value: Tensor | None = None
         self.size = torch.Size()
@@ -180,21 +180,3 @@ class Position:
 
     def _part(self, schedules: Sequence[Any]) -> int:
         return next((number for number, one in enumerate(schedules) if self.step <= one.end_at_step), 0)
-
-    def is_between(self, start_percent: float, end_percent: float) -> bool:
-        if self.value is None:
-            return True
-        last, first = self.limits(start_percent, end_percent)
-        return first >= self.now() > last
-
-    def limits(self, start_percent: float, end_percent: float) -> tuple[float, float]:
-        """Return the noise levels or timesteps of two points of the schedule, the lower one first."""
-        return self._at(end_percent), self._at(start_percent)
-
-    def _at(self, percent: float) -> float:
-        if percent <= 0.0:
-            return math.inf
-        if percent >= 1.0:
-            return -math.inf
-        timestep = (1.0 - percent) * 999.0
-        return timestep if self._timesteps else float(self._denoiser.inner_model.t_to_sigma(torch.tensor(timestep)))

@@ -11,9 +11,9 @@ from torch.nn import Module
 from ....core.shadow import Shadows
 from ....core.shared import Function
 from ...families import Block, transformer_blocks
-from ...token_merging.blocks import CallState
-from ...token_merging.policy import OTHER_TOKENS, TokenMergingPolicy, no_unet
-from ...token_merging.residual import UNTOLD, WINDOWS, ResidualCall, SamplingStep
+from ...token_merging.call import OTHER_TOKENS, TokenCall
+from ...token_merging.kept import UNTOLD, WINDOWS, SamplingStep
+from ...token_merging.policy import TokenMergingPolicy, no_unet
 from ...token_merging.settings import TokenMergingSettings
 from .models import computed_by_others, is_unet
 from .samplers import CHOOSES, OWN_LOOPS
@@ -49,14 +49,13 @@ class WebUITokenMerging(WebUITechnique):
         self._sampling, self._position = sampling, sampling.position
         self._values, self._units = sampling.solver.values(), sampling.units
         self._number, self._calls = 0, 0
-        self._state = CallState()
+        self._call = TokenCall(settings, (1, 1))  # before the first
         self._latent = (0, 0)
-        self._active = False
         self._left: list[tuple[str, str]] = []
 
     def attach(self, shadows: Shadows) -> None:
         settings = self.policy.settings
-        for block in self.policy.blocks:
+        for block in self.policy.blocks if settings.does_something else ():
             around: list[tuple[str, Callable[[WebUIBlock, Function], Function]]] = [("attn1", self._self_attention)]
             around += [("attn2", self._queries_merged)] if settings.merge_crossattn else []
             around += [("ff", self._queries_merged)] if settings.merge_mlp else []
@@ -69,30 +68,27 @@ class WebUITokenMerging(WebUITechnique):
 
     def before(self, x: Tensor) -> None:
         super().before(x)
-        self._active = self.policy.is_active(self._position, self.activity)
-        self._state = CallState(self.activity)
-        if not self._active:
-            return
+        self._call.settle()
+        policy, position, function = self.policy, self._position, self._sampling.solver.function
         for name, reason in self._left:
             self.activity.skip(name, reason)
-        self._latent = (x.shape[-2], x.shape[-1])
-        self._state = CallState(self.activity, self._position.step, residual=self._residual_call(x))
-
-    def _residual_call(self, x: Tensor) -> ResidualCall | None:
-        policy, position = self.policy, self._position
-        if not policy.keeps:
-            return None
-        function, refusal = self._sampling.solver.function, ""
+        evaluation, refusal = None, ""
         if not self._values:
             refusal = CHOOSES.format(name=OWN_LOOPS[function]) if function in OWN_LOOPS else UNTOLD
         elif x.shape[-2:] != position.size[-2:]:
             refusal = WINDOWS
         # Calls for the passes of one evaluation, and for several prompts, come in the same order in each.
         self._calls = self._calls + 1 if position.number == self._number else 0
-        self._number = position.number
-        taking_part = (position.prompts(), self._sampling.model.taking_part(self._units.sigma(position.now())))
-        evaluation = SamplingStep(self._values, position.number, position.now(), taking_part)
-        return policy.residual_call(evaluation, (self._calls, x.shape), position, refusal)
+        self._number, self._latent = position.number, (x.shape[-2], x.shape[-1])
+        if policy.settings.keeps and not refusal:
+            taking_part = (position.prompts(), self._sampling.model.taking_part(self._units.sigma(position.now())))
+            evaluation = SamplingStep(self._values, position.number, position.now(), taking_part)
+        passes = (self._calls, x.shape)
+        self._call = policy.call(TokenCall, self.activity, position.step, evaluation, passes, refusal)
+
+    def ended(self) -> None:
+        self._call.settle()
+        super().ended()
 
     def _self_attention(self, block: WebUIBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
@@ -100,9 +96,8 @@ class WebUITokenMerging(WebUITechnique):
         def reduced(x: Tensor, context: Tensor | None = None, *args: object, **options: object) -> object:
             keys_given = context is not None and context is not x
             values_given = options.get("value") is not None and options["value"] is not context
-            if not self._active or args or keys_given or values_given:
-                if self._active:
-                    self.activity.fall_back(OTHER_TOKENS)
+            if args or keys_given or values_given:
+                self.activity.fall_back(OTHER_TOKENS)
                 return forward(x, context, *args, **options)
             rest = {name: value for name, value in options.items() if name != "value"}
 
@@ -110,7 +105,7 @@ class WebUITokenMerging(WebUITechnique):
                 return forward(tokens, keys, **rest)
 
             size, masked = block.size(self._latent), options.get("mask") is not None
-            return self.policy.around_attention(block, x, size, self._state, masked, attend)
+            return self._call.around_attention(block, x, size, masked, attend)
 
         return reduced
 
@@ -118,6 +113,6 @@ class WebUITokenMerging(WebUITechnique):
         """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
 
         def merged(x: Tensor, *args: object, **options: object) -> object:
-            return self._state.around_layer(block, x, lambda tokens: forward(tokens, *args, **options))
+            return self._call.around_layer(block, x, lambda tokens: forward(tokens, *args, **options))
 
         return merged

@@ -11,8 +11,7 @@ from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from paceline.optimizers.hosts.webui import accelerate, keep_levels
 from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.methods import METHODS
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.token_merging.settings import METHODS, TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import BOTH_HOSTS, LOOSE, MERGE, SIZE, Host, shadowed
 
@@ -207,13 +206,11 @@ def test_what_is_kept_is_dropped_with_the_run(host, studio, monkeypatch):
     kept, held, began = [], [], WebUITechnique.began
     monkeypatch.setattr(WebUITechnique, "began", lambda technique: (began(technique), kept.append(technique.policy)))
     drawing = host.drawing()
-    seen = studio.model.model.diffusion_model.register_forward_hook(
-        lambda *_: held.append(bool(kept[0].residuals._kept))
-    )
+    seen = studio.model.model.diffusion_model.register_forward_hook(lambda *_: held.append(bool(kept[0].kept._records)))
     with pytest.raises(hosts.Interrupted):
         host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}, drawing=drawing, stop_at=5)
     seen.remove()
-    assert held[-1] and not kept[0].residuals._kept
+    assert held[-1] and not kept[0].kept._records
 
 
 def test_the_report_names_samplers_as_this_host_does(host):

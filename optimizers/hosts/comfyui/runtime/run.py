@@ -61,7 +61,6 @@ class SamplingRun(Shared):
         whole: whether the next prediction is made of a full step, where something else than the schedule says so.
         followed: whether the sampler reports each step when it is done, and calls nothing between two.
         done: steps the sampler has reported; 0 where it is not followed.
-        limits: noise levels, by model and percentage of the schedule.
         kept: what takes part until the sampler has ended, by the technique's kind, the outermost first.
     """
 
@@ -75,7 +74,6 @@ class SamplingRun(Shared):
         """Begin with a sampler, or again because its steps were spoiled: nothing of them is left."""
         self._sigmas, self._levels = sigmas, list[float]()
         self.followed, self.done = False, 0
-        self.limits: dict[tuple[int, float], float] = {}
         self.kept: dict[str, TakesPart] = {}
 
     @property

@@ -16,9 +16,9 @@ from .....core.errors import UnsupportedModel
 from .....core.shared import Args, Function, Kwargs
 from .....core.technique import COMPILATION
 from ....families import Block
-from ....token_merging.blocks import CallState
-from ....token_merging.policy import MASKED, OTHER_TOKENS, TokenMergingPolicy, no_unet
-from ....token_merging.residual import COMPILED, GRADIENTS, UNTOLD, WINDOWS, ResidualCall, SamplingStep
+from ....token_merging.call import MASKED, OTHER_TOKENS, TokenCall
+from ....token_merging.kept import COMPILED, GRADIENTS, UNTOLD, WINDOWS, SamplingStep
+from ....token_merging.policy import TokenMergingPolicy, no_unet
 from ....token_merging.settings import TokenMergingSettings
 from ..components import DENOISER
 from ..host import Host
@@ -86,10 +86,7 @@ class TokenMerging(TokenMergingSettings):
 
 
 class PipelineTokenMerging(PipelineTechnique):
-    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block.
-
-    ``active`` is of the call that runs.
-    """
+    """Apply ToMe on one ``UNet2DConditionModel``; on attaching, `UnsupportedModel` for others, or without a block."""
 
     kind, title = TokenMergingPolicy.kind, TokenMergingPolicy.title
     roles = (DENOISER,)
@@ -97,8 +94,8 @@ class PipelineTokenMerging(PipelineTechnique):
 
     def __init__(self, settings: TokenMergingSettings) -> None:
         super().__init__(settings)
-        self.active = False
         self._latent = (0, 0)
+        self._call: TokenCall | None = None
         self._wraps: list[tuple[str, Wrap]] = []
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -106,13 +103,12 @@ class PipelineTokenMerging(PipelineTechnique):
         if not is_unet(host.component.part):
             raise no_unet(name, "ReuseSteps, Attention and Compile")
         policy = self.policy = TokenMergingPolicy(name, image_attention(host.component.part), settings)
-        if policy.shrinks_queries and any(block.joined for block in policy.blocks):
+        if settings.merges and any(block.joined for block in policy.blocks):
             raise UnsupportedModel(
                 f"method is {settings.method}, but the self-attention of {name} has text among its keys and its "
                 "residual inside, so queries cannot be merged around it.",
                 "Set method to auto or kv_downsample, with merge_crossattn and merge_mlp off.",
             )
-        self._state = CallState()
         for block in policy.blocks:
             made: list[tuple[Any, Callable[[ModuleBlock, Function], Function]]] = [(block.module, self._fewer_keys)]
             if not block.joined:
@@ -124,13 +120,9 @@ class PipelineTokenMerging(PipelineTechnique):
                     self._wraps.append((block.name, patches.wrap(layer, "forward", partial(make, block))))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        position, host.run.over = host.run.position, self.policy.residuals.drop
-        position.moved_to(host.pipeline, None if host.call is None else host.call.timestep)
-        self.active = self.policy.is_active(position, self.activity)
-        residual = self._residual_call(host, args, kwargs) if self.policy.keeps else None
-        # What compiled code reads must be the same at the start of every call, or each would be compiled anew.
-        self._state = CallState(self.activity, residual=residual)
-        if not self.active:
+        position, policy, refusal = host.run.position, self.policy, _refusal(host, self.policy)
+        host.run.over, self._call = policy.kept.drop_all, None
+        if not policy.settings.does_something:
             return
         for name, wrap in self._wraps:
             reason = computed_by_others(wrap.owner)
@@ -140,29 +132,25 @@ class PipelineTokenMerging(PipelineTechnique):
         assert host.call is not None, "a UNet is called with a latent"
         sample = host.call.sample
         self._latent = (sample.shape[-2], sample.shape[-1])
-        if self.policy.draws:
+        position.moved_to(host.pipeline, host.call.timestep)
+        step: int | Tensor = 0
+        if policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
-            self._state.step = torch.full((), position.index(), dtype=torch.int64, device=sample.device)
+            step = torch.full((), position.index(), dtype=torch.int64, device=sample.device)
+        shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
+        evaluation = None if refusal or not policy.settings.keeps else _evaluation(host)
+        beside = "; ".join(one.policy.describe() for one in host.techniques if one is not self)
+        self._call = policy.call(TokenCall, self.activity, step, evaluation, passes, refusal, host.again, beside)
 
     def end_call(self) -> None:
         super().end_call()
-        self.policy.residuals.settle()
-
-    def _residual_call(self, host: Host, args: Args, kwargs: Kwargs) -> ResidualCall | None:
-        reason = _refusal(host, self.policy)
-        evaluation = None if reason else _evaluation(host)
-        if not self.active:
-            if reason:
-                self.policy.residuals.leave_out(reason)
-            return None
-        shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
-        return self.policy.residual_call(evaluation, passes, host.run.position, reason, host.again)
+        if self._call is not None:
+            self._call.settle()
 
     def _self_attention(self, block: ModuleBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
         inside = self._fewer_keys(block, forward)
-        only_keys = not self.policy.shrinks_queries
 
         @functools.wraps(forward)
         def reduced(
@@ -174,13 +162,13 @@ class PipelineTokenMerging(PipelineTechnique):
             def attend(tokens: Tensor, keys: Tensor | None) -> object:
                 return forward(tokens, encoder_hidden_states=keys, attention_mask=attention_mask, **options)
 
-            if not self.active or encoder_hidden_states is not None:
+            if self._call is None or encoder_hidden_states is not None:
                 return attend(hidden_states, encoder_hidden_states)
-            if only_keys and getattr(block.module.attn1, "fused_projections", False):
+            if not self.settings.merges and getattr(block.module.attn1, "fused_projections", False):
                 # diffusers computes query, key and value from the same tokens then.
                 return inside(hidden_states, attention_mask=attention_mask, **options)
             size, masked = block.size(self._latent), attention_mask is not None
-            return self.policy.around_attention(block, hidden_states, size, self._state, masked, attend)
+            return self._call.around_attention(block, hidden_states, size, masked, attend)
 
         return reduced
 
@@ -189,7 +177,9 @@ class PipelineTokenMerging(PipelineTechnique):
 
         @functools.wraps(forward)
         def merged(hidden_states: Tensor, *args: object, **options: object) -> object:
-            return self._state.around_layer(block, hidden_states, lambda tokens: forward(tokens, *args, **options))
+            if self._call is None:
+                return forward(hidden_states, *args, **options)
+            return self._call.around_layer(block, hidden_states, lambda tokens: forward(tokens, *args, **options))
 
         return merged
 
@@ -203,11 +193,12 @@ class PipelineTokenMerging(PipelineTechnique):
             def whole() -> Tensor:
                 return sdpa(q, k, v, attn_mask=attn_mask, **options)
 
-            text = k.shape[2] - q.shape[2]
+            text, call = k.shape[2] - q.shape[2], self._call
+            assert call is not None, "only then attention is intercepted"
             if attn_mask is not None or text < 0:
                 self.activity.fall_back(MASKED if text >= 0 else OTHER_TOKENS)
                 return whole()
-            reduction = self.policy.reduction(block, q[:, 0], block.size(self._latent), self._state)
+            reduction = call.reduction(block, q[:, 0], block.size(self._latent))
             if reduction is None:
                 return whole()
 
@@ -220,7 +211,7 @@ class PipelineTokenMerging(PipelineTechnique):
                 self.activity.use(block.name, k.shape[2], text + reduction.kept)
                 return output
 
-            output: Tensor = self._state.attend(block.name, whole, reduced)
+            output: Tensor = call.attend(block, whole, reduced)
             return output
 
         layer: Any = block.module if block.joined else block.module.attn1
@@ -228,7 +219,7 @@ class PipelineTokenMerging(PipelineTechnique):
 
         @functools.wraps(forward)
         def run(*args: object, **options: object) -> object:
-            return (with_fewer if self.active else forward)(*args, **options)
+            return (forward if self._call is None else with_fewer)(*args, **options)
 
         return run
 

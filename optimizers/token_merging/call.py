@@ -1,0 +1,232 @@
+"""One call of a UNet in which tokens are reduced: what follows a token from block to block. Knows no host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from ...core.activity import Activity
+from ...core.devices import is_compiling
+from ...core.errors import InvalidSetting
+from ...core.shared import Shared
+from ..families import Block, Size
+from .gains import LEAST, Gains, Timed
+from .kept import AttentionPlace, Kept, PassRecord
+from .kv_downsample import FewerKeys, minimum_tokens
+from .settings import TokenMergingSettings
+from .tomesd import Matching, choices, match, partition
+
+Reduction = FewerKeys | Matching
+
+OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
+OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
+OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
+MASKED = "an attention mask over the image was given, and merged tokens have no place in it"
+
+# Filled with `str.format`, which keeps code under torch.compile in one graph.
+_TOO_FEW = "{tokens} tokens are too few to gain from fewer"
+_ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+_SLOW = "timed here, whole attention takes as long: {speedup:.2f}x"
+_COARSE = "coarser than the two finest levels: with residual they lose more than they save"
+
+
+@dataclass
+class TokenCall(Shared):
+    """What one call of a UNet does with its tokens.
+
+    Compiled code reads it, so each call begins alike; such code changes nothing of it but the counts, ``visits``,
+    ``made`` and ``missed``.
+
+    Attributes:
+        levels: ``downsample`` of the two finest levels of the blocks that can be reduced.
+        kept: of the sampling run.
+        step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
+        record: what is kept for the passes of the call; None to keep and add nothing.
+        full: whether attention is computed both ways.
+        last: whether nothing is kept any more.
+        visits: how many attentions there were in each block.
+        made: differences that compiled code has made.
+        missed: whether a difference was not there.
+        gains: what is known of times; ``beside``: what they depend on besides sizes.
+        timed: what was timed of each block, by its name.
+        merged: how the tokens of a block are merged, by its number, where its other layers ask for it.
+    """
+
+    settings: TokenMergingSettings
+    levels: tuple[int, int]
+    kept: Kept = field(default_factory=Kept)
+    activity: Activity = field(default_factory=Activity)
+    step: int | Tensor = 0
+    record: PassRecord | None = None
+    full: bool = False
+    last: bool = False
+    visits: dict[str, int] = field(default_factory=dict)
+    made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
+    missed: bool = False
+    merged: dict[int, Reduction] = field(default_factory=dict)
+    gains: Gains = field(default_factory=Gains)
+    beside: str = ""
+    timed: dict[str, Timed] = field(default_factory=dict)
+
+    def keeps(self, block: Block) -> bool:
+        """Return whether the difference of a block is kept or added."""
+        return self.record is not None and block.name not in self.kept.refused
+
+    def reduction(self, block: Block, tokens: Tensor, size: Size) -> Reduction | None:
+        """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not.
+
+        Raises `InvalidSetting` if cells are larger than the grid.
+        """
+        settings, activity, keeps, (rows, columns) = self.settings, self.activity, self.keeps(block), size
+        count, kind = tokens.shape[1], tokens.device.type
+        self.merged.pop(block.number, None)  # of tokens before these
+        if count != rows * columns:
+            activity.fall_back(OTHER_TOKENS)
+            return None
+        if keeps and block.downsample > self.levels[1]:
+            activity.skip(block.name, _COARSE)
+            return None
+        least = minimum_tokens(kind) if settings.method == "auto" and not settings.merges else 0
+        if self.record is not None:  # reduced without what is kept, they would move the picture most and save least
+            least = max(least, self.kept.least.get(kind, self.kept.least[""]))
+        if count < least:
+            activity.skip(block.name, _TOO_FEW.format(tokens=count))
+            return None
+        if settings.merges and (settings.sx > columns or settings.sy > rows):
+            raise InvalidSetting(
+                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
+                f"{rows} tokens for an image of this size.",
+                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
+            )
+        if keeps and not is_compiling() and kind in ("cpu", "cuda") and self._is_slow(block, tokens):
+            return None
+        ratio = settings.ratio
+        if not keeps and settings.alone is not None:
+            ratio = settings.alone if block.downsample == self.levels[0] else 0.0
+        reduction: Reduction
+        if settings.merges:
+            reduction = self._matching(block, tokens, size, ratio)
+        else:
+            reduction = self.kept.keys(rows, columns, ratio, tokens.device, even=keeps)
+        if reduction.kept >= count:
+            activity.skip(block.name, _ALL_KEPT)
+            return None
+        if settings.other_layers:  # else nobody asks, and it would hold memory
+            self.merged[block.number] = reduction
+        return reduction
+
+    def _is_slow(self, block: Block, tokens: Tensor) -> bool:
+        """Return whether reduced attention gains no time here, and note it."""
+        timed = self.timed[block.name] = Timed(tokens.device, tokens.dtype, self.beside, str([*tokens.shape]))
+        speedup = self.gains.speedup(timed, self.kept.share)
+        if speedup is None or speedup >= LEAST:
+            return False
+        self.kept.slow[block.name] = speedup
+        self.activity.skip(block.name, _SLOW.format(speedup=speedup))
+        return True
+
+    def _matching(self, block: Block, tokens: Tensor, size: Size, ratio: float) -> Matching:
+        """Return how tokens are merged: as in the last full step, where the difference is kept.
+
+        What tokens are merged into each other changes with them, and with it the difference.
+        """
+        settings, place = self.settings, (block.name, self.visits.get(block.name, 0) + 1)
+        lasts = self.record is not None and self.keeps(block) and not settings.other_layers and not is_compiling()
+        known: dict[AttentionPlace, Matching] = self.record.matchings if lasts and self.record is not None else {}
+        if not self.full and place in known and known[place].fits(tokens):
+            return known[place]
+        (rows, columns), offsets = size, None
+        if settings.use_rand:
+            cells = (rows // settings.sy) * (columns // settings.sx)
+            offsets = choices(cells, settings.sx * settings.sy, self.step, block.number, tokens.device)
+        parts = partition(rows, columns, settings.sx, settings.sy, offsets, tokens.device)
+        known[place] = match(tokens, *parts, ratio)
+        return known[place]
+
+    def attend(self, block: Block, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
+        """Return the output of one self-attention for all tokens, of the same shape from both functions.
+
+        In a full call both are called, else only ``reduced``. Several of a block are told apart by their order.
+        """
+        record, kept = self.record, self.kept
+        if record is None or not self.keeps(block):
+            return reduced()
+        self.visits[block.name] = visit = self.visits.get(block.name, 0) + 1
+        place = (block.name, visit)
+        compute = whole if self.full else reduced
+        timed = self.timed.get(block.name) if self.full and not is_compiling() else None
+        begun = None if timed is None else self.gains.moment(timed.device)
+        output: Tensor = compute() if is_compiling() else kept.with_room(compute)
+        if not self.full:
+            difference = record.differences.get(place)
+            if difference is None or difference.shape != output.shape or difference.device != output.device:
+                self.missed = True
+                return output
+            return output + difference.to(output.dtype)  # which the guard may have measured in another one
+        if is_compiling():  # what a graph allocates is not kept: `settle` makes a copy outside of it
+            self.made[place] = output - reduced()
+        elif not self.last:
+            middle = None if timed is None else self.gains.moment(timed.device)
+            kept.keep(record, place, lambda: output - reduced())
+            if timed is not None:
+                self.gains.note(timed, begun, middle, self.gains.moment(timed.device))
+        return output
+
+    def around_attention(
+        self, block: Block, x: Tensor, size: Size, masked: bool, attend: Callable[[Tensor, Tensor | None], Any]
+    ) -> Any:
+        """Return the output of a self-attention over ``x``, with fewer keys or fewer tokens altogether.
+
+        ``attend`` computes it for tokens and their keys, None for the tokens themselves; ``masked``: with a mask.
+        """
+        reduction = self.reduction(block, x, size)
+        if reduction is not None and masked:
+            self.activity.fall_back(MASKED)
+            self.merged.pop(block.number, None)
+            reduction = None
+        if reduction is None or not self.settings.merge_attn:
+            return attend(x, None)
+
+        def fewer() -> Any:
+            kept = reduction.reduce(x)
+            if reduction.merges:
+                return self.restored(block, reduction, attend(kept, None))
+            output = attend(x, kept)
+            self.activity.use(block.name, reduction.tokens, reduction.kept)
+            return output
+
+        return self.attend(block, lambda: attend(x, None), fewer)
+
+    def around_layer(self, block: Block, x: Tensor, compute: Callable[[Tensor], Any]) -> Any:
+        """Return the output of another layer for the tokens ``x`` of a block, merged as for its self-attention."""
+        reduction = self.merged.get(block.number)
+        if reduction is not None and not reduction.fits(x):
+            self.activity.fall_back(OTHER_LAYER)
+            reduction = None
+        return compute(x) if reduction is None else self.restored(block, reduction, compute(reduction.reduce(x)))
+
+    def restored(self, block: Block, reduction: Reduction, output: Tensor) -> Tensor:
+        """Return the output of a block's layer for all tokens, and count what was done.
+
+        It is returned as it is, a fallback, if another layer has done that already.
+        """
+        if output.shape[1] == reduction.tokens != reduction.kept:
+            self.activity.fall_back(OTHER_OUTPUT)
+            return output
+        self.activity.use(block.name, reduction.tokens, reduction.kept)
+        return reduction.restore(output)
+
+    def settle(self) -> None:
+        """Count the call, and keep what compiled code has made in it; a host calls it when the call is over."""
+        record, visits, made = self.record, self.visits, self.made
+        self.visits, self.made = {}, {}
+        if record is None or not visits:
+            return
+        self.kept.count(self.full, self.missed)
+        for place in () if self.last else tuple(made):
+            self.kept.keep(record, place, made.pop(place).clone)
+        if self.last:
+            self.kept.drop(record)
