@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-lumina|icons-video]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only emoji|icons|icons-lumina|icons-video]
                                      [--few]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--left N ...] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]] [--earlier PATH]
@@ -9,7 +9,7 @@ All draw the same pairs of held-out caption and seed with a trained model (share
 ComfyUI's own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum
 (shared/spectrum.py), and the plain model with less work: fewer steps, and late levels left out (shared/controls.py).
 Nothing is timed: work is counted in evaluations of the network. *gain* and *gain late* hold each against these two, at
-as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of 4 and 8 steps, without rivals.
+as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of 4 to 15 steps, without rivals.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from shared.record import Row, collected, report
 from shared.roof import operations
 from shared.spectrum import spectrum
 from shared.trained import (
+    EMOJI,
     FLOW_SOLVERS,
     ICONS,
     ICONS_DISTILLED,
@@ -53,15 +54,27 @@ WITNESSES = {
     "icons-video": (ICONS_VIDEO, (*FLOW_SOLVERS, *LONG)),
 }
 """Each trained model with the solvers that it is sampled with."""
+OF_EMOJI = tuple(
+    Solver(sampler, scheduler, steps)
+    for steps in (6, 8, 10, 12, 15, 20, 30)
+    for sampler, scheduler in (
+        ("euler", "normal"), ("dpmpp_2m", "karras"), ("dpmpp_2m", "normal"), ("res_multistep", "normal"),
+    )
+)  # fmt: skip
+MIDDLE = tuple(Solver("euler", "simple", steps) for steps in (10, 12, 15))
 FEW = {
-    "icons": (ICONS, (Solver("euler", "normal", 8), Solver("dpmpp_2m", "karras", 8))),
-    "icons-distilled": (ICONS_DISTILLED, (Solver("euler", "simple", 8),)),
-    "icons-lumina": (ICONS_LUMINA, (Solver("euler", "simple", 8),)),
-    "icons-video": (replace(ICONS_VIDEO, guidance=1.0), (Solver("euler", "simple", 4), Solver("euler", "simple", 8))),
+    "emoji": (EMOJI, OF_EMOJI),
+    "icons": (ICONS, (Solver("euler", "normal", 8), Solver("dpmpp_2m", "karras", 8), *MIDDLE)),
+    "icons-distilled": (ICONS_DISTILLED, (Solver("euler", "simple", 8), *MIDDLE)),
+    "icons-lumina": (ICONS_LUMINA, (Solver("euler", "simple", 8), *MIDDLE)),
+    "icons-video": (
+        replace(ICONS_VIDEO, guidance=1.0),
+        (Solver("euler", "simple", 4), Solver("euler", "simple", 8), *MIDDLE),
+    ),
 }
-"""The same for few steps."""
-LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (5, 7))}
-"""Sets of late levels, counted from 0, by the number of steps."""
+"""The same for few steps, and for 10 to 15. Seeds of the first look alike, so it is drawn with more steps too."""
+LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (4, 6), (5, 7))}
+"""Sets of late levels, counted from 0, by the number of steps; of others the last but one."""
 FEW_BUDGETS = (0.05, 0.15)
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
@@ -203,8 +216,8 @@ def rows_of(path: Path | None) -> tuple[Earlier, dict[str, str]]:
 def few(bench: Bench, earlier: Earlier) -> Iterator[Row]:
     """Yield the rows of few steps: fewer of them, without late levels, Reuse Steps."""
     steps = bench.solver.steps
-    yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps > 4 else (steps - 1,), earlier)
-    for levels in LATE[steps]:
+    yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps == 8 else (steps - 1,), earlier)
+    for levels in LATE.get(steps, ((steps - 2,),)):
         name = f"without level {' and '.join(map(str, levels))}"
         yield earlier.get((bench.work, name)) or row(bench, name, *without_levels(bench, levels))
     for budget in FEW_BUDGETS:
@@ -234,7 +247,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
     parser.add_argument("--earlier", type=Path, metavar="PATH", help="its rows are kept; of --few the plain model's")
-    parser.add_argument("--few", action="store_true", help="4 and 8 steps")
+    parser.add_argument("--few", action="store_true", help="4 to 15 steps")
     add_pairs(parser)
     parser.add_argument(
         "--left", nargs="+", type=int, default=(), metavar="N", help="steps, or levels, of the plain model"

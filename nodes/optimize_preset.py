@@ -44,7 +44,7 @@ class PacelineOptimizePreset(OptimizingNode):
                     default=False,
                     optional=True,
                     tooltip="balanced and fast also skip steps that can be forecast, as the node Reuse Steps does. "
-                    "Helps with 4 steps and more; lossless ignores it.",
+                    "Helps with 5 steps and more; lossless ignores it.",
                 ),
             ],
             outputs=[io.Model.Output(), io.Vae.Output(), io.String.Output(display_name="report")],

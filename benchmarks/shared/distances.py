@@ -18,7 +18,8 @@ NOTES = {
     "psnr": "dB, of the pictures, mean over the pairs of prompt and seed, 120 where nothing changed; *psnr worst* of "
     "the worst pair",
     "psnr_tenth": "dB, of the pair that nine of ten are nearer than, as *psnr*",
-    "share": "distance of the latents as a share of what another seed changes",
+    "share": "distance of the latents as a share of what another seed changes, or of a third of the picture's contrast "
+    "if that is more",
     "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers",
     "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
@@ -27,6 +28,7 @@ NOTES = {
     "kept": "share of the pairs that stayed inside of the budget",
     "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
     "ratio": "median of truth / estimate",
+    "missed": "pairs beyond three budgets without an alarm, of all of these; *false* alarms of those inside of one",
 }
 """What the numbers below are, by their names."""
 
@@ -61,6 +63,12 @@ def of_runs(bench: Bench, drawn: Sequence[BenchRun], budget: float | None = None
         return numbers, pairs
     pairs["estimate"] = [one.estimate for one in drawn]
     numbers["kept"] = statistics.fmean(share <= budget for share in pairs["share"])
+    alarms = list(zip(pairs["share"], (one.alarm for one in drawn), strict=True))
+    for name, of in (
+        ("missed", [not alarm for share, alarm in alarms if share > 3 * budget]),
+        ("false", [alarm for share, alarm in alarms if share <= budget]),
+    ):
+        numbers |= {name: statistics.fmean(of)} if of else {}
     ratios = [share / guess for share, guess in zip(pairs["share"], pairs["estimate"], strict=True) if guess > 0]
     if ratios:
         numbers["estimate"] = statistics.fmean(0.5 <= ratio <= 2 for ratio in ratios)

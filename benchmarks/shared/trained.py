@@ -102,6 +102,13 @@ ICONS_DISTILLED = replace(
     ICONS, name="icons, distilled Lumina", weights=icon_data.WEIGHTS["icons32_lumina_distilled"], guidance=1.0
 )
 """One that draws in 8 steps, with its guidance inside."""
+EMOJI = Witness(
+    "emoji",
+    ROOT / "demo" / "icon_nodes" / "emoji32.safetensors",
+    ("penguin", "red apple", "banana", "pizza", "dog", "tulip", "octopus", "birthday cake"),
+    3.0,
+)
+"""The demo's model, with v-prediction and zero terminal signal. It knows its pictures by heart: seeds look alike."""
 ICONS_VIDEO = Witness(
     "icons, video",
     icon_data.WEIGHTS["icons_video"],
@@ -117,11 +124,15 @@ ICONS_VIDEO = Witness(
 
 @dataclass
 class BenchRun:
-    """One run: the latent ``[1, 4, (frames,) side, side]``, its cost in evaluations, and what the node estimated."""
+    """One run: the latent ``[1, 4, (frames,) side, side]``, its cost in evaluations, and what the node said of it.
+
+    ``alarm``: whether it called its estimate beyond the budget.
+    """
 
     latent: Tensor
     evaluations: float
     estimate: float = 0.0
+    alarm: bool = False
 
 
 class Bench:
@@ -185,13 +196,16 @@ class Bench:
         for prompt, seed in self.pairs:
             patcher, self.counted.pictures = apply(self.patcher), 0.0
             latent = self.sample(patcher, prompt, seed, self.solver.steps)
-            yield BenchRun(latent, self.counted.pictures / self.passes, _estimate(patcher))
+            yield BenchRun(latent, self.counted.pictures / self.passes, *_said(patcher))
 
     def seed_distance(self, prompt: str) -> float:
-        """Return the mean distance between pictures of one prompt from different seeds, as latents."""
+        """Return the unit of distances: the mean between pictures of one prompt from different seeds, as latents."""
+        from paceline.core.choices import unit
+
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
         drawn += [self.plain(prompt, 2000)]
-        return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+        apart = statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+        return unit(apart, statistics.fmean(float(latent.double().std()) for latent in drawn))
 
 
 def rms(a: Tensor, b: Tensor) -> float:
@@ -199,12 +213,12 @@ def rms(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).square().mean().sqrt())
 
 
-def _estimate(patcher: Any) -> float:
-    """Return what Reuse Steps, if it is there, says about how far its last picture has moved."""
+def _said(patcher: Any) -> tuple[float, bool]:
+    """Return how far Reuse Steps, if it is there, believes its last picture to be, and whether it raised an alarm."""
     from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
 
     technique = stack_of(patcher).find("step_reuse")
-    return technique.policy.outcome.share if technique else 0.0
+    return (technique.policy.outcome.share, technique.policy.beyond) if technique else (0.0, False)
 
 
 def about_weights(witness: Witness) -> str:

@@ -1,8 +1,8 @@
 """How far the final latent has moved by now, and whether one more skip keeps it inside of the budget.
 
-Every computed step tests each forecast. An error of the denoised prediction moves the latent by its share in the
-solver's update (``Rule._weight``); once the next step was computed, a skipped one is known much better, from both
-sides. Errors of different steps point into different directions, so their squares are added.
+An error of the denoised prediction moves the latent by its share in the solver's update (``Rule._weight``); once the
+next step was computed, a skipped one is known much better. Errors of different steps point into different directions,
+so their squares are added.
 
 Distances are root mean squares over the parts (``parts.py``) of each item of the batch; the worst decides. They are
 held against what another seed would change: the positive pass' first prediction, from noise alone, is the mean of all
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...core.choices import unit
 from ..samplers import Calibration
 
 SEEDS = math.sqrt(2)
@@ -34,17 +35,13 @@ KEPT = 0.75
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
 
-
 CAREFUL = 0.05
-"""Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many. A
-polynomial of that order corrects them afterwards. With one more in a row, the distance with Euler was a tenth larger.
-"""
+"""Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many."""
 
 LONG = 33
 """Schedules with more steps than this may forecast up to 1.5 times as many in a row at small budgets, and one more
-where that costs under a quarter of the allowance. With Euler and 50 steps, four in a row wherever the whole allowance
-let them moved three of eight pictures farther than 0.05; within a quarter of it, none.
-"""
+where that costs under a quarter of the allowance. With Euler and 50 steps, four in a row wherever all of it let them
+moved three of eight pictures farther than 0.05; within a quarter, none."""
 
 Distances = list[float]
 """One number for each part of each item of the batch."""
@@ -82,7 +79,7 @@ class ErrorRate:
 class Budget:
     """The account of one run; ``limit``: how far the picture may move, as a share of what another seed changes.
 
-    ``seeds``: how far that moves each part, as it is known by now.
+    ``seeds``: how far that moves each part, as it is known by now, and no less than ``core.choices.unit``.
     """
 
     def __init__(self, limit: float, calibration: Calibration, prior: float = PRIOR) -> None:
@@ -93,10 +90,11 @@ class Budget:
         self._pending: Distances = []
         self.seeds: Distances = []
 
-    def measure_seeds(self, change: Distances, sigma: float) -> None:
-        """Note how far the predictions have come from the first one, at a noise level."""
-        hidden = self._prior * min(sigma, 1.0)
-        self.seeds = [SEEDS * math.hypot(value, hidden) for value in change]
+    def measure_seeds(self, measured: Distances, sigma: float) -> None:
+        """Note how far the predictions have come from the first one, then their contrasts, at a noise level."""
+        hidden, half = self._prior * min(sigma, 1.0), len(measured) // 2
+        parts = zip(measured[:half], measured[half:], strict=True)
+        self.seeds = [unit(SEEDS * math.hypot(change, hidden), contrast) for change, contrast in parts]
 
     def share(self, distances: Sequence[float]) -> float:
         """Return the worst part's distance as a share of what another seed changes; 0 before anything is known."""
@@ -120,8 +118,8 @@ class Budget:
         inside = self.calibration.cautious(errors) <= self.limit * part
         return self.limit > 0 and inside and self.calibration.estimate(errors) <= self.limit
 
-    def spend(self, cost: Distances) -> None:
-        """Book a skip at its expected error, until it is known better."""
+    def spend(self, cost: Distances, level: int = 0) -> None:
+        """Book a skip, of a ``level``, at its expected error, until it is known better."""
         self._pending = _added(self._pending, _squares(cost))
 
     def settle(self, errors: Distances) -> None:
@@ -167,16 +165,12 @@ class Outcome:
     """Counts and measures of one run; no tensors.
 
     Attributes:
-        computed: evaluations that the network did in full.
-        forecast: evaluations that were forecast.
-        share: estimated distance to the picture without the node, as a share of what another seed changes.
-        largest: largest error of a forecast that was seen, as a share of what another seed changes.
-        parts: how many frames and streams are judged one by one; ``share`` and ``largest`` are of the worst.
-        methods: how often each forecast was used.
+        computed: evaluations that the network did in full; the others were ``forecast``, by these ``methods``.
+        share: estimated distance to the picture without the node, as a share of what another seed changes; ``largest``:
+            likewise, of the largest error of a forecast that was seen. Both are of the worst of so many ``parts``.
         bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
-        few: whether the rule of few steps decided.
-        flow: whether the network was trained by flow matching, as today's transformers are.
+        few: whether the rule of few steps decided; ``flow``: whether the network was trained by flow matching.
         notes: why nothing was reused, or where the node stepped aside.
     """
 

@@ -22,8 +22,7 @@ LEAST = 1e-3
 """Where less of a prediction than this reaches the solver, nothing is taken back: it would have to be enormous."""
 
 STRANGE = 0.05
-"""An element that is farther than this part of the step's root mean square from where the step should have led was
-moved by something else."""
+"""An element is moved by something else if it is off by more than this part of the step's root mean square."""
 
 
 @dataclass

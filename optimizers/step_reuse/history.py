@@ -10,40 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from ..samplers import Place
 
-DENOISED, NOISE = "denoised", "noise"
-
 
 @dataclass(frozen=True)
 class Forecast:
-    """A polynomial through the last ``points`` evaluations; its error grows with the distance to this power."""
+    """A polynomial through the last ``points`` evaluations, whose error grows with the distance to this power.
 
-    quantity: str
+    ``noise``: of the predictions of the noise.
+    """
+
+    noise: bool
     points: int
 
 
 def lagrange(positions: Sequence[float], target: float) -> list[float]:
     """Return the weights of the polynomial through all points."""
-    weights = []
-    for here in positions:
-        weight = 1.0
-        for other in positions:
-            if other != here:
-                weight *= (target - other) / (here - other)
-        weights.append(weight)
-    return weights
+    return [prod((target - other) / (here - other) for other in positions if other != here) for here in positions]
 
 
 FORECASTS = {
-    "hold": Forecast(DENOISED, 1),
-    "hold_noise": Forecast(NOISE, 1),
-    "linear": Forecast(DENOISED, 2),
-    "linear_noise": Forecast(NOISE, 2),
+    "hold": Forecast(False, 1),
+    "hold_noise": Forecast(True, 1),
+    "linear": Forecast(False, 2),
+    "linear_noise": Forecast(True, 2),
 }
 """All forecasts by name. The rule chooses by the error that each would have had in the computed steps."""
 
@@ -90,7 +85,7 @@ class History:
         """Return a forecast of the denoised prediction, float32, of the shape of ``latent``, the input at ``place``."""
         forecast = FORECASTS[name]
         used = self.evaluations[-forecast.points :]
-        if forecast.quantity != NOISE:
+        if not forecast.noise:
             return _on_polynomial(used, place)
         total = latent.float().clone()
         for weight, entry in zip(_weights(used, place), used, strict=True):
@@ -106,7 +101,7 @@ class History:
         return _on_polynomial([*self.evaluations[-order:], after], place)
 
     def bytes(self, latents: bool = True) -> int:
-        """Return the memory of the kept tensors; ``latents``: whether to count the latents, which passes share."""
+        """Return the memory of what is kept, with or without the latents, which passes share."""
         return sum(entry.denoised.nbytes + latents * entry.latent.nbytes for entry in self.evaluations)
 
 

@@ -46,12 +46,8 @@ class Blend:
 
         A step that leaves the part ``k`` of the noise keeps the part ``k`` of the latent, and takes the rest from a
         prediction. At low noise that is its input, of which a share ``m`` is the latent, and a share ``m`` of it goes
-        back: ``k + (1 - k) m ** 2`` is left in each step, about ``k ** (1 - m ** 2)``.
-
-        Args:
-            place: of the prediction.
-            levels: of the schedule, the last one included.
-            noise: gives the noise level of a latent in which the picture has its own size.
+        back: ``k + (1 - k) m ** 2`` is left in each step, about ``k ** (1 - m ** 2)``. ``noise`` gives the noise level
+        of a latent in which the picture has its own size; ``levels`` are all of the schedule.
         """
         if place.ahead <= 0:
             return self.share
@@ -71,13 +67,15 @@ def rms(streams: Sequence[Tensor]) -> Tensor:
 
 
 def stream_rms(streams: Sequence[Tensor]) -> Tensor:
-    """Return the same of whole streams, in the place of each of their frames.
-
-    Frames are held against their stream's scale: that of a frame which every seed draws alike is nearly 0, and a
-    rounding error in it is as hard to see as in any other.
-    """
+    """Return the same of whole streams, in the place of each of their frames: some frames every seed draws alike."""
     squares = [_squares(stream) for stream in streams]
     return torch.cat([each.mean(1, keepdim=True).expand_as(each) for each in squares], 1).sqrt().flatten()
+
+
+def contrast(streams: Sequence[Tensor]) -> Tensor:
+    """Return the standard deviation of whole streams, in the place of each of their frames."""
+    spread = [stream.flatten(1).std(1, correction=0)[:, None].expand(stream.shape[:2]) for stream in streams]
+    return torch.cat(spread, 1).flatten()
 
 
 def _squares(stream: Tensor) -> Tensor:

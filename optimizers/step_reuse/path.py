@@ -20,14 +20,9 @@ SAME = 1e-4
 
 
 class Path:
-    """The way of one run so far.
-
-    Attributes:
-        last: where it was last.
-    """
+    """The way of one run so far; ``once``: whether its sampler asks once at each noise level."""
 
     def __init__(self, once: bool) -> None:
-        """``once``: whether its sampler asks once at each noise level."""
         self._once = once
         self.last: Place | None = None
 

@@ -12,6 +12,7 @@ from ...core.phrases import Phrase, phrase
 from ...core.technique import STEP_REUSE, Policy
 from ..samplers import SAMPLERS, sampler_of
 from .budget import Outcome
+from .long import LongRule
 from .parts import Split, undivided
 from .rule import Rule
 from .settings import FEWEST_STEPS, SHORT, StepReuseSettings
@@ -25,6 +26,12 @@ _OF_FEW = (
 _OF_ONE = "of the run in which most was left out:"
 _USED = "budget_used_percent"
 """Name of a count: of several runs it is that of the worst."""
+
+
+def few_steps(noise_levels: Sequence[float], solver: str | None) -> bool:
+    """Return whether the rule of few steps decides about a run, if any does."""
+    steps, known = len(noise_levels) - 1, sampler_of(solver).update is not None
+    return steps < SHORT or (steps == SHORT and known and noise_levels[-1] <= CLEAN)
 
 
 class StepReusePolicy(Policy):
@@ -66,26 +73,30 @@ class StepReusePolicy(Policy):
             notes.append("this schedule adds noise, and steps that do so have no forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
             notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
-        known_step = sampler_of(solver).update is not None
-        few = steps < SHORT or (steps == SHORT and known_step and noise_levels[-1] <= CLEAN)
+        few = few_steps(noise_levels, solver)
         if few and not notes:
             if noise_levels[-1] > CLEAN:
                 notes.append(
                     f"a run of at most {SHORT - 1} steps must end without noise, and this one leaves some to another"
                 )
-            if not known_step:
+            if sampler_of(solver).update is None:
                 known = f"a sampler whose steps are known and add no noise ({self.known_steps})"
                 notes.append(f"up to {SHORT - 1} steps need {known}")
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
-        rule = (ShortRule if few else Rule)(self.settings, noise_levels, solver, flow, split)
+        rule = (ShortRule if few else LongRule)(self.settings, noise_levels, solver, flow, split)
         self.outcome = rule.outcome
-        self.outcome.few = few
         return rule
 
     def clauses(self) -> tuple[str, ...]:
         return self.settings.clauses()
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the last run is estimated to be farther than promised; what cannot be seen is no alarm."""
+        promised = self.settings.budget * (ALLOWANCE if self.outcome.few else 1.0)
+        return self.outcome.share > max(promised, HARDLY_VISIBLE)
 
     def together(self, one: Summary, other: Summary, activity: Activity) -> Summary:
         """Return the evaluations of both, and the details of the one in which most was left out."""
@@ -107,19 +118,14 @@ class StepReusePolicy(Policy):
             "forecast": found.forecast,
             _USED: round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
         }
-        details = [*found.notes]
-        if not found.evaluations and not found.notes:
-            details.append(self.unasked)
+        details = [*found.notes] if found.notes or found.evaluations else [self.unasked]
         if not found.forecast:
             if found.evaluations:
                 details.append("no skip fits into the budget: a larger budget would help")
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = _headline(counts)
-        few = found.few
-        promised = self.settings.budget * (ALLOWANCE if few else 1.0)
-        beyond = found.share > max(promised, HARDLY_VISIBLE)  # what cannot be seen is no alarm
-        if beyond:
+        if self.beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
                 "a later step changed more than the earlier forecasts predicted: compare the "
@@ -128,12 +134,11 @@ class StepReusePolicy(Policy):
         about = float(f"{found.share * 100:.1g}")
         details.append(
             f"estimated distance to the picture without Reuse Steps: about {about:g} % of what another seed changes, "
-            f"budget {self.settings.budget * 100:g} %; {_OF_FEW if few else _OF_MANY}"
+            f"budget {self.settings.budget * 100:g} %; {_OF_FEW if found.few else _OF_MANY}"
         )
         if found.largest:
-            details.append(
-                f"largest error of a forecast that was seen: {found.largest:.1%} of what another seed changes"
-            )
+            of = f"{found.largest:.1%} of what another seed changes"
+            details.append(f"largest error of a forecast that was seen: {of}")
         if found.parts > 1:
             details.append(f"both are of the worst of {found.parts} frames and streams, such as sound")
         as_long = max(1, int(found.steps * found.computed / max(found.evaluations, 1)))
@@ -142,7 +147,7 @@ class StepReusePolicy(Policy):
         used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
         details.append(f"forecasts: {used}")
         details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
-        return Summary("partly" if beyond else "active", headline, counts, tuple(details))
+        return Summary("partly" if self.beyond else "active", headline, counts, tuple(details))
 
 
 def _headline(counts: Mapping[str, float]) -> Phrase:

@@ -1,4 +1,4 @@
-"""The rule of one sampling run: which evaluations are computed or forecast, and the cost. torch only; a host calls it.
+"""What the two rules of a run have in common: the contract with a host, and how a run is followed. torch only.
 
 For each evaluation of the guided prediction::
 
@@ -7,60 +7,56 @@ For each evaluation of the guided prediction::
     rule.first_pass(positive)                   # where the host sees the passes
     given = rule.end(latent, guided)            # this goes to the solver
 
-Where a sampler goes otherwise than down its schedule with one latent (``path.py``), the rest of the run is computed. A
-host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
+``long.py`` and ``short.py`` decide what is left out. Where a sampler goes otherwise than down its schedule with one
+latent (``path.py``), the rest of the run is computed. A host that must forecast the passes one by one, because other
+code reads them, keeps them in ``Passes``.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..samplers import Calibration, Place, calibration_of, sampler_of
-from .budget import CAREFUL, KEPT, LONG, SEEDS, Budget, Distances, ErrorRate, Outcome, Skip, Unread
+from ..samplers import Place, calibration_of, sampler_of
+from .budget import KEPT, SEEDS, Budget, Distances, Outcome, Skip, Unread
 from .correction import Correction
-from .history import FORECASTS, Evaluation, History
-from .parts import ANSWER, SOFT, Blend, Split, rms, stream_rms, undivided
+from .history import Evaluation, History
+from .parts import Blend, Split, contrast, rms, stream_rms, undivided
 from .path import Path
 from .settings import StepReuseSettings
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
-BEGINNING = 0.2
-"""This share of the steps, or their square root, is always computed: they decide the composition."""
-
 MOST_STRANGE = 0.5
-"""Share of a latent moved by other code since the solver's step, above which the step counts as unknown. A mask that
-other code blends moves less, added noise all of it."""
-
-MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
-NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
-GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
+"""If other code changed more than this share of the latent since the solver's step, the step is unknown: noise changes
+all of it, masks less."""
 
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
 
 
-class Rule:
-    """Decides about each evaluation of a run, books the skipped ones, and tests the forecasts on the computed ones.
+class Rule(ABC):
+    """Decides about each evaluation of a run, and books the skipped ones.
 
-    Args:
-        noise_levels: of the schedule, the last one included, from high to low.
-        solver: ComfyUI's name of it, where it is known. With those whose update is known (``samplers.py``), what a
-            forecast did to the latent is taken back in the next computed step.
-        flow: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma * noise``.
-        split: into the parts of a latent that are judged one by one.
+    ``noise_levels`` are those of the schedule, the last one included, from high to low; ``solver`` is ComfyUI's name of
+    it, if known; ``flow``: whether the latent is ``(1 - sigma) * picture + sigma * noise``, else ``picture + sigma *
+    noise``; ``split``: into the parts of a latent that are judged one by one.
 
     Attributes:
         outcome: counts and measures so far.
         skip: how the evaluation that goes on is left out; None if it is computed.
         aside: whether the rule has stepped aside: all is computed, and nothing need be kept.
     """
+
+    few: ClassVar[bool]  # whether this is the rule of few steps
+    account: ClassVar[type[Budget]]
 
     def __init__(
         self,
@@ -71,8 +67,8 @@ class Rule:
         split: Split = undivided,
     ) -> None:
         calibration, measured = calibration_of(solver, flow)
-        self.outcome = Outcome(len(noise_levels) - 1, measured=measured, flow=flow)
-        self.budget = self._account(settings.budget, calibration)
+        self.outcome = Outcome(len(noise_levels) - 1, measured=measured, few=self.few, flow=flow)
+        self.budget = self.account(settings.budget, calibration)
         self._split = split
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
@@ -86,18 +82,26 @@ class Rule:
         self.place = self.place_of(self._levels[0])
         self.forget()
 
-    def _account(self, limit: float, calibration: Calibration) -> Budget:
-        return Budget(limit, calibration)
+    @abstractmethod
+    def skip_at(self, place: Place) -> Skip | None:
+        """Return how an evaluation can be left out within the budget; None if not. To ask leaves nothing out."""
+
+    @abstractmethod
+    def _learn(self, found: Evaluation) -> Tensor | None:
+        """Note what a computed evaluation tells; return the latent's error behind forecasts, if it is corrected."""
+
+    @abstractmethod
+    def solver_unknown(self) -> None:
+        """The solver does more than its update, it adds noise for example."""
 
     def forget(self) -> None:
         """Start anew, because the prompts or networks in use changed: earlier outputs say nothing about later ones."""
         self.read()
         self._guided = History()
-        self._rates = {name: ErrorRate(forecast.points) for name, forecast in FORECASTS.items()}
         self._skipped: list[tuple[Place, Tensor]] = []
         if self._correction is not None:
             self._correction.forget()
-        self._computed = self._in_a_row = 0
+        self._computed = 0
         self.skip: Skip | None = None
 
     @property
@@ -117,10 +121,6 @@ class Rule:
         if refusal := self._path.refusal(place):
             self.step_aside(refusal)
         self.place, self.partly = place, False
-        if self._may_go(place):
-            self.read()
-            if self._soft > SOFT and self._grows(place):
-                self.outcome.note(GROWS)
         self.skip = self.skip_at(place)
         return self.skips
 
@@ -134,41 +134,6 @@ class Rule:
     def compute(self, some: bool = False) -> None:
         """The network is asked in an evaluation that was to be forecast; ``some``: for a part of it only."""
         self.partly, self.skip = some, self.skip if some else None
-
-    def _longest_row(self) -> tuple[int, int]:
-        """Return how many evaluations in a row may be forecast, and how many where they take little."""
-        steps, careful = len(self._levels) - 1, self.budget.limit <= CAREFUL
-        longest = int((self._order + 1) * (min(max(steps / LONG, 1.0), 1.5) if careful else 2.0))
-        return longest, longest + (careful and steps > LONG)
-
-    def _may_go(self, place: Place) -> bool:
-        """Return whether an evaluation may be left out, whatever it costs."""
-        steps = len(self._levels) - 1
-        # The last prediction is the picture, and only the one before it can correct earlier forecasts.
-        inside = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
-        return inside and not self.aside and self._computed >= WARM_UP and self._in_a_row < self._longest_row()[1]
-
-    def skip_at(self, place: Place) -> Skip | None:
-        """Return how an evaluation can be left out within the budget; None if not. Asking changes nothing."""
-        known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
-        if not known or not self._may_go(place) or self._grows(place):
-            return None
-        distance = place.position - self._guided.newest.place.position
-        # Early skips cost more of the budget than late ones, so the allowance grows with the step.
-        part = place.position / (len(self._levels) - 1) / (1 if self._in_a_row < self._longest_row()[0] else 4)
-        best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
-        cost = [self._weight(place) * error for error in self._rates[best].expected(distance)]
-        return Skip(best, cost) if self.budget.allows(cost, part) else None
-
-    def _grows(self, place: Place) -> bool:
-        """Return whether an error made here is larger when the run ends; without a mask the calibration has it."""
-        if self._share is None or self._correction is None:
-            return False
-        answer = ANSWER if self._soft > SOFT else 1.0
-        return self._correction.grows(self._levels, math.floor(place.position), answer) > 1.0
-
-    def _spend(self, skip: Skip) -> None:
-        self.budget.spend(skip.cost)
 
     def _noise(self, sigma: float) -> float:
         """Return the noise level of a latent in which the picture has its own size."""
@@ -191,13 +156,6 @@ class Rule:
         if self._first is None:
             self._first = positive.float().clone()
 
-    def solver_unknown(self) -> None:
-        """Take nothing back any more: the solver does more than its update, it adds noise for example."""
-        if self._correction is not None:
-            self.outcome.note(MOVED)
-        self._correction, self._order = None, 1
-        self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.flow)
-
     def end(self, latent: Tensor, guided: Tensor, blend: Blend | None = None, held: int = 0) -> Tensor:
         """Note the guided prediction; return the prediction for the solver, corrected for forecasts before it.
 
@@ -206,34 +164,31 @@ class Rule:
         """
         self.outcome.count("" if self.partly else self.method)
         if self.skip is not None:
-            self._spend(self.skip)
+            self.budget.spend(self.skip.cost, round(self.place.position))
         if self.aside:
             return guided
         self._path.last = self.place
         if blend is not None:
             self._share, self._lasting = blend.share, blend.lasting(self.place, self._levels, self._noise)
             self.unread.add(self._found_soft, blend.soft())
-        self._follow(latent, torch.finfo(guided.dtype).eps)
+        if self._correction is not None and not self._correction.leads_to(self.place):
+            self.solver_unknown()
+        if self._correction is not None:
+            eps = torch.finfo(torch.bfloat16 if self.few else guided.dtype).eps  # some hosts keep latents in half
+            if (strangers := self._correction.strangers(latent, eps)) is not None:
+                self.unread.add(self._found_strange, strangers)
         if self.skip is not None:
-            self._in_a_row += 1
             guess = guided.float().clone()
             self._skipped.append((self.place, guess))
             return self._given(latent, guess).to(guided.dtype)
         found = Evaluation(self.place, latent, guided.float().clone())
-        self._test(found, blend)
-        given = self._given(latent, found.denoised, self._settle(found))
+        self._measure_seeds(found, blend)
+        given = self._given(latent, found.denoised, self._learn(found))
+        self._skipped.clear()
         self._guided.add(found)
-        self._computed, self._in_a_row = self._computed + 1, 0
+        self._computed += 1
         self.outcome.bytes = max(self.outcome.bytes, self._guided.bytes() + held)
         return guided if given is found.denoised else given.to(guided.dtype)
-
-    def _follow(self, latent: Tensor, eps: float) -> None:
-        """Look whether the last step led here, to this noise level and to this latent."""
-        if self._correction is not None and not self._correction.leads_to(self.place):
-            self.solver_unknown()
-        strangers = None if self._correction is None else self._correction.strangers(latent, eps)
-        if strangers is not None:
-            self.unread.add(self._found_strange, strangers)
 
     def _found_soft(self, part: Distances) -> None:
         self._soft = part[0]
@@ -242,49 +197,29 @@ class Rule:
         if part[0] > MOST_STRANGE:
             self.solver_unknown()
 
-    def _test(self, found: Evaluation, blend: Blend | None) -> None:
+    def _measure_seeds(self, found: Evaluation, blend: Blend | None) -> None:
         if self._first is None:
             self._first = found.denoised
-        sigma, strayed = found.place.sigma, self._strayed(found.denoised, self._first)
-        change = stream_rms(self._split(self._shared(strayed)))
+        sigma, own = found.place.sigma, contrast(self._split(found.denoised)) * (blend is None)
+        change = stream_rms(self._split(self._shared(self._strayed(found.denoised, self._first))))
         if blend is not None:
             from_kept = stream_rms(self._split(self._shared(found.denoised - blend.kept)))
             change, sigma = torch.minimum(change, from_kept * (KEPT / SEEDS)), 0.0
-        seeds = partial(self.budget.measure_seeds, sigma=self._noise(sigma))
         self.outcome.parts = len(change) // len(found.denoised)
-        self.unread.add(seeds, change)
-        self._test_forecasts(found)
+        self.unread.add(partial(self.budget.measure_seeds, sigma=self._noise(sigma)), torch.cat([change, own]))
 
-    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
-        return denoised - mean
-
-    def _test_forecasts(self, found: Evaluation) -> None:
-        for name, forecast in FORECASTS.items():
-            if self._guided.can(forecast):
-                distance = found.place.position - self._guided.newest.place.position
-                guess = self._guided.forecast(name, found.place, found.latent)
-                self.unread.add(partial(self._tested, name, distance), self._rms(guess - found.denoised))
+    @staticmethod
+    def _strayed(denoised: Tensor, mean: Tensor) -> Tensor:
+        """Return how far predictions are from the first ones, of which distilled guidance makes multiples of a mean."""
+        first, now = mean.flatten(1), denoised.flatten(1)
+        share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
+        return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
 
     def _shared(self, difference: Tensor) -> Tensor:
         return difference if self._lasting is None else difference * self._lasting
 
     def _rms(self, difference: Tensor) -> Tensor:
         return rms(self._split(self._shared(difference)))
-
-    def _tested(self, name: str, distance: float, errors: Distances) -> None:
-        self._rates[name].test(distance, errors)
-        if name in self.outcome.methods:
-            self.outcome.largest = max(self.outcome.largest, self.budget.share(errors))
-
-    def _settle(self, found: Evaluation) -> Tensor | None:
-        """Interpolate the skipped predictions; return the error of the latent, where it can be corrected."""
-        if not self._skipped:
-            return None
-        better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
-        for (place, guess), known in zip(self._skipped, better, strict=True):
-            self.unread.add(self.budget.settle, self._rms(guess - known).mul_(self._weight(place)))
-        self._skipped.clear()
-        return None if self._correction is None else self._correction.take_back(better)
 
     def _given(self, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
         known = self._correction
@@ -297,4 +232,4 @@ class Rule:
         if math.isfinite(self.budget.used):
             self.outcome.share = self.budget.used
         else:
-            self.outcome.note(NOT_FINITE)
+            self.outcome.note("the network's predictions are not finite, so nothing could be measured any more")

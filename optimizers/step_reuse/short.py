@@ -3,8 +3,9 @@
 A schedule with fewer steps moves the early noise levels too, which decide the picture. Here the schedule stays, and
 over a late level the last prediction is held; extrapolated ones are farther off where steps are so large. How much a
 prediction changes from one level to the next is about proportional to how far ``softened`` noise falls, so the last
-change that was seen foretells later ones. The levels to leave out are chosen as a set: the first one that fits may
-leave no room for two that cost less.
+change that was seen foretells later ones. The evaluation behind each level that is left out confirms that or not, so
+the last level stays. The levels to leave out are chosen as a set: the first one that fits may leave no room for two
+that cost less.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from itertools import combinations, pairwise
 
-import torch
 from torch import Tensor
 
 from ..samplers import Calibration, Place
@@ -30,26 +30,20 @@ CLEAN = 0.1
 """A run that ends at more noise than this is continued by another run, so its last levels are not late. Some samplers
 end at the least noise that a network knows, about 0.03."""
 
-BEGINNING = 0.55
+BEGINNING = 0.5
 """This part of the levels is always computed."""
 
-SOFT = 0.25
-"""Below about this noise level predictions change little."""
+SOFT, LEAST = 0.25, 0.5
+"""Below about the first noise level predictions change little, but by at least the second part of the change before."""
 
-LEAST = 0.5
-"""A prediction changes by at least this part of its change one level before, however near the two levels are."""
-
-LATE, SECOND_LAST, LAST = 0.65, 0.8, 0.9
-"""How far the picture moves for an error of a first-order solver's prediction: later steps mend a part."""
-
-OF_SECOND_ORDER = 1.1
-"""The same for a second-order solver, which reads each prediction twice."""
+LATE, OF_SECOND_ORDER = 0.65, 1.1
+"""How far the picture moves for an error of a prediction. Of a first-order solver later steps mend a part."""
 
 OF_FLOW = 1.3
 """Factor on these with flow matching, whose last predictions change more than the change before them tells."""
 
-SECOND_LAST_OF_FLOW = 0.5
-"""In the place of ``SECOND_LAST`` there: on both image transformers the last but one moves the picture least."""
+SECOND_LAST, SECOND_LAST_OF_FLOW = 0.8, 0.5
+"""``LATE`` of the last but one. On both image transformers that moves the picture least."""
 
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one a second-order solver carries an error, or a change, too far."""
@@ -59,32 +53,28 @@ FORETOLD = 4.0
 4 to 9 times as much as the change before told; below it 0.9 to 1.5 times, as on the icon model. Not seen with flow."""
 
 
-def softened(noise: float) -> float:
-    """Return the measure of noise, beside a picture of its own size, in which predictions change evenly."""
-    return math.hypot(noise, SOFT)
-
-
 class Account(Budget):
-    """Here errors add up as they are: predictions that are held all lag behind in one direction.
+    """Here errors, the ``costs`` of levels, add up as they are: predictions that are held all lag in one direction."""
 
-    Attributes:
-        costs: of each level that was left out.
-    """
-
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float, _: Calibration) -> None:
         super().__init__(limit, Calibration(1.0, margin=1.0), prior=0.0)
         self.costs: dict[int, Distances] = {}
 
     @property
     def used(self) -> float:
-        return self.share([sum(costs) for costs in zip(*self.costs.values(), strict=True)])
+        return self.share(self._spent)
+
+    @property
+    def _spent(self) -> Distances:
+        return [sum(costs) for costs in zip(*self.costs.values(), strict=True)]
+
+    def spend(self, cost: Distances, level: int = 0) -> None:
+        self.costs[level] = cost
 
     def room(self, rates: Distances) -> float:
         """Return how much more still fits, in units of ``rates``."""
-        spent = [sum(costs) for costs in zip(*self.costs.values(), strict=True)] or [0.0] * len(rates)
-        most = [self.limit * ALLOWANCE * seeds for seeds in self.seeds]
-        parts = zip(most, spent, rates, strict=True)
-        return min((float(limit - used) / max(rate, 1e-12) for limit, used, rate in parts), default=0.0)
+        limit, parts = self.limit * ALLOWANCE, zip(self.seeds, self._spent or [0.0] * len(rates), rates, strict=True)
+        return min(((limit * seeds - used) / max(rate, 1e-12) for seeds, used, rate in parts), default=0.0)
 
 
 class ShortRule(Rule):
@@ -93,10 +83,8 @@ class ShortRule(Rule):
     The solver's update must be known. Where the latent is elsewhere than it led, the rule steps aside.
     """
 
+    few, account = True, Account
     budget: Account
-
-    def _account(self, limit: float, calibration: Calibration) -> Budget:
-        return Account(limit)
 
     @property
     def _left(self) -> int:
@@ -105,21 +93,23 @@ class ShortRule(Rule):
         return (1 if steps < 8 else 2 if steps < 12 else 3) - len(self.budget.costs)
 
     @cached_property
-    def _spread(self) -> Sequence[float]:
-        return [softened(self._noise(level)) for level in self._levels]
+    def _softened(self) -> Sequence[float]:
+        """The levels as the measure of noise, beside a picture of its own size, in which predictions change evenly."""
+        return [math.hypot(self._noise(level), SOFT) for level in self._levels]
 
     @cached_property
     def _costs(self) -> Mapping[int, float]:
         """The levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
         steps, found = len(self._levels) - 1, dict[int, float]()
-        for level in range(math.ceil(steps * BEGINNING), steps):
+        for level in range(math.ceil(steps * BEGINNING), steps - 1):
             place = Place(float(level), *self._levels[level : level + 2])
-            factor = {1: LAST, 2: SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST}.get(steps - level, LATE)
+            last_but_one = SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST
+            factor = last_but_one if level == steps - 2 else LATE
             if not self.outcome.flow and self._levels[level - 1] > FORETOLD:
                 continue
             if self._order > 1:
                 factor = OF_SECOND_ORDER
-                if max(self._step(level - 1), self._step(level) if level < steps - 1 else 0.0) > LONGEST_STEP:
+                if max(self._step(level - 1), self._step(level)) > LONGEST_STEP:
                     continue
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
@@ -130,7 +120,7 @@ class ShortRule(Rule):
         return math.log(self._noise(self._levels[level]) / self._noise(self._levels[level + 1]))
 
     def _fall(self, before: int, after: int) -> float:
-        return self._spread[before] - self._spread[after]
+        return self._softened[before] - self._softened[after]
 
     def forget(self) -> None:
         super().forget()
@@ -140,22 +130,21 @@ class ShortRule(Rule):
     def solver_unknown(self) -> None:
         self.step_aside("something moves the latent between the steps, and of few steps none can then be left out")
 
-    def _follow(self, latent: Tensor, eps: float) -> None:
-        super()._follow(latent, max(eps, torch.finfo(torch.bfloat16).eps))  # some hosts keep latents in half precision
-
-    def _may_go(self, place: Place) -> bool:
-        if self.aside or self._in_a_row or not self._left or self.budget.limit == 0 or self._wrong:
+    def _may_go(self, level: int) -> bool:
+        """Return whether a level may be left out, whatever it costs."""
+        if self.aside or self._skipped or not self._left or self.budget.limit == 0 or self._wrong:
             return False
-        return self._computed >= WARM_UP  # the change from the first evaluation, of noise alone, foretells nothing
+        # the change from the first evaluation, of noise alone, foretells nothing
+        return level in self._costs and self._computed >= WARM_UP
 
     def skip_at(self, place: Place) -> Skip | None:
         level = round(place.position)
-        if level not in self._costs or not self._change or not self._may_go(place) or level not in self._best(level):
+        if not self._may_go(level):
+            return None
+        self.read()
+        if not self._may_go(level) or not self._change or level not in self._best(level):
             return None
         return Skip("hold", self._cost(level))
-
-    def _spend(self, skip: Skip) -> None:
-        self.budget.costs[round(self.place.position)] = skip.cost
 
     def _best(self, level: int) -> Sequence[int]:
         """Return the largest set of levels from this one on that fits, and of those the cheapest."""
@@ -168,20 +157,13 @@ class ShortRule(Rule):
     def _cost(self, level: int) -> Distances:
         return [change * self._costs[level] for change in self._change]
 
-    def _strayed(self, denoised: Tensor, mean: Tensor) -> Tensor:
-        """Return how far a prediction is from the nearest part of the first one.
-
-        Guidance that was distilled into a network makes its first prediction a multiple of the mean picture.
-        """
-        first, now = mean.flatten(1), denoised.flatten(1)
-        share = ((first * now).sum(1) / first.square().sum(1).clamp(min=1e-12)).clamp(0.0, 1.0)
-        return denoised - mean * share.view(-1, *[1] * (denoised.ndim - 1))
-
-    def _test_forecasts(self, found: Evaluation) -> None:
+    def _learn(self, found: Evaluation) -> Tensor | None:
+        """Note the change since the evaluation before. Taking back what holding did brought no picture nearer."""
         if len(self._guided):
             newest = self._guided.newest
             places = round(newest.place.position), round(found.place.position)
             self.unread.add(partial(self._changed, *places), self._rms(newest.denoised - found.denoised))
+        return None
 
     def _changed(self, before: int, after: int, errors: Distances) -> None:
         """Note the change between two levels; one left out between them cost at least as much as it tells now."""
@@ -190,7 +172,3 @@ class ShortRule(Rule):
             pairs = zip(self._cost(level), self.budget.costs[level], strict=True)
             self.budget.costs[level] = [max(pair) for pair in pairs]
             self._wrong |= self.budget.used > self.budget.limit * ALLOWANCE  # from here on all is computed
-
-    def _settle(self, found: Evaluation) -> Tensor | None:
-        self._skipped.clear()  # to take back what holding did brought no picture nearer
-        return None

@@ -82,7 +82,7 @@ def undo(page: Page) -> None:
 @pytest.mark.parametrize("renderer", often([VUE], [CANVAS, VUE]))  # what follows is in the canvas
 def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: str):
     page.use(renderer)
-    page.build(SAMPLED, 20, 48)  # of a shorter run nothing is said, as its messages come together
+    page.build(SAMPLED, 20, 40)  # of a shorter run nothing is said, as its messages come together
     before = graph(page)
     open_dialog(page)
     assert "nothing is measured here yet." in said(page) and "256 MB" in said(page)
@@ -122,7 +122,7 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
 
 def test_the_last_run_is_the_answer_before_any_other(page: Page):
     page.use(CANVAS)
-    page.build(SAMPLED, 20, 48)
+    page.build(SAMPLED, 20)
     assert page.run() == "success"
     kept = "return (await (await fetch('/paceline/outcomes')).json()).runs.length"
     page.wait(lambda: page.script(kept), "kept run")

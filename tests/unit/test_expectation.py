@@ -9,7 +9,7 @@ import pytest
 import torch
 from paceline.faster.sentences import Tried, expected_speed, left_open, why_dropped
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.expectation.expect import Probed, Range, expect, propose, speedup
+from paceline.workbench.expectation.expect import REUSED, Probed, Range, expect, propose, speedup
 from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample, replay
 
 
@@ -68,6 +68,13 @@ def test_of_few_steps_a_level_that_would_go_at_a_smaller_budget_goes_in_other_pi
     assert expect(run, budget=2 * budget).time_left.high <= 7 / 8
     certain = propose(run, [], 3 * 1.5 * budget)
     assert certain.budget is not None and certain.time_left.high <= 7 / 8
+
+
+def test_15_steps_are_few_only_where_the_samplers_step_is_known():
+    run = sampling(steps=15, solver="heun", noise=0.01)
+    run.levels[:-1] = [level / 4 for level in run.levels[:-1]]  # down to little noise
+    assert replay(run, 0.5).work < 1
+    assert expect(run, budget=0.5).distance.high == pytest.approx(0.5 * REUSED.high)
 
 
 def test_causes_add_up_in_squares_and_seconds_multiply():

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from paceline.faster.kept import KeptRun, slower
-from paceline.workbench.measurement.evidence import Control, Evidence
-from paceline.workbench.measurement.quality import Distance
+from paceline.workbench.measurement.evidence import Control, Evidence, share_of
+from paceline.workbench.measurement.quality import Distance, distances
 from paceline.workbench.measurement.speedup import _T, measure_speedup
 from paceline.workbench.measurement.verdict import QUALITIES, judge
 from paceline.workbench.measurement.verdict_text import fraction, of_a_seed_change
@@ -205,3 +205,10 @@ def test_the_first_run_after_a_start_is_compared_with_such_runs_and_without_what
     assert slower_of([*QUICK, *cold]) is None
     slow = [run(day, 40.0, 2.0, loaded=True) for day in (10, 11)]
     reads(slower_of([*cold, *QUICK, *slow]))
+
+
+def test_where_seeds_look_alike_a_share_is_of_a_third_of_the_contrast():
+    picture = torch.rand(1, 32, 32, 3, generator=torch.Generator().manual_seed(3)).mul(255).byte()
+    seed, moved = ((picture.int() + by).clamp(0, 255).byte() for by in (1, 2))
+    share = share_of(*(distances(other, picture)[0] for other in (moved, seed)))
+    assert share == pytest.approx(6 / float(picture.double().std(correction=0)), rel=0.02)

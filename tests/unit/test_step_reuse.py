@@ -12,8 +12,8 @@ from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
 from paceline.optimizers.samplers import Place
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
+from paceline.optimizers.step_reuse.long import LongRule
 from paceline.optimizers.step_reuse.path import Blocks
-from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 
@@ -92,7 +92,7 @@ def abrupt(x, sigma):
 
 
 def test_early_skips_leave_the_budget_to_later_ones():
-    class Watched(Rule):
+    class Watched(LongRule):
         def end(self, *args, **kwargs):
             given = super().end(*args, **kwargs)
             if self.skips:
@@ -106,12 +106,12 @@ def test_early_skips_leave_the_budget_to_later_ones():
 
 
 def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
-    run = Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
+    run = LongRule(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
     actions, found = drive(run, smooth)
-    full = drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
+    full = drive(LongRule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     assert actions.count(True) >= 6
     assert (found - full).square().mean().sqrt() < 0.05
-    late = drive(Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler"), abrupt)[0][12:]
+    late = drive(LongRule(StepReuseSettings(budget=0.05), LEVELS, solver="euler"), abrupt)[0][12:]
     assert late.count(True) <= 1
 
 
@@ -120,9 +120,10 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
     monkeypatch.setattr(samplers, "FLOW_MARGIN", 1.0)  # the same margin
     levels = [level / (1 + level) for level in LEVELS]
     settings = StepReuseSettings(budget=0.02)
-    beside, plain = Rule(settings, LEVELS, "euler"), drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
+    beside = LongRule(settings, LEVELS, "euler")
+    plain = drive(LongRule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     expected, there = drive(beside, smooth)
-    flow = Rule(settings, levels, "euler", flow=True)
+    flow = LongRule(settings, levels, "euler", flow=True)
     x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0] / (1 + LEVELS[0]), []
     for level in levels[:-1]:
         place = flow.place_of(level)
@@ -139,19 +140,19 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
 @pytest.mark.parametrize(("steps", "budget", "most"), [(20, 0.05, 2), (50, 0.001, 3), (50, 0.05, 4)])
 def test_more_forecasts_follow_each_other_where_a_step_changes_less(steps, budget, most):
     levels = [*torch.linspace(math.log(10.0), math.log(0.05), steps).exp().tolist(), 0.0]
-    actions, _ = drive(Rule(StepReuseSettings(budget=budget), levels, solver="euler"), smooth, levels)
+    actions, _ = drive(LongRule(StepReuseSettings(budget=budget), levels, solver="euler"), smooth, levels)
     rows = "".join("f" if action else " " for action in actions).split()
     assert max(map(len, rows)) == most
 
 
 def test_first_and_last_steps_are_protected_whatever_the_budget():
-    actions, _ = drive(Rule(StepReuseSettings(budget=1.0), LEVELS), smooth)
+    actions, _ = drive(LongRule(StepReuseSettings(budget=1.0), LEVELS), smooth)
     assert actions[:5] == [False] * 5 and actions[5] is True
     assert actions[-2:] == [False] * 2
 
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
-    rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), [], []
+    rule, x, calls, found = LongRule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), [], []
     run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
     for number in range(14):
         run.begin(LEVELS[number], x, ())
@@ -169,16 +170,16 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
     from comfy_host import fake_cuda
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    read, reads = Rule.read, []
+    read, reads = LongRule.read, []
 
     def answered(rule):
         with unset_fake_temporarily():
-            rule.unread.kept[:] = [(tell, torch.full((1,), 1e-3)) for tell, _ in rule.unread.kept]
+            rule.unread.kept[:] = [(tell, torch.full(found.shape, 1e-3)) for tell, found in rule.unread.kept]
             reads.append(len(rule.unread.kept))
             read(rule)
 
-    monkeypatch.setattr(Rule, "read", answered)
-    rule, passes = Rule(StepReuseSettings(budget=1.0), LEVELS, solver=solver), Passes()
+    monkeypatch.setattr(LongRule, "read", answered)
+    rule, passes = LongRule(StepReuseSettings(budget=1.0), LEVELS, solver=solver), Passes()
     with fake_cuda.fake_cuda():
         x = torch.empty(1, 4, 8, 8, device="cuda", dtype=torch.float16)
         for number in range(20):
@@ -197,7 +198,7 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
 
 
 def test_a_forecast_that_is_refused_costs_nothing():
-    rule, refused, x = Rule(StepReuseSettings(budget=0.3), LEVELS, "euler"), 0, torch.ones(1, 4, 8, 8) * LEVELS[0]
+    rule, refused, x = LongRule(StepReuseSettings(budget=0.3), LEVELS, "euler"), 0, torch.ones(1, 4, 8, 8) * LEVELS[0]
     for level in LEVELS[:-1]:
         place = rule.place_of(level)
         refused += rule.begin(place)

@@ -11,7 +11,7 @@ from paceline.optimizers.step_reuse.budget import Budget, ErrorRate
 
 def test_the_worst_picture_of_a_batch_decides():
     budget = Budget(0.1, calibration=Calibration(1.0))
-    budget.measure_seeds([1.0, 1.0], 0.0)  # two pictures are the root of 2 apart
+    budget.measure_seeds([1.0, 1.0, 0.0, 0.0], 0.0)  # two pictures are the root of 2 apart
     assert budget.allows([0.0, 0.01], 1.0)
     assert not budget.allows([0.0, 0.5], 1.0)
     budget.spend([0.0, 0.14])
@@ -22,7 +22,7 @@ def test_the_worst_picture_of_a_batch_decides():
 
 def test_errors_of_different_steps_add_up_by_their_squares():
     budget = Budget(1.0, calibration=Calibration(1.0))
-    budget.measure_seeds([1.0], 0.0)
+    budget.measure_seeds([1.0, 0.0], 0.0)
     budget.spend([0.03])
     budget.settle([0.03])
     budget.spend([0.04])
@@ -32,14 +32,14 @@ def test_errors_of_different_steps_add_up_by_their_squares():
 def test_what_is_taken_back_leaves_less_of_small_errors():
     """With a power above 1 half the errors are less than half the distance; it is the share that has the power."""
     budget = Budget(1.0, calibration=Calibration(2.0, 1.5))
-    budget.measure_seeds([1.0 / math.sqrt(2)], 0.0)
+    budget.measure_seeds([1.0 / math.sqrt(2), 0.0], 0.0)
     budget.spend([0.25])
     assert budget.used == pytest.approx(2.0 * 0.125)
 
 
 def test_the_rule_keeps_inside_of_the_budget_what_the_report_says():
     budget = Budget(0.01, calibration=Calibration(1.0, 2.0, shown=0.5))
-    budget.measure_seeds([1.0 / math.sqrt(2)], 0.0)
+    budget.measure_seeds([1.0 / math.sqrt(2), 0.0], 0.0)
     assert budget.allows([0.019], 1.0) and not budget.allows([0.021], 1.0)
     budget.spend([0.01])
     assert budget.used == pytest.approx(0.005)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from paceline.optimizers.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.correction import Correction
+from paceline.optimizers.step_reuse.long import GROWS, LongRule
 from paceline.optimizers.step_reuse.parts import Blend
-from paceline.optimizers.step_reuse.rule import GROWS, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 
@@ -49,7 +49,7 @@ def test_how_far_an_error_grows_is_told(solver, answer):
 
 def test_a_step_is_computed_where_a_soft_mask_lets_its_error_grow():
     def left_out(mask, budget):
-        rule = Rule(StepReuseSettings(budget=budget), LEAP, solver="euler")
+        rule = LongRule(StepReuseSettings(budget=budget), LEAP, solver="euler")
         actions, _ = drive(rule, smooth, LEAP, Blend(mask, torch.zeros(1, 4, 8, 8)))
         assert (GROWS in rule.outcome.notes) is bool((mask % 1).any())
         return {number for number, skips in enumerate(actions) if skips}

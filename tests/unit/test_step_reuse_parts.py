@@ -13,8 +13,8 @@ from itertools import pairwise
 import pytest
 import torch
 from paceline.optimizers.hosts.diffusers.step_reuse.run import frames_of
+from paceline.optimizers.step_reuse.long import LongRule
 from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
-from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 STEPS, BUDGET, RUNS = 30, 0.15, 40
@@ -52,7 +52,7 @@ def drawn(shape, place, seed, rule=None):
 
 def distance(shape, split, place, seed):
     """Return how far the part at ``place`` moved, as a share of a seed change there, and what was reused."""
-    rule = Rule(StepReuseSettings(budget=BUDGET), LEVELS, solver="euler", flow=True, split=split)
+    rule = LongRule(StepReuseSettings(budget=BUDGET), LEVELS, solver="euler", flow=True, split=split)
     found = drawn(shape, place, seed, rule)
     rule.read()
     plain, other = (drawn(shape, place, number) for number in (seed, seed + 5000))

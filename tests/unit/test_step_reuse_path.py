@@ -7,8 +7,8 @@ import math
 import torch
 from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
 from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
+from paceline.optimizers.step_reuse.long import MOVED, LongRule
 from paceline.optimizers.step_reuse.path import TWICE, Blocks
-from paceline.optimizers.step_reuse.rule import MOVED, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
@@ -16,7 +16,7 @@ AFTER = "Reuse Steps steps aside"
 
 
 def run_of(budget=1.0):
-    rule = Rule(StepReuseSettings(budget=budget), LEVELS, "euler")
+    rule = LongRule(StepReuseSettings(budget=budget), LEVELS, "euler")
     return ReuseRun(rule, torch.Size((1, 4, 8, 8)), Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
 
 

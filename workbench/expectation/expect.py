@@ -15,7 +15,7 @@ from operator import mul
 from typing import NamedTuple
 
 from ...core.phrases import phrase
-from ...optimizers.step_reuse.settings import SHORT
+from ...optimizers.step_reuse.policy import few_steps
 from .sampling import Sampling, replay
 
 
@@ -215,18 +215,14 @@ def compiled_vae(name: str, of_pictures: bool) -> Probed:
 def _work(sampling: Sampling, budget: float) -> Range:
     """Return the work that a budget leaves in another picture; of few steps, if levels cost it less or more."""
     found = replay(sampling, budget).work
-    if not _few(sampling):
+    if not few_steps(sampling.levels, sampling.solver):
         return WORK.of(found, 1.0)
     larger = min(1.0, budget * OTHERS_OF_FEW)
     return Range(replay(sampling, larger).work, found, replay(sampling, budget / OTHERS_OF_FEW).work)
 
 
-def _few(sampling: Sampling) -> bool:
-    return len(sampling.levels) - 1 <= SHORT
-
-
 def _reused(sampling: Sampling) -> Range:
-    if _few(sampling):
+    if few_steps(sampling.levels, sampling.solver):
         return REUSED_OF_FEW
     wider = ELSEWHERE if sampling.flow else 1.0
     return Range(REUSED.low / wider, REUSED.likely, REUSED.high * wider)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...optimizers.samplers import Calibration, Place, Solver, sampler_of
 from ...optimizers.step_reuse.budget import Budget
-from ...optimizers.step_reuse.parts import Blend, Split, rms, stream_rms
+from ...optimizers.step_reuse.parts import Blend, Split, contrast, rms, stream_rms
 from ...optimizers.step_reuse.policy import StepReusePolicy
 from ...optimizers.step_reuse.settings import StepReuseSettings
 
@@ -166,7 +166,9 @@ class Sampling:
         change = last.guided - mean
         if self.blend is not None:
             change, difference = change * self.blend.share, difference * self.blend.share
-        account.measure_seeds(stream_rms(self.sketch.split(change)).tolist(), last.sigma)
+        own = contrast(self.sketch.split(last.guided)) * (self.blend is None)
+        measured = stream_rms(self.sketch.split(change)), own
+        account.measure_seeds(torch.cat(measured).tolist(), last.sigma)
         return account.share(rms(self.sketch.split(difference)).tolist())
 
 

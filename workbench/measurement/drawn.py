@@ -178,5 +178,7 @@ class Drawn:
         if self.show is not None:
             return distances(self.decoded.pictures, reference.decoded.pictures)
         pairs = zip(self.latents, reference.latents, strict=True)
-        errors = torch.stack([(a.double() - b.double()).square().flatten(1).mean(1).cpu() for a, b in pairs]).amax(0)
-        return [of_error(error, None) for error in errors.nan_to_num(torch.inf).tolist()]
+        both = [(a.double().flatten(1).cpu(), b.double().flatten(1).cpu()) for a, b in pairs]
+        errors = torch.stack([(a - b).square().mean(1) for a, b in both]).amax(0).nan_to_num(torch.inf)
+        spreads = torch.stack([b.std(1, correction=0) for _, b in both]).amin(0).nan_to_num(0.0)
+        return [of_error(error, None, spread) for error, spread in zip(errors.tolist(), spreads.tolist(), strict=True)]

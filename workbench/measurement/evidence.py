@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.choices import unit
 from ...core.phrases import phrase
 from .drawn import SoundDistance
 from .quality import Distance, Farthest
@@ -147,7 +148,7 @@ class Evidence:
 
     def ratio(self, control: Control) -> float | None:
         """Return how many times the difference a control has; None without a difference."""
-        return share_of(control.difference, self.difference)
+        return control.difference.rmse / self.difference.rmse if self.difference.rmse else None
 
     @property
     def as_good(self) -> bool:
@@ -156,6 +157,11 @@ class Evidence:
         return ratio is not None and ratio <= AS_GOOD
 
 
-def share_of(difference: Distance, whole: Distance) -> float | None:
-    """Return the first distance as a share of the second; None where that is 0."""
-    return difference.rmse / whole.rmse if whole.rmse else None
+def unit_of(seed: Distance) -> float:
+    """Return what counts as 1, given how far pictures of different seeds are apart."""
+    return unit(seed.rmse, seed.contrast)
+
+
+def share_of(difference: Distance, seed: Distance) -> float | None:
+    """Return a distance as a share of a seed change; None where that is 0, of pictures without any contrast."""
+    return difference.rmse / unit_of(seed) if unit_of(seed) else None

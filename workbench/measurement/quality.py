@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 from typing import TypeVar
 
 import torch
@@ -30,11 +31,13 @@ class Distance:
         rmse: root mean square error of all values, 1 being the whole range from black to white.
         psnr: of that error in dB; None for equal pictures, where it is infinite.
         ssim: 1 for equal pictures; None for pictures smaller than its window.
+        contrast: of the references, the standard deviation of their values.
     """
 
     rmse: float
     psnr: float | None
     ssim: float | None
+    contrast: float = 0.0
 
     def __str__(self) -> str:
         if self.psnr is None:
@@ -89,21 +92,20 @@ def distances(pictures: Tensor, references: Tensor) -> list[Distance]:
         # HWC -> 1CHW
         a, b = (image.permute(2, 0, 1)[None].double() / 255.0 for image in (picture, reference))
         similarity = structural_similarity(a, b) if min(a.shape[-2:]) >= _WINDOW else None
-        found.append(of_error((a - b).square().mean().item(), similarity))
+        found.append(of_error((a - b).square().mean().item(), similarity, b.std(correction=0).item()))
     return found
 
 
 def average(found: Sequence[Distance]) -> Distance:
     """Return the distance of a batch, which has at least one picture."""
     similarities = [one.ssim for one in found if one.ssim is not None]
-    error = _mean([one.rmse**2 for one in found])
-    assert error is not None, "a batch has at least one picture"
-    return of_error(error, _mean(similarities))
+    error = fmean(one.rmse**2 for one in found)
+    return of_error(error, fmean(similarities) if similarities else None, fmean(one.contrast for one in found))
 
 
-def of_error(error: float, similarity: float | None) -> Distance:
+def of_error(error: float, similarity: float | None, contrast: float = 0.0) -> Distance:
     """Return the distance of a mean square error."""
-    return Distance(math.sqrt(error), None if error == 0 else -10 * math.log10(error), similarity)
+    return Distance(math.sqrt(error), None if error == 0 else -10 * math.log10(error), similarity, contrast)
 
 
 def structural_similarity(a: Tensor, b: Tensor) -> float:
@@ -130,10 +132,6 @@ def structural_similarity(a: Tensor, b: Tensor) -> float:
     luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
     structure = (2 * covariance + c2) / (variance_a + variance_b + c2)
     return float((luminance * structure).mean())
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 @dataclass(frozen=True)
