@@ -149,7 +149,7 @@ def test_what_a_busy_machine_shows_is_no_gain():
     assert quick.drowned and propose(run, [quick], 0.5, reuse=False) is None
     (said,) = left_open([tried_on(run, quick)], set(), False)
     assert said.startswith(
-        "This machine is busy: the same evaluation took 2.0x as long at another moment. What merged "
+        "This machine is busy: the same evaluation took 2.0x as long at another moment. merged "
     )
     clear = replace(quick, noise=1.2)
     assert not clear.drowned and propose(run, [clear], 0.5, reuse=False).names == ("merged",)
