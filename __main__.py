@@ -1,14 +1,11 @@
-"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline tune`` makes a workflow faster.
-
-``records`` writes what Compare Models has measured as ComfyUI's own benchmark capture does.
-"""
+"""The command of the pack: ``python custom_nodes/ComfyUI-Paceline tune`` makes a workflow faster."""
 
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {"tune": "faster.tune", "records": "workbench.measurement.core_records"}
+_COMMANDS = {"tune": "faster.tune"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 

@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 from ..core.choices import CHOICES
 from ..core.errors import InvalidSetting
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..recipes.apply import Nodes, behind, shown_steps
-from ..workbench.comfyui.decoding import Decoding, ProbedVAE, probe_decoding
+from ..recipes.apply import Nodes, behind
 from ..workbench.comfyui.observer import Observer
 from ..workbench.comfyui.probe import SPARE, probe
-from ..workbench.expectation.expect import GAIN, Probed, expect, won_by
+from ..workbench.expectation.expect import Probed
 from ..workbench.recipe import Step
-from .kept import KeptRuns, foretold
-from .look import needless_tiles
-from .offers import Offer, Proof, faster_vae, make_offer, reusing, without_trial
-from .others import OTHERS, with_other
+from .kept import KeptRun, KeptRuns, Trial, foretold, history
+from .levers import Lever, needless_tiles
+from .look import time_of
+from .offers import Offer, make_offer, what_became
 from .plan import Plan, most_gain_first
+from .proof import Proof
 from .request import Request
 from .runs import FEWEST, PICTURES, Chosen, inserted, probing, proving
-from .sentences import Tried, by_stage, expected_parts, expected_speed, left_open, told, where_time_went
+from .same_work import workflow_key
+from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
 
 @dataclass
 class Job:
-    """One workflow that is made faster: what was asked, and what is known by now.
+    """One workflow that is made faster: what was asked, what it has of its own, and what is known by now.
 
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
-    ``probed`` has the findings of each sampling, in their order, ``probed_vaes`` those of VAEs by the number of their
-    plan; ``left_open`` says what they could not tell;
+    ``measured`` are the seconds of the run, by kind and node. ``probed`` has the findings of each sampling, in their
+    order; ``left_open`` says what they could not tell, ``tried`` what became of each candidate and of the offer;
     ``proof`` is None before one has begun.
     """
 
@@ -47,15 +48,16 @@ class Job:
     plans: list[Plan]
     nodes: Nodes
     pictures: int = 20
+    levers: list[Lever] = field(default_factory=list)
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     observer: Observer = field(default_factory=Observer)
     probed: list[list[Probed]] = field(default_factory=list)
-    probed_vaes: dict[str, ProbedVAE] = field(default_factory=dict)
     probing: bool = False
     concluded: bool = False
     offer: Offer | None = None
     left_open: list[Phrase] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    tried: list[Trial] = field(default_factory=list)
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
     proof: Proof | None = None
     lock: Any = field(default_factory=Lock)
 
@@ -70,14 +72,13 @@ class Job:
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
-            self.seconds = self._seconds(request.seconds)
+            self.measured = self._measured(request.seconds)
             tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
-            if (tries or self._decodings()) and not request.stopped:
+            if tries and not request.stopped:
                 self.probing = True
                 links = [plan.link for plan in self.plans if plan.link.input == "model"]
-                links += [self.plans[number].link for number in self._decodings()]
                 prompt = probing(self.workflow, links, self.id)
-                return job_state("probe", self.id, prompt, lines=[where_time_went(self.seconds)])
+                return job_state("probe", self.id, prompt) | {"time": self.time}
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
 
@@ -101,71 +102,72 @@ class Job:
         with self.lock:
             samplings = self.observer.samplings
             if not self.concluded and not self.observer.empty:
-                vaes = [
-                    faster_vae(self.plans[int(link)], probed, self.choice, self.pictures)
-                    for link, probed in self.probed_vaes.items()
-                ]
-                faster, whole = [one for one in vaes if one is not None], sum(self.seconds.values())
-                self.offer = make_offer(samplings, self.probed, self.plans, faster, self.choice, whole, self.pictures)
-                limit, found = CHOICES[self.choice].limit, self._tried()
-                KeptRuns().give_up(self.workflow, {each.one.name: each.one.once for each in found if each.one.why_not})
+                limit = CHOICES[self.choice].limit
+                known = samplings, self.probed, self.plans, self.observer.decodings
+                self.offer = make_offer(*known, self.choice, self.whole, self.pictures)
+                found = what_became(*known, limit)
                 offered = self.offer.names if self.offer is not None else frozenset()
-                self.left_open = left_open(found, offered, limit, stopped, self.pictures)
+                self.tried = [self._trial(each, limit, offered) for each in found]
+                self.remember("" if self.offer is None else self.offer.said)
+                self.left_open = left_open(found, offered, stopped)
                 self.left_open += needless_tiles(self.observer.decodings.values())
                 self.concluded = True
                 self.observer.forget()
 
-    def _tried(self) -> list[Tried]:
-        """Return what became of each candidate of each sampler and VAE."""
-        samplings, limit = self.observer.samplings, CHOICES[self.choice].limit
-        found = [
-            Tried(sampling.link, one, won_by(sampling, one), expect(sampling, [one]).distance.high)
-            for sampling, probed in zip(samplings, self.probed, strict=True)
-            for one in probed
-        ]
-        found += [
-            Tried(link, one, probed.seconds * (1 - 1 / one.speedup[1]), one.error)
-            for link, probed in self.probed_vaes.items()
-            for one in probed.found
-        ]
-        small = [int(link) for link in self.observer.decodings if int(link) not in self._decodings()]
-        found += [without_trial(str(link), title) for link in small for title in self.plans[link].tries]
-        return found + [reusing(one, limit) for one in samplings if self.plans[int(one.link)].reuse]
-
-    def _decodings(self) -> dict[int, Decoding]:
-        """Return what was decoded, by the number of its plan, where a faster VAE could make the whole run faster."""
-        most = sum(self.seconds.values()) * (1 - 1 / GAIN)
-        return {int(link): one for link, one in self.observer.decodings.items() if one.seconds > most}
-
     def _probe(self, say: Any) -> None:
-        samplings, decodings = self.observer.samplings, self._decodings()
-        parts = len(samplings) + len(decodings)
-        for number, sampling in enumerate(samplings):
-            tries, known = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds)
-            self.probed[number] += known
-            candidates = {title: partial(self._with, tries[title], sampling.shape) for title in most_gain_first(tries)}
-            keeping = {title for title, step in tries.items() if step.node in OTHERS and OTHERS[step.node].keeps}
-            if not candidates or not sampling.can_probe:
-                continue
-            tell = partial(lambda number, share: say((number + share) / parts), number)
-            probe(sampling, candidates, tell, SPARE / parts, self.probed[number], keeping)
-        for place, (number, decoding) in enumerate(decodings.items(), len(samplings)):
-            say(place / parts)
-            tries, known = self._too_long(self.plans[number].tries, 0.0)
-            ways = {title: partial(behind, step, nodes=self.nodes) for title, step in tries.items()}
-            probed = probe_decoding(decoding, ways, SPARE / parts)
-            self.probed_vaes[str(number)] = replace(probed, found=[*known, *probed.found])
+        """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried."""
+        parts, runs, key = len(self.observer.samplings), KeptRuns().read(), workflow_key(self.workflow)
+        known = {one.name for _, one in history((run for run in runs if run.workflow == key), self.choice)}
+        end = monotonic() + max(SPARE, self.whole)
+        for number, sampling in enumerate(self.observer.samplings):
+            deadline = monotonic() + max(0.0, end - monotonic()) / (parts - number)
+            tries, costly = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds, runs)
+            self.probed[number] += costly
+            order = sorted(most_gain_first(tries), key=known.__contains__)
+            ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in order}
+            if ways and sampling.can_probe:
+                tell = partial(lambda number, share: say((number + share) / parts), number)
+                probe(sampling, ways, tell, SPARE / parts, self.probed[number], deadline)
 
-    def _too_long(self, tries: Mapping[str, Step], seconds: float) -> tuple[dict[str, Step], list[Probed]]:
+    def _too_long(
+        self, tries: Mapping[str, Step], seconds: float, runs: Sequence[KeptRun]
+    ) -> tuple[dict[str, Step], list[Probed]]:
         """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
-        runs = KeptRuns().read()
         known = [foretold(step.node, title, self.workflow, runs) for title, step in tries.items()]
         costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
         return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
 
+    def _trial(self, each: Tried, limit: float, offered: Collection[str]) -> Trial:
+        one, why = each.one, why_dropped(each, limit, self.pictures)
+        said = phrase("{name} is offered.", name=one.name) if one.name in offered else why or ""
+        once = one.once if one.too_long else 0.0
+        return Trial(each.link, one.name, self.choice, str(said), once, bool(one.why_not) and not once)
+
+    def remember(self, offered: str = "") -> None:
+        """Keep what was tried with the workflow's last run, and what is to be said of the offer.
+
+        Called again when that run is kept, which may be later.
+        """
+        if offered and self.offer is not None:
+            trial = Trial("", self.offer.label, self.choice, offered)
+            self.tried = [*(one for one in self.tried if one.link), trial]
+        KeptRuns().note(self.workflow, [one for one in self.tried if one.said])
+
     def answer(self) -> Payload:
-        state = job_state("answer", self.id, lines=[where_time_went(self.seconds), *self.left_open])
-        return state | {"offer": None if self.offer is None else self._offer(self.offer)}
+        offer = None if self.offer is None else self.offer.payload
+        known = {"offer": offer, "time": self.time, "levers": [one.payload for one in self.levers]}
+        return job_state("answer", self.id, lines=self.left_open) | known
+
+    @property
+    def whole(self) -> float:
+        """The seconds of the run."""
+        return sum(sum(nodes.values()) for nodes in self.measured.values())
+
+    @property
+    def time(self) -> Payload:
+        """Where the time of the run went: ``PictureTime`` in web/js/payloads.d.ts."""
+        sentence = phrase("This run took {seconds:.3g} s", seconds=self.whole)
+        return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
 
     def prove(self) -> Payload:
         state = self._proving(range(FEWEST))
@@ -186,12 +188,16 @@ class Job:
         state = self.answer()
         if proof is not None and state["offer"] and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
+            if proof.text is not None:
+                self.remember(f"{state['offer']['label']}: {proof.text}")
             state["phase"] = "proved"
             state["offer"] |= {"measured": measured, "picture": proof.picture}
         return state
 
     def keep(self) -> Payload:
-        return job_state("keep", self.id, inserted(self.workflow, self.chosen))
+        prompt = inserted(self.workflow, self.chosen)
+        self.remember(f"{self.tried[-1].said} It was put in.")
+        return job_state("keep", self.id, prompt)
 
     @property
     def chosen(self) -> Chosen:
@@ -200,38 +206,19 @@ class Job:
             raise InvalidSetting("There is no offer.", "Run the workflow first.")
         return self.offer.chosen
 
-    def _offer(self, offer: Offer) -> Payload:
-        """Return ``Offer`` in web/js/payloads.d.ts."""
-        steps = offer.sampling_speedup if offer.changes_steps else None
-        return {
-            "label": offer.label,
-            "expected": told(expected_speed(offer.run_speedup, offer.once, offer.won)),
-            "about": told(expected_parts(steps, offer.decoding_speedup, offer.distance)),
-            "sampling_speedup": [*offer.sampling_speedup],
-            "proof_seconds": []
-            if steps is None
-            else [seeds * offer.sampling_seconds * (1 + 2 / steps.likely) for seeds in (FEWEST, PICTURES)],
-            "measured": None,
-            "picture": None,
-            "inserts": [
-                {
-                    "name": link.input,
-                    "receivers": [{"node": node, "input": name} for node, name in link.receivers],
-                    "steps": shown_steps(steps),
-                }
-                for link, steps in offer.chosen
-            ],
-        }
+    def _measured(self, kinds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Return the seconds of the run by kind and node, from those that the page tells and what was observed.
 
-    def _seconds(self, kinds: Mapping[str, float]) -> dict[str, float]:
-        """Return the seconds of the run's stages, from those of its nodes by kind and from what was observed."""
-        watched = by_stage({kind: sum(nodes.values()) for kind, nodes in self.parts(0.0).items()})
-        stages = by_stage(kinds)
-        # The page tells weights that a sampler loads from its rest.
-        found = {stage: max(stages.get(stage, 0.0), watched.get(stage, 0.0)) for stage in ("loading", "text", "vae")}
-        found["steps"] = watched["steps"]
-        found["rest"] = max(0.0, sum(kinds.values()) - sum(found.values()))
-        return found
+        The page tells weights that a sampler loads from its rest.
+        """
+        watched = self.parts(0.0)
+        found = {
+            kind: {"": max(kinds.get(kind, 0.0), sum(watched.get(kind, {}).values()))} for kind in [*kinds, *watched]
+        }
+        found["samplingRun"] = watched["samplingRun"]
+        found["otherNodes"] = {}
+        rest = sum(kinds.values()) - sum(sum(nodes.values()) for nodes in found.values())
+        return found | {"otherNodes": {"": max(0.0, rest)}}
 
     def parts(self, whole: float) -> dict[str, dict[str, float]]:
         """Return what was observed of a run of ``whole`` seconds, by the page's kinds of nodes and by node."""
@@ -246,15 +233,8 @@ class Job:
         found = {"loading": {"": loading}, "samplingRun": steps, "decoding": {"": decoding}, "otherNodes": {"": rest}}
         return {kind: nodes for kind, nodes in found.items() if sum(nodes.values())} | {"samplingRun": steps}
 
-    def _with(self, step: Step, shape: tuple[int, ...], model: ModelPatcher) -> ModelPatcher:
-        """Return a model behind a node; `CannotHelp` says why it cannot be."""
-        if step.node in OTHERS:
-            return with_other(step, model, shape)
-        changed: ModelPatcher = behind(step, model, self.nodes)
-        return changed
-
 
 def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", lines: Sequence[str] = ()) -> Payload:
     """Return ``FasterState`` in web/js/payloads.d.ts."""
-    state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None}
+    state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None, "levers": []}
     return state | {"why_not": told(why_not), "lines": [told(line) for line in lines]}

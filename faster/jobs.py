@@ -10,11 +10,14 @@ from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..recipes.apply import Nodes
 from .job import Job, job_state
-from .kept import KeptRuns
-from .look import levers, picture_time
+from .kept import KeptRuns, history
+from .levers import levers, of_loaded_models
+from .look import picture_time
+from .node_types import node_type
 from .plan import make_plans
 from .request import Request
 from .runs import observed
+from .same_work import workflow_key
 from .workflow import Workflow
 
 FASTER = "/paceline/faster"
@@ -81,7 +84,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
         workflow = Workflow.read(request.prompt)
         plans = make_plans(workflow, request.choice, nodes)
         job = Job(workflow, request.choice, plans, nodes, request.pictures)
-        return _look(job, request) if request.do == "look" else _begin(job)
+        return _look(job, request) if request.do == "look" else _begin(job, request)
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
             JOBS.take(None)
@@ -96,10 +99,20 @@ def _look(job: Job, request: Request) -> Payload:
     """Return what is known before any run: from the runs that are kept, and of what could be tried."""
     titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
-    time = picture_time(job.workflow, KeptRuns().read(), job.plans)
+    key = workflow_key(job.workflow)
+    kept = KeptRuns().read()
+    numbers = [number for number, run in enumerate(kept) if run.workflow == key]
+    own = [kept[number] for number in numbers]
+    before = kept[numbers[-1] - 1] if numbers and numbers[-1] else None
+    past = history(own, job.choice)
+    time = picture_time(job.workflow, own, before, job.plans, past)
+    offers = [phrase("{day}: {what}", day=day, what=one.said) for day, one in past if not one.link]
     why, unknown = "", list[Phrase]()
     if not job.workflow.model_links and not titles:
+        off = [one.title for one in request.bypassed if "LATENT" in node_type(one.type).outputs]
         why = phrase("This workflow has no sampler with a model, so there is nothing to make faster.")
+        if off:
+            why = phrase("{node} is muted or bypassed, so nothing is sampled.", node=off[0])
     elif not titles:
         why = phrase(
             "Nothing is left to try: what could make it faster is there already, or would change nothing here."
@@ -109,10 +122,12 @@ def _look(job: Job, request: Request) -> Payload:
             phrase("How much faster is known after one run: nothing is measured here yet."),
             phrase("Looks at: {names}", names=", ".join(titles)),
         ]
-    state = job_state("look", why_not=why, lines=[*levers(job.workflow, request.bypassed), *unknown, *notes])
-    return state | {"time": time}
+    lines = [*offers, *unknown, *notes, *of_loaded_models()]
+    own = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]
+    return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": own}
 
 
-def _begin(job: Job) -> Payload:
+def _begin(job: Job, request: Request) -> Payload:
+    job.levers = levers(job.workflow, request.bypassed, request.names)
     JOBS.take(job)
     return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))

@@ -8,7 +8,7 @@ and compiling do not count: they depend on what the system holds in memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ..core.files import fingerprint_of, write_atomically
 from ..core.phrases import Phrase, phrase
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
-from ..workbench.expectation.expect import Probed
+from ..workbench.expectation.expect import ROUNDING, Probed
 from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage
@@ -42,6 +42,24 @@ COLD = ("loading", "compiling")
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What became of a node on the link of a plan, by its number, or of an offer, where that is empty.
+
+    Attributes:
+        said: in the English of that time.
+        once: seconds after which a compilation was given up; 0 for none.
+        idle: whether the node has nothing to do there.
+    """
+
+    link: str
+    name: str
+    choice: str
+    said: str
+    once: float = 0.0
+    idle: bool = False
+
+
+@dataclass(frozen=True)
 class KeptRun:
     """What an ordinary run took.
 
@@ -56,8 +74,7 @@ class KeptRun:
         parts: seconds by kind of node and by node.
         again: why weights were loaded again; empty where they were not, or that is not known.
         texts: what stands for all that each text was encoded from.
-        given_up: nodes that could not be tried after the run, by their titles: the seconds after which the compilation
-            was given up, 0 where they have nothing to do there.
+        tried: what was tried and offered after the run.
         plain_steps: seconds of a step in each half of a sampler's run without our nodes, by what was sampled.
     """
 
@@ -71,7 +88,7 @@ class KeptRun:
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     again: str = ""
     texts: dict[str, str] = field(default_factory=dict)
-    given_up: dict[str, float] = field(default_factory=dict)
+    tried: list[Trial] = field(default_factory=list)
     plain_steps: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -154,6 +171,12 @@ class Ended(Sent):
     steps: dict[str, Annotated[list[StepSeconds], Field(max_length=2)]] = Field(default_factory=dict, max_length=100)
 
 
+def history(runs: Iterable[KeptRun], choice: str) -> list[tuple[str, Trial]]:
+    """Return what was tried for a choice in runs of one workflow, each node's last trial with its day."""
+    found = {(one.link, one.name): (run.when[:10], one) for run in runs for one in run.tried if one.choice == choice}
+    return [*found.values()]
+
+
 class KeptRuns:
     """The runs in one file, a line of JSON each, the oldest first."""
 
@@ -188,14 +211,14 @@ class KeptRuns:
                 self._write(known)
         return known
 
-    def give_up(self, workflow: Workflow, seconds: Mapping[str, float]) -> None:
-        """Note with the last run of a workflow what could not be tried, as ``KeptRun.given_up``."""
+    def note(self, workflow: Workflow, trials: Sequence[Trial]) -> None:
+        """Note with the last run of a workflow what was tried on it, as ``KeptRun.tried``."""
         key = workflow_key(workflow)
         with self._lock:
             known = self.read()
             last = max((number for number, run in enumerate(known) if run.workflow == key), default=None)
-            if seconds and last is not None:
-                known[last] = replace(known[last], given_up={**seconds})
+            if trials and last is not None:
+                known[last] = replace(known[last], tried=[*trials])
                 self._write(known)
 
     def clear(self) -> None:
@@ -231,12 +254,8 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     )
 
 
-COMPILING = {"PacelineCompileUNet": "steps", "PacelineCompileVAE": "vae"}
-"""Nodes that cost time once, and the stage of a run that each makes shorter."""
-
-
-ROUNDING = 0.001
-"""Error of a prediction that is taken for that of compiled code, which rounds otherwise."""
+COMPILING = "PacelineCompileUNet"
+"""The node that costs time once and makes steps shorter."""
 
 
 def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun]) -> Probed | None:
@@ -244,20 +263,20 @@ def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun])
 
     ``title`` is the node's; the models of the ``workflow``, which is without it, are loaded.
     """
-    stage, now, facts = COMPILING.get(node), about(workflow), facts_here()
-    if stage is None:
+    now, facts = about(workflow), facts_here()
+    if node != COMPILING:
         return None
     alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
     having = [run for run in alike if title in run.about.get("nodes", "")]
-    # Of a VAE it is not told apart from decoding.
-    costs = [run.seconds.get("compiling", 0.0) for run in having if stage == "steps"]
-    once = max([*costs, *(run.given_up.get(title, 0.0) for run in alike)], default=0.0)
+    costs = [run.seconds.get("compiling", 0.0) for run in having]
+    given_up = [one.once for run in alike for one in run.tried if one.name == title]
+    once = max([*costs, *given_up], default=0.0)
     if not once:
         return None
     with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
     ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
-    faster = [run.seconds[stage] for run in ready if run.seconds.get(stage)]
-    plain = [run.seconds[stage] for run in alike if run.about == now and run.seconds.get(stage)]
+    faster = [run.seconds["steps"] for run in ready if run.seconds.get("steps")]
+    plain = [run.seconds["steps"] for run in alike if run.about == now and run.seconds.get("steps")]
     if plain and faster and any(costs):
         ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
         return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)

@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-
-import torch
+from typing import Any
 
 from ..core.choices import CHOICES
+from ..core.errors import CannotHelp
 from ..core.phrases import Phrase, phrase
 from ..optimizers.attention.policy import AUTO
 from ..optimizers.hosts.comfyui.attention.technique import host_does
-from ..optimizers.precision.settings import processor_dtype
+from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..optimizers.token_merging.kv_downsample import minimum_tokens
-from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here
-from ..workbench.recipe import Step
+from ..recipes.apply import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
+from ..workbench.comfyui.unloaded import model_file, network_in
+from ..workbench.recipe import PREFIX, Step
 from .node_types import class_of, node_type
-from .others import ATTENTION, DO_WHAT_OURS_DOES, MERGING, OTHERS
 from .workflow import ModelLink, Workflow
 
-REUSE_STEPS, _PRECISION, _PRESET = "PacelineReuseSteps", "PacelineVAEPrecision", "PacelineOptimizePreset"
+REUSE_STEPS, _PRESET = "PacelineReuseSteps", "PacelineOptimizePreset"
+MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 
 DISTILLED = 8
 """Models that take at most so many steps were made for that."""
 
-_FIRST = ("WanAnimate2Cache", "FluxKVCache", "PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
-"""Where there is not work for all these are tried, before what makes attention alone quicker: caches for one network,
-then what quickens all of its layers."""
+_FIRST = ("PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
+"""Where there is not work for all these are tried, before what makes attention alone quicker."""
+
+_COMPILE = (
+    "TorchCompileModel",
+    "ModelCompile+",  # cubiq/ComfyUI_essentials
+    # kijai/ComfyUI-KJNodes
+    "TorchCompileModelAdvanced",
+    "TorchCompileModelFluxAdvanced",
+    "TorchCompileModelFluxAdvancedV2",
+    "TorchCompileModelWanVideo",
+    "TorchCompileModelWanVideoV2",
+    "TorchCompileModelQwenImage",
+    "TorchCompileModelHyVideo",
+    "TorchCompileLTXModel",
+    "TorchCompileCosmosModel",
+)
+
+_DO_WHAT_OURS_DOES = {
+    "TomePatchModel": MERGING,
+    "ToDoPatchModel": MERGING,  # ethansmith2000/comfy-todo
+    "EasyCache": REUSE_STEPS,
+    "LazyCache": REUSE_STEPS,
+    "WanVideoTeaCacheKJ": REUSE_STEPS,
+    "PathchSageAttentionKJ": ATTENTION,
+    "PatchFlashAttentionKJ": ATTENTION,
+    **dict.fromkeys(_COMPILE, "PacelineCompileUNet"),
+}
+"""Our node by the other's type. Only what changes a MODEL: nothing else is tried."""
+
+_FILES = {"ckpt_name": "checkpoints", "unet_name": "diffusion_models"}
+"""Folders of ComfyUI's models, by the inputs of its own loaders that name a file."""
+
+_OWN = ("nodes", "comfy_extras.")
+"""Modules of ComfyUI's own nodes: what those of other packs do to a model is not known."""
+
+_COMFYUIS_OWN = {"WanAnimate2Cache": "WanAnimate2ToVideo", "FluxKVCache": "ReferenceLatent"}
+"""Caches of ComfyUI for one network, by their ids, and the node beside which there is something to keep."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +94,44 @@ class Plan:
 
 
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
-    """Return what is tried on each link of a workflow on which anything is: those of models, then those of VAEs."""
+    """Return what is tried on each link of a workflow: of models where anything is, then of VAEs."""
     machine, links = machine_here(), [*workflow.model_links, *workflow.vae_links]
-    others = _others_here({workflow.type(id) for id in workflow}, machine.device, CHOICES[choice].merging != "")
     plans = [
-        _plan(workflow, link, choice, machine, nodes, others)
+        _plan(workflow, link, choice, machine, nodes)
         if link.input == "model"
         else _vae_plan(workflow, link, choice, machine, nodes)
         for link in links
         if _PRESET not in map(workflow.type, link.upstream)  # it applies what would be inserted
     ]
-    return [plan for plan in plans if plan.titles or plan.notes]
+    return [plan for plan in plans if plan.titles or plan.notes or plan.link.input == "vae"]
 
 
-def _others_here(types: Collection[str], device: str, changes: bool) -> dict[str, Step]:
-    """Return the nodes of ComfyUI's own to try on a model, by their titles.
+def network_before(workflow: Workflow, way: Sequence[str]) -> tuple[ModelPatcher, frozenset[str]] | None:
+    """Return the network in the file that a model is loaded from, as ``network_in``.
 
-    ``types`` are those of the workflow's nodes; ``changes``: whether the picture may change.
+    None where other packs, or inputs without a value, are on the way.
     """
-    found = {}
-    for id, other in OTHERS.items():
-        fits = (other.same or changes) and other.device in ("", device) and (not other.beside or other.beside in types)
-        if not fits or id in types or class_of(id) is None:
-            continue
-        kind, wanted = node_type(id), [name for name in other.inputs if "." not in name]  # without those of a choice
-        if all(other.inputs[name] in kind.choices.get(name, ()) for name in wanted):
-            found[kind.title] = Step(id, other.inputs)
-    return found
+    for id in way:
+        kind = class_of(workflow.type(id))
+        ours = workflow.type(id).startswith(PREFIX)
+        if not ours and (kind is None or not getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)):
+            return None
+    inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
+    for name, folder in _FILES.items():
+        file = workflow.known(inputs.get(name))
+        path = model_file(folder, file) if isinstance(file, str) else None
+        if path is not None:
+            return network_in(path)
+    return None
+
+
+def _not_for(step: Step, network: ModelPatcher, nodes: Nodes) -> str:
+    """Return why a node is not for a network; empty where it is."""
+    try:
+        made(step, {"model": network}, nodes)
+    except CannotHelp as error:
+        return error.brief
+    return ""
 
 
 def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
@@ -92,11 +139,9 @@ def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
     return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
 
 
-def _plan(
-    workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes, others: Mapping[str, Step]
-) -> Plan:
+def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
     way = {id: workflow.type(id) for id in link.upstream}
-    there = {DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
+    there = {_DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
     steps = link.steps
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     values = (value for id in way for value in workflow.inputs(id).values() if isinstance(value, str))
@@ -108,18 +153,26 @@ def _plan(
     # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
     recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]
     changes = CHOICES[choice].merging != ""
-    tries = {**others} | {
-        nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there
-    }
+    tries = {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
     own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
     nothing = host_does(AUTO) if own else ""
     tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
-    caches = [workflow.title(id) for id, type in way.items() if DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
+    merging = next((title for title, step in tries.items() if step.node == MERGING), "")
+    known = network_before(workflow, link.upstream) if merging else None
+    unfit = "" if known is None else _not_for(tries[merging], known[0], nodes)
+    tries = {title: step for title, step in tries.items() if not (unfit and title == merging)}
+    caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     reuse = changes and few is None and REUSE_STEPS not in there
     least = minimum_tokens(machine.device)
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
-    notes = [phrase(OTHERS[step.node].note, node=title) for title, step in others.items()]
-    notes += [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
+    notes = [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
+    notes += [phrase("{name} is left out: {why}.", name=merging, why=unfit)] if unfit else []
+    types = {workflow.type(id) for id in workflow}
+    notes += [
+        phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)
+        for id, beside in _COMFYUIS_OWN.items()
+        if changes and beside in types and id not in types and class_of(id) is not None
+    ]
     if changes and few is not None:
         notes.append(
             phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
@@ -141,20 +194,8 @@ def _plan(
 
 
 def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
+    """Return the plan of a VAE: what is tried on it is not tried, but known by a rule (``expect.COMPILED_VAE``)."""
     there = {workflow.type(id) for id in link.upstream}
-    dtype = _short_dtype(machine)
-    steps = [
-        *([Step(_PRECISION, {"dtype": dtype})] if dtype else []),
-        *(step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "vae"),
-    ]
+    steps = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "vae"]
     tries = {str(nodes[step.node].define_schema().display_name): step for step in steps if step.node not in there}
     return Plan(link, tries)
-
-
-def _short_dtype(machine: Machine) -> str:
-    """Return the short numbers that suit a machine; empty where none do."""
-    if machine.device == "cpu":
-        return "" if processor_dtype() == torch.float32 else "auto"
-    if machine.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return "fp16"
-    return "bf16"

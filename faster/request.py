@@ -50,7 +50,8 @@ class Request(Sent):
         job: id of a job that has begun.
         stopped: whether the last prompt was stopped.
         seconds: of the run that was watched.
-        bypassed: nodes that are no part of the prompt, for ``look``.
+        bypassed: nodes that are no part of the prompt, for ``look`` and ``run``.
+        names: of widgets that a person sees outside of a subgraph, by ``node.input``, for ``look`` and ``run``.
     """
 
     do: Literal["look", "run", "next", "keep", "prove", "drop"]
@@ -61,3 +62,4 @@ class Request(Sent):
     stopped: bool = False
     seconds: Seconds = Field(default_factory=dict)
     bypassed: list[Bypassed] = Field(default_factory=list)
+    names: dict[str, str] = Field(default_factory=dict, max_length=3000)

@@ -49,12 +49,9 @@ def as_it_is(watched: Workflow) -> Workflow:
 def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
     """Return a prompt of a probe.
 
-    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents; and
-    the VAEs.
+    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
     """
-    samplers = [id for link in links for id, _ in link.receivers if link.input == "model"]
-    taken = [origin for id in samplers for origin in workflow.links(id).values()]
-    taken += [link.origin for link in links if link.input == "vae"]
+    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
     return _needed({**workflow, NO_RUN: _node("_PacelineProbe", job=job, **kept)})
 

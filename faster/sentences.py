@@ -9,7 +9,13 @@ from ..core.phrases import Phrase, data, phrase
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
 from ..workbench.expectation.expect import Probed, Range, pays_from
 from ..workbench.measurement.measure import Comparison
-from ..workbench.measurement.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
+from ..workbench.measurement.verdict_text import (
+    counted_text,
+    fraction,
+    late_text,
+    of_a_seed_change,
+    speed_text,
+)
 
 STAGES = {
     "steps": phrase("steps"),
@@ -45,19 +51,6 @@ def told(text: str) -> Payload:
     return {"text": str(text), "phrase": data(text)}
 
 
-def where_time_went(seconds: Mapping[str, float]) -> Phrase:
-    """Return e.g. ``This run took 271 s: steps 84 %, VAE 11 %, loading 5 %``, from seconds by part."""
-    whole = sum(seconds.values()) or 1.0
-    parts: Phrase | None = None
-    for name in sorted(seconds, key=lambda name: (name == "rest", -seconds[name])):
-        share = seconds[name] / whole
-        if share < 0.005:
-            continue
-        part = phrase("{part} {share:.0%}", part=STAGES[name], share=share)
-        parts = part if parts is None else phrase("{parts}, {part}", parts=parts, part=part)
-    return phrase("This run took {seconds:.3g} s: {parts}", seconds=whole, parts=parts or "")
-
-
 @dataclass(frozen=True)
 class Tried:
     """A candidate on a link: ``won`` are the seconds that it wins for each picture, which moves ``farthest`` so far."""
@@ -68,19 +61,15 @@ class Tried:
     farthest: float
 
 
-def left_open(
-    found: Sequence[Tried], offered: Collection[str], limit: float, stopped: bool, pictures: int
-) -> list[Phrase]:
-    """Return what a probe could not tell, and why each candidate that is not among the ``offered`` was dropped.
+def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -> list[Phrase]:
+    """Return what a probe could not tell of candidates that are not among the ``offered``.
 
     ``found`` has each candidate of each sampler and VAE: one that another sampler on the same link tried is not open.
-    ``limit``: how far a picture may move; ``pictures``: how many are drawn.
-    Where somebody ``stopped`` the run or its probe, that is the reason for all
-    that was not tried.
+    Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
     """
     tried = {(each.link, each.one.name) for each in found if each.one.points}
-    left = [each.one.name for each in found if each.one.untried and (each.link, each.one.name) not in tried]
-    untried = ", ".join(dict.fromkeys(left))
+    left = {(each.link, each.one.name) for each in found if each.one.untried} - tried
+    untried = ", ".join(sorted({name for _, name in left}))
     drowned = [each.one for each in found if each.one.drowned]
     unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.unclear and not offered))
     lines = []
@@ -98,26 +87,36 @@ def left_open(
     if stopped:
         lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
     elif untried:
-        lines.append(phrase("Not tried, as the time for trying was spent on others: {names}.", names=untried))
+        count = len({(each.link, each.one.name) for each in found})
+        lines.append(
+            phrase(
+                "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
+                tried=count - len(left),
+                count=count,
+                names=untried,
+            )
+        )
     if not offered and not lines:
         lines.append(phrase("No change we know would make it faster within the limit you chose."))
-    dropped = {each.one.name: _why_dropped(each, limit, pictures) for each in found if each.one.name not in offered}
-    return [*lines, *(why for why in dropped.values() if why is not None)]
+    return lines
 
 
-def _why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
-    """Return why a candidate is not offered; None where it is open."""
+def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
+    """Return why a candidate is not offered; None where it is open.
+
+    ``limit``: how far a picture may move; ``pictures``: how many are drawn.
+    """
     one = tried.one
     if one.too_long:
         return phrase(
-            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw",
+            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw.",
             name=one.name,
             why=one.why_not,
             least=one.once / pictures,
             pictures=pictures,
         )
     if one.why_not:
-        return phrase("{name}: {why}", name=one.name, why=one.why_not)
+        return phrase("{name}: {why}.", name=one.name, why=one.why_not)
     if one.untried or one.unclear or one.drowned:
         return None
     if not one.faster:
@@ -125,7 +124,7 @@ def _why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     picture = pays_from(one.once, tried.won)
     if picture > pictures:
         cost = _cost(one.once, tried.won, picture)
-        return phrase("{name}: {why}", name=one.name, why=cost)
+        return phrase("{name}: {why}.", name=one.name, why=cost)
     if tried.farthest > limit:
         return phrase("{name}: the picture could move farther than you chose.", name=one.name)
     return phrase("{name}: the whole run would gain too little.", name=one.name)

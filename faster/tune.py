@@ -128,7 +128,7 @@ def _say(state: Any) -> None:
         for part in state["time"]["parts"]:
             name = part["name"] or re.sub("(?=[A-Z])", " ", part["kind"]).lower()
             print(f"  {name}: {part['seconds']:.2g} s. {part['remedy']['text']}")
-    for line in (*state["lines"], state["why_not"]):
+    for line in (*(lever["said"] for lever in state["levers"]), *state["lines"], state["why_not"]):
         if line["text"]:
             print(line["text"])
 

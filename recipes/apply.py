@@ -12,7 +12,15 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.choices import CHOICES
-from ..core.errors import CannotHelp, InvalidSetting, is_text, require_choice
+from ..core.errors import (
+    CannotHelp,
+    InvalidSetting,
+    require_boolean,
+    require_choice,
+    require_integer,
+    require_number,
+    require_text,
+)
 from ..core.phrases import phrase
 from ..core.technique import KINDS
 from ..optimizers.hosts.comfyui.quantization.linear import int8_layers
@@ -45,47 +53,36 @@ def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
     return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
 
 
-def check_steps(steps: Iterable[Step], where: str, nodes: Nodes) -> None:
-    """Check nodes, inputs and values before anything is run; `InvalidSetting` names the first that is wrong.
+def check_steps(steps: Iterable[Step], nodes: Nodes) -> None:
+    """Check that nodes, inputs and values exist, before anything is run; `InvalidSetting` names what does not.
 
-    ``where`` names their source in errors, e.g. ``The recipe 'mine'``.
+    Limits between values are checked by a technique's own settings.
     """
     for step in steps:
         if step.node not in nodes:
             known = ", ".join(sorted(name.removeprefix(PREFIX) for name in nodes))
             raise InvalidSetting(f"There is no node {step.node.removeprefix(PREFIX)}.", f"The nodes are: {known}.")
-        node = nodes[step.node]
-        schema = node.define_schema()
-        title, inputs = schema.display_name, {entry.id: entry for entry in schema.inputs}
-        if not hasattr(node, "technique"):
-            problem = f"{where} has the node {title}, which cannot be a step."
-            raise InvalidSetting(problem, "Steps are nodes that change how a model, a VAE or a ControlNet runs.")
+        schema = nodes[step.node].define_schema()
+        widgets = {entry.id: entry for entry in schema.inputs if isinstance(entry, io.WidgetInput)}
+        if not hasattr(nodes[step.node], "technique"):
+            remedy = "Name a node that changes how a model, a VAE or a ControlNet runs."
+            raise InvalidSetting(f"{schema.display_name} cannot be a step of a recipe.", remedy)
         for name, value in step.inputs.items():
-            if name not in inputs:
-                settings = [key for key, entry in inputs.items() if isinstance(entry, io.WidgetInput)]
-                raise InvalidSetting(f"{where} sets {name} of {title}.", f"Its settings are: {', '.join(settings)}.")
-            takes = allowed_instead(inputs[name], value)
-            if takes:
-                raise InvalidSetting(f"{where} sets {name} of {title} to {value!r}.", f"It is {takes}.")
+            if name not in widgets:
+                settings = ", ".join(widgets)
+                raise InvalidSetting(f"{schema.display_name} has no setting {name}.", f"Its settings are: {settings}.")
+            _check_value(f"{name} of {schema.display_name}", widgets[name], value)
 
 
-def allowed_instead(entry: io.Input, value: object) -> str:
-    """Return the allowed values of an input that does not allow ``value``; empty if it does."""
+def _check_value(name: str, entry: Any, value: Any) -> None:
     if isinstance(entry, io.Combo.Input):
-        options = [getattr(option, "value", option) for option in entry.options or ()]
-        fits, takes = value in options, f"one of: {', '.join(map(str, options))}"
+        require_choice(name, value, tuple(getattr(option, "value", option) for option in entry.options or ()))
     elif isinstance(entry, io.Boolean.Input):
-        fits, takes = isinstance(value, bool), "true or false"
-    elif isinstance(entry, (io.Int.Input, io.Float.Input)):
-        whole = isinstance(entry, io.Int.Input)
-        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        fits, takes = number and entry.min <= value <= entry.max, f"a number from {entry.min} to {entry.max}"
-        takes = takes.replace("a number", "a whole number") if whole else takes
+        require_boolean(name, value)
     elif isinstance(entry, io.String.Input):
-        fits, takes = is_text(value), "text"
+        require_text(name, value)
     else:
-        fits, takes = False, "connected, not set"
-    return "" if fits else takes
+        (require_integer if isinstance(entry, io.Int.Input) else require_number)(name, value, entry.min, entry.max)
 
 
 def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> RecipeResult:
@@ -95,7 +92,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
     or value that does not exist. ``objects`` are by the names of the nodes' inputs (``model``, ``vae``), None where
     nothing is connected; ``report_to`` is the id of a node.
     """
-    check_steps(recipe.steps, f"The recipe {recipe.name!r}", nodes)
+    check_steps(recipe.steps, nodes)
     applied = RecipeResult({name: value for name, value in objects.items() if value is not None})
     attached: dict[tuple[str, str], AnyTechnique] = {}
     for step in recipe.steps:
@@ -104,7 +101,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
             applied.left_out.append(f"{title}: no {target} is connected")
             continue
         try:
-            on, technique = _made(step, applied.objects, nodes)
+            on, technique = made(step, applied.objects, nodes)
             applied.objects[target] = attach_for(report_to, on, technique)
         except CannotHelp as error:
             if error.must_be_mended:
@@ -121,10 +118,10 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
 
 def behind(step: Step, thing: Any, nodes: Nodes) -> Any:
     """Return what a step's node changes, a MODEL or a VAE, behind that node; `CannotHelp` says why it cannot be."""
-    return attach_for(None, *_made(step, {changed_by(nodes[step.node]): thing}, nodes))
+    return attach_for(None, *made(step, {changed_by(nodes[step.node]): thing}, nodes))
 
 
-def _made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, AnyTechnique]:
+def made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, AnyTechnique]:
     """Return a step's technique, behind what it goes on, with the node's defaults for what the step does not set."""
     node = nodes[step.node]
     inputs = {entry.id: entry for entry in node.define_schema().inputs if entry.id != "strict"}

@@ -6,14 +6,13 @@ Nothing is computed on the device, and where it is not known what a node gets, n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..core.activity import Summary
 from ..core.errors import CannotHelp, InvalidSetting
 from ..core.phrases import phrase
 from ..faster.kept import KeptRuns
-from ..faster.node_types import class_of
+from ..faster.plan import network_before
 from ..faster.same_work import device_here, facts_here
 from ..faster.workflow import ModelLink, Workflow
 from ..optimizers.hosts.comfyui.attention.technique import nothing_before
@@ -24,16 +23,8 @@ from ..optimizers.quantization.settings import QuantizationSettings
 from ..optimizers.step_reuse.settings import FEWEST_STEPS
 from ..recipes.apply import Nodes
 from ..workbench.comfyui.machine import host_device
-from ..workbench.comfyui.unloaded import model_file, network_in
-from ..workbench.recipe import PREFIX
 
 BEFORE = "/paceline/before"
-
-_FILES = {"ckpt_name": "checkpoints", "unet_name": "diffusion_models"}
-"""Folders of ComfyUI's models, by the inputs of its own loaders that name a file."""
-
-_OWN = ("nodes", "comfy_extras.")
-"""Modules of ComfyUI's own nodes: what those of other packs do to a model is not known."""
 
 _SHORTEST = 1.0
 """Seconds of compiling below which nobody waits for it."""
@@ -50,8 +41,7 @@ def before_payload(sent: Any, nodes: Nodes) -> Payload:
 def _known(workflow: Workflow, id: str, nodes: Nodes) -> Summary | None:
     behind = [link for link in workflow.model_links if id in link.upstream]
     way = behind[0].upstream if behind else ()
-    file = _file(workflow, way[way.index(id) + 1 :] if behind else ())
-    network = None if file is None else network_in(file)
+    network = network_before(workflow, way[way.index(id) + 1 :] if behind else ())
     inputs = {name: workflow.known(value) for name, value in workflow.inputs(id).items() if name != "strict"}
     if network is None or None in [value for name, value in inputs.items() if name != "model"]:
         return None
@@ -63,22 +53,6 @@ def _known(workflow: Workflow, id: str, nodes: Nodes) -> Summary | None:
         return refused
     except (InvalidSetting, TypeError):  # the run says it
         return None
-
-
-def _file(workflow: Workflow, way: Sequence[str]) -> Path | None:
-    """Return the file that a model is loaded from; None where other packs or inputs without a value are on the way."""
-    for id in way:
-        kind = class_of(workflow.type(id))
-        ours = workflow.type(id).startswith(PREFIX)
-        if not ours and (kind is None or not getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)):
-            return None
-    inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
-    for name, folder in _FILES.items():
-        file = workflow.known(inputs.get(name))
-        path = model_file(folder, file) if isinstance(file, str) else None
-        if path is not None:
-            return path
-    return None
 
 
 def _by_structure(node: Any, inputs: Mapping[str, Any], *_: Any) -> None:

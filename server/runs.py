@@ -89,6 +89,8 @@ class Outcomes:
             ended = ended.model_copy(update={"parts": parts, "seconds": seconds})
         outcome = kept_run(ended, as_it_is(Workflow.read(item[2])))
         found = slower(self.kept.add(outcome, ended.prompt_id), outcome)
+        if watched is not None:
+            watched.remember()
         return {"slower": None if found is None else told(found)}
 
     def samplings(self, sent: Any, server: Any) -> Payload:

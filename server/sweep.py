@@ -17,7 +17,7 @@ from ..faster.same_work import made_of
 from ..faster.workflow import Workflow
 from ..optimizers.hosts.comfyui.runtime.paths import user_folder
 from ..optimizers.hosts.comfyui.runtime.reporting import Payload
-from ..optimizers.hosts.comfyui.structure.model import describe_model, require_model
+from ..optimizers.hosts.comfyui.structure.model import describe_model
 from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
 from ..optimizers.hosts.comfyui.targets.model import ModelTarget
 from ..optimizers.hosts.comfyui.targets.vae import VAETarget
@@ -44,7 +44,7 @@ def read_axes(text: str, nodes: Nodes) -> Axes:
         node, dot, setting = name.partition(".")
         return f"{ids.get(node.casefold(), node).removeprefix(PREFIX)}{dot}{setting}"
 
-    return parse_axes(text, full_name, lambda name, value: check_steps(steps_of({name: value}), "It", nodes))
+    return parse_axes(text, full_name, lambda name, value: check_steps(steps_of({name: value}), nodes))
 
 
 def steps_of(cell: Cell) -> tuple[Step, ...]:
@@ -59,13 +59,10 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
 
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
     """Return model and VAE without our techniques, and a line that names what was taken off."""
-    require_model(model)
-    taken = list(ModelTarget(model).techniques)
-    if taken:
-        model = ModelTarget(model).with_techniques(())
-    if vae is not None and (of_vae := VAETarget(vae).techniques):
-        vae = VAETarget(vae).with_techniques(())
-        taken += of_vae
+    of_model, of_vae = ModelTarget(model), None if vae is None else VAETarget(vae)
+    taken = [*of_model.techniques, *(of_vae.techniques if of_vae else ())]
+    model = of_model.with_techniques(()) if of_model.techniques else model
+    vae = of_vae.with_techniques(()) if of_vae and of_vae.techniques else vae
     names = ", ".join(technique.title for technique in taken)
     line = f"taken off for this measurement, because each setting is held against the plain model: {names}"
     return model, vae, (line,) if names else ()
@@ -83,11 +80,9 @@ class Bench:
 
     def measure(self, cell: Cell, say: Callable[[str], None], show: Callable[[float], None]) -> Result:
         """Measure a cell, ``say`` and ``show`` as of ``compare``; running out of memory and refusal are results too."""
-        # Cells report nowhere by themselves: their activity is in the comparison.
-        recipe, objects = Recipe("this cell", steps_of(cell)), {"model": self.model, "vae": self.vae}
         try:
-            try:
-                applied = apply_recipe(recipe, objects, self.nodes)
+            try:  # cells report nowhere by themselves: their activity is in the comparison
+                applied = apply_recipe(Recipe("", steps_of(cell)), {"model": self.model, "vae": self.vae}, self.nodes)
             except PacelineError as error:
                 return Result(cell, "not possible", text=str(error))
             if applied.left_out:
@@ -104,26 +99,14 @@ class Bench:
 
 
 def _result_of(cell: Cell, found: Comparison) -> Result:
-    evidence, share, control = found.evidence, found.verdict.seed_share, found.evidence.control
+    evidence = found.evidence
     if evidence.broken:
         return Result(cell, "broken", text=found.verdict.text)
     # An interval that says nothing leaves out no slowness either.
     low, high = evidence.speedup.interval or (None if evidence.speedup.rounds < 2 else 0.0, None)
-    ratio = None if control is None else evidence.ratio(control)
-    return Result(
-        cell,
-        "measured",
-        speedup=evidence.speedup.ratio,
-        low=low,
-        high=high,
-        seconds=median(found.seconds["optimized"]),
-        # The same picture is no share of anything, also where another seed changes nothing.
-        difference=0.0 if evidence.same_bits else share,
-        memory_bytes=found.peak("optimized", "device_bytes") or found.peak("optimized", "process_bytes"),
-        control=None if ratio is None or share is None else ratio * share,
-        control_title="" if control is None else control.title,
-        text=found.verdict.text,
-    )
+    # The same picture is no share of anything, also where another seed changes nothing.
+    far, seconds = 0.0 if evidence.same_bits else found.verdict.seed_share, median(found.seconds["optimized"])
+    return Result(cell, "measured", evidence.speedup.ratio, low, high, seconds, far, found.verdict.text)
 
 
 def run_sweep(

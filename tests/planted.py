@@ -119,7 +119,7 @@ def judged(optimized: torch.Tensor, baseline: torch.Tensor, other: torch.Tensor,
         difference=average(found),
         same_bits=torch.equal(optimized, baseline),
         seed=seed_change([[other, baseline[: len(other)]]], distances),
-        farthest=farthest(optimized, baseline, found),
+        farthest=farthest(found),
         count=len(baseline),
     )
     return judge(replace(evidence, **more))
@@ -160,19 +160,6 @@ def one_seed_is_found(seed: int, seeds: int = 5) -> bool:
     return f"picture {bad + 1}" in found.text and found.quality in ("another picture", "no picture")
 
 
-def one_region_is_visible(seed: int) -> bool:
-    """Say whether a picture with a wrong square, a 36th of it, is called visibly another one."""
-    dice = random.Random(seed)
-    baseline, other = drawn_of(seed)
-    drawn = slightly_off(baseline, seed)
-    top, left = dice.randrange(80), dice.randrange(80)
-    region = (0, slice(top, top + 16), slice(left, left + 16))
-    drawn[region] = 255 - baseline[region] if dice.random() < 0.5 else torch.randint(
-        0, 256, (16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
-    )  # fmt: skip
-    return judged(drawn, baseline, other).quality == "visible"
-
-
 def one_pixel_is_a_difference(seed: int) -> bool:
     """Say whether a single wrong pixel is not called identical."""
     baseline, other = drawn_of(seed)
@@ -182,10 +169,10 @@ def one_pixel_is_a_difference(seed: int) -> bool:
 
 
 def rounding_is_no_fault(seed: int) -> bool:
-    """Say whether a model that rounds otherwise is faster, hardly visible, and nothing else is said of it."""
+    """Say whether a model that rounds otherwise is faster, and hardly visible."""
     baseline, other = drawn_of(seed, 2)
     found = judged(slightly_off(baseline, seed), baseline, other)
-    return (found.state, found.quality, "region" in found.text) == ("faster", "hardly visible", False)
+    return (found.state, found.quality) == ("faster", "hardly visible")
 
 
 def one_frame_is_found(seed: int, frames: int = 5) -> bool:
@@ -205,7 +192,6 @@ def one_frame_is_found(seed: int, frames: int = 5) -> bool:
 FAULTS: dict[str, Callable[[int], bool]] = {
     "another picture of one seed of five": one_seed_is_found,
     "another picture in one place of a batch of two": one_picture_is_found,
-    "a wrong square, a 36th of the picture": one_region_is_visible,
     "a wrong pixel": one_pixel_is_a_difference,
     "rounding, which is no fault": rounding_is_no_fault,
     "another picture in one frame of five": one_frame_is_found,

@@ -35,8 +35,8 @@ WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
 MOST_STRANGE = 0.5
-"""Share of a latent moved by other code since the solver's step, above which the step counts as unknown. A mask that
-other code blends moves less, added noise all of it."""
+"""If other code changed more than this share of the latent since the solver's step, the step is unknown: noise changes
+all of it, masks less."""
 
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""

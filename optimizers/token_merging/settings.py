@@ -58,7 +58,7 @@ class TokenMergingSettings(Settings):
         residual: in some steps attention is computed both ways, and the difference is added to reduced attention in the
             others (https://arxiv.org/abs/2406.08552), where that costs less than it saves. ``"auto"``: in so many steps
             that they cost six tenths of what reducing saves; ``"off"``: in none. Where it is kept, only the two finest
-            levels of a UNet are reduced.
+            levels of a UNet are reduced, and none whose attention that makes no faster here (timed once a process).
         alone: the ratio where the difference cannot be kept, at the finest level alone; None for ``ratio`` at all
             levels. The preset sets it.
     """

@@ -16,7 +16,7 @@ from PIL import Image
 from .chrome import find_browser, start_browser
 from .graphs import BUILD
 from .greetings import begin_anew
-from .scripts import COUNT_REQUESTS, KEPT, SLOW_CONNECTION
+from .scripts import COUNT_REQUESTS, FEWER_FRAMES, KEPT, SLOW_CONNECTION
 from .tab import Box, Tab
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
@@ -46,7 +46,8 @@ class Page(Tab):
 
     def open(self, query: str = "") -> Page:
         """Open the page and wait until it is ready."""
-        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": COUNT_REQUESTS})
+        source = {"source": COUNT_REQUESTS + FEWER_FRAMES}
+        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
         self.driver.get(f"{self.base_url}/{query}")
         return self.ready()
 
@@ -111,7 +112,7 @@ class Page(Tab):
             do {
               while (requests?.size && performance.now() < deadline) await later(20);
               app.canvas.setDirty(true, true);
-              for (let i = 0; i < 4; i++) await new Promise((next) => requestAnimationFrame(next));
+              for (let i = 0; i < 2; i++) await new Promise((next) => requestAnimationFrame(next));
               await later(60);
             } while (requests?.size && performance.now() < deadline);
             if (requests?.size) throw new Error(`no answer from the server to ${[...requests].join()}`);

@@ -18,6 +18,26 @@ if (!window.requests) {
 """
 """Script that runs before the page's own: what the page asks its server, as long as the answer is under way."""
 
+FEWER_FRAMES = """
+if (!window.fewerFrames) {
+  const { requestAnimationFrame: next, cancelAnimationFrame: cancel } = window;
+  const frames = (window.fewerFrames = new Map());
+  let last = 0;
+  window.requestAnimationFrame = (draw) => {
+    const id = ++last;
+    const drawn = (time) => (frames.delete(id), draw(time));
+    frames.set(id, setTimeout(() => frames.set(id, [next(drawn)]), 40));
+    return id;
+  };
+  window.cancelAnimationFrame = (id) => {
+    const waits = frames.get(id);
+    Array.isArray(waits) ? cancel(waits[0]) : clearTimeout(waits);
+    frames.delete(id);
+  };
+}
+"""
+"""Script that runs before the page's own: it draws 20 times a second, as without a GPU each frame is a processor's."""
+
 KEPT = """
 const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
 (changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker);

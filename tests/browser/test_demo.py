@@ -26,9 +26,13 @@ TUNED = [
 
 
 @pytest.fixture(scope="module")
-def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page of a demo with few steps, points and rounds of the large picture, and a recorded click."""
-    path = tmp_path_factory.mktemp("demo") / "index.html"
+def written(page: Page, server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The page of a demo with few steps, points and rounds of the large picture, and a recorded click.
+
+    ComfyUI's page is in a tab behind it meanwhile: in sight it takes as much of a processor as what the demo draws.
+    """
+    path, comfyui, tab = tmp_path_factory.mktemp("demo") / "index.html", page.driver.current_window_handle, page
+    tab.driver.switch_to.new_window("tab")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "demo"))
         import page
@@ -42,14 +46,16 @@ def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> It
         options = argparse.Namespace(steps=STEPS, short=True, output=path)
         run_demo.run(server, None, options)
         yield path
+    if comfyui in tab.driver.window_handles:  # else a test has failed, and this is another browser
+        tab.driver.close()
+        tab.driver.switch_to.window(comfyui)
 
 
 @pytest.fixture(scope="module")
-def shown(page: Page, written: Path) -> Iterator[Page]:
-    """The page, in a browser that goes back to ComfyUI afterwards."""
+def shown(page: Page, written: Path) -> Page:
+    """The page of the demo, in a browser."""
     page.driver.get(written.as_uri())
-    yield page
-    page.open()
+    return page
 
 
 def heads(page: Page, part: str) -> list[str]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 
 import torch
 from comfy_host import checkpoints, in_process, pack, standins
+
+
+def look(process: Any, looks: list[int], ended: threading.Event) -> None:
+    while not ended.wait(0.02):
+        looks.append(process.memory_info().rss)
 
 
 def main() -> None:
@@ -20,7 +27,6 @@ def main() -> None:
     import comfy.model_management
     import psutil
     from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-    from paceline.workbench.measurement.resources import PeakMemory
 
     node = nodes["PacelineQuantizeInt8"]
     settings = {"mode": "weight_only"}  # the same work, without timing each shape first
@@ -28,12 +34,16 @@ def main() -> None:
     model = checkpoints.tiny_sd15(width=640, context=768, dtype=torch.float16)
     size = comfy.model_management.module_size(model.model)
     idle = psutil.Process().memory_info().rss
-    with PeakMemory(torch.device("cpu")) as peak:
-        converted = node.execute(model=model, **settings).result[0]
+    looks, ended = [idle], threading.Event()
+    watch = threading.Thread(target=look, args=(psutil.Process(), looks, ended))
+    watch.start()
+    converted = node.execute(model=model, **settings).result[0]
+    ended.set()
+    watch.join()
     chosen = [v for v in stack_of(converted).techniques[0].policy.choices.all if v.weight is not None]
     found = {
         "model": size,
-        "most": size + (peak.process_bytes or idle) - idle,
+        "most": size + max(looks) - idle,
         "linear_before": sum(choice.layer.nbytes for choice in chosen),
         "linear_after": sum(choice.weight.nbytes for choice in chosen),
     }

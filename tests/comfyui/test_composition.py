@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 
 import pytest
 import torch
 from attention_calls import with_override
+from cases import often
 from model_changes import lora_for
 
 ON = {
@@ -163,8 +165,10 @@ def before_the_run(model, copied):
     return clone
 
 
-@pytest.mark.parametrize("name", NODES)
-@pytest.mark.parametrize("other", [whole_run, before_the_run])
+@pytest.mark.parametrize(
+    ("name", "other"),
+    often([("reuse", whole_run), ("merge", before_the_run)], product(NODES, (whole_run, before_the_run)), several=True),
+)
 def test_a_deep_copy_leads_to_the_same_run(studio, other, name):
     (node, inputs), drawn, counts = ON[name], [], []
     for copied in (no_deeper, copy.deepcopy):

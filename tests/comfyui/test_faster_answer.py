@@ -58,7 +58,7 @@ def test_a_workflow_that_never_ran_has_no_answer_yet(kept):
     assert ask(do="look", prompt=PROMPT, choice="fast")["time"] is None, "another workflow's"
 
 
-def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(kept):
+def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(reads, kept):
     ended(kept, plain(Path("x.safetensors"), "a whale", seed=3), loaded=True)
     as_run = plain(Path("x.safetensors"), cfg=7)  # ComfyUI makes 7.0 of the page's 7
     ended(kept, as_run)
@@ -66,9 +66,8 @@ def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(kept):
     assert looked["time"]["sentence"]["text"] == "The last picture took 9.01 s (2 pictures: 9.01 to 10 s)"
     found = rows()
     assert [kind for kind, _ in found] == ["samplingRun", "decoding", "textEncoding", "otherNodes"]
-    assert found["samplingRun", "KSampler"] == (6.0, "Can be tried: Apply ToMe, Reuse Steps.")
-    assert found["otherNodes", ""] == (0.01, "Nothing: each takes less than a fiftieth.")
-    assert "Nothing while the texts are new" in found["textEncoding", ""][1], "the picture before had another text"
+    assert (found["samplingRun", "KSampler"][0], found["otherNodes", ""][0]) == (6.0, 0.01)
+    reads(found["samplingRun", "KSampler"][1], found["textEncoding", ""][1], found["otherNodes", ""][1])
 
 
 def test_the_last_picture_is_as_long_as_it_was_beside_the_others(kept):
@@ -78,20 +77,25 @@ def test_the_last_picture_is_as_long_as_it_was_beside_the_others(kept):
     assert looked["time"]["sentence"]["text"] == "The last picture took 9.41 s (2 pictures: 9.41 to 9.41 s)"
 
 
-def test_what_had_nothing_to_do_there_is_not_said_to_be_worth_a_trial(kept):
+def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
+    from paceline.faster.kept import Trial
     from paceline.faster.workflow import Workflow
 
     ended(kept)
-    kept.give_up(Workflow.read(PROMPT), {"Apply ToMe": 0.0, "Compile UNet": 30.0})
+    slow = Trial("0", "Apply ToMe", "fast", "Apply ToMe: 0.87x as fast here, which is no gain.")
+    kept.note(Workflow.read(PROMPT), [slow])
     ended(kept)
-    assert rows()["samplingRun", "KSampler"] == (6.0, "Can be tried: Reuse Steps.")
+    day = kept.read()[0].when[:10]
+    assert rows()["samplingRun", "KSampler"] == (6.0, f"Can be tried: Reuse Steps. {slow.said} ({day})")
+    assert rows(choice="balanced")["samplingRun", "KSampler"][1] == "Can be tried: Apply ToMe, Reuse Steps."
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_of_a_vae_is_said_what_would_be_tried_on_it(reads, kept, monkeypatch, dtype):
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_of_a_vae_is_said_what_acts_on_it(reads, kept, monkeypatch, device):
     from paceline.faster import plan
+    from paceline.recipes.apply import Machine
 
-    monkeypatch.setattr(plan, "processor_dtype", lambda: dtype)
+    monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, can_compile=True))
     ended(kept)
     reads(rows()["decoding", ""][1])
 
@@ -130,12 +134,23 @@ def switched(turbo: bool) -> dict[str, Any]:
 
 
 def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
-    def said(prompt: dict[str, Any]) -> list[str]:
-        return [line["text"] for line in ask(do="look", prompt=prompt, choice="fast")["lines"]]
-
     told = "This workflow has a switch of its own: Turbo LoRA takes 4 steps in place of 20 when it is on."
-    assert told in said(switched(False))
-    assert not any("switch of its own" in line for line in said(switched(True)) + said(PROMPT))
+    assert told in said_before(switched(False))
+    assert told.replace("Turbo LoRA", "enable_turbo") in said_before(
+        switched(False), names={"turbo.value": "enable_turbo"}
+    ), "as the widget of the subgraph around it is called"
+    assert not any("switch of its own" in line for line in said_before(switched(True)) + said_before(PROMPT))
+    (lever,) = ask(do="look", prompt=switched(False), choice="fast")["levers"]
+    assert (lever["node"], lever["input"], lever["value"]) == ("turbo", "value", True)
+
+
+def test_the_answer_says_again_what_the_workflow_has_of_its_own(kept):
+    from paceline.faster.jobs import JOBS
+
+    prompt = switched(False)
+    job = JOBS.known(ask(do="run", prompt=prompt, choice="fast")["job"])
+    job.measured = {"samplingRun": {"5": 1.0}}
+    assert job.answer()["levers"] == ask(do="look", prompt=prompt, choice="fast")["levers"] != []
 
 
 @pytest.fixture
@@ -149,7 +164,8 @@ def files(comfyui, monkeypatch):
 
 
 def said_before(prompt: dict[str, Any], **asked: Any) -> list[str]:
-    return [line["text"] for line in ask(do="look", prompt=prompt, choice="fast", **asked)["lines"]]
+    state = ask(do="look", prompt=prompt, choice="fast", **asked)
+    return [line["text"] for line in [*(lever["said"] for lever in state["levers"]), *state["lines"]]]
 
 
 def test_a_turbo_lora_that_is_bypassed_is_told(kept, files):
@@ -175,14 +191,14 @@ def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, file
 
 def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     import comfy.model_management
-    from paceline.faster.look import needless_tiles
+    from paceline.faster.levers import needless_tiles
     from paceline.workbench.comfyui.decoding import Decoding
 
     monkeypatch.setattr(comfy.model_management, "get_free_memory", lambda device: 8e9)
 
     def said(method: str = "decode_tiled", needed: float = 3e9, **more: Any) -> list[str]:
         vae = SimpleNamespace(memory_used_decode=lambda shape, dtype: needed, vae_dtype=None, device=None, **more)
-        return [str(line) for line in needless_tiles([Decoding(vae, method, torch.zeros(1), {}, 1.0)])]
+        return [str(line) for line in needless_tiles([Decoding(vae, method, torch.Size([1]), 1.0)])]
 
     (line,) = said()
     assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in line
@@ -190,12 +206,12 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
 
 
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
-    from paceline.faster import look
+    from paceline.faster import levers
 
     def said(patched: int) -> list[str]:
         one = SimpleNamespace(model=torch.nn.Linear(2, 2), lowvram_patch_counter=lambda: patched)
-        monkeypatch.setattr(look, "loaded_patchers", lambda: [one])
-        return [str(line) for line in look._of_loaded_models()]
+        monkeypatch.setattr(levers, "loaded_patchers", lambda: [one])
+        return [str(line) for line in levers.of_loaded_models()]
 
     assert said(0) == []
     (line,) = said(7)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import re
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from comfy_host import checkpoints
 from executing import node
 from faster_prompts import PROMPT, with_other_attention
 from paceline.core.errors import InvalidSetting
 from paceline.faster.workflow import Workflow
 from paceline.optimizers.step_reuse.parts import undivided
+from paceline.workbench.recipe import Step
 
 
 @pytest.fixture(autouse=True)
@@ -205,18 +207,27 @@ def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays
     assert width * height == tokens * 16**2
 
 
-def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0.0, vaes: Any = ()) -> Any:
-    """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and some faster VAEs."""
+KINDS = ("model", "vae")
+
+
+def offered(
+    seconds: float, speedup: tuple[float, float, float], once: float = 0.0, decoding: float = 0.0, axes: int = 4
+) -> Any:
+    """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
     from paceline.faster.offers import make_offer
+    from paceline.faster.plan import Plan
+    from paceline.faster.workflow import ModelLink
+    from paceline.workbench.comfyui.decoding import Decoding
     from paceline.workbench.expectation.expect import Probed
     from paceline.workbench.expectation.sampling import Sampling, Subsample
 
     run = Sampling(
         "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
     )
-    planned = SimpleNamespace(tries={}, reuse=False, link=None, nodes=lambda names, budget: names)
+    plans = [Plan(ModelLink(name, ("1", 0), ()), {"Compile VAE": Step("x")} if name == "vae" else {}) for name in KINDS]
     tried = [[Probed("Quick", speedup, True, points=2, once=once)]]
-    return make_offer([run], tried, [planned], vaes, "fast", seconds, 100)
+    decodings = {"1": Decoding(None, "decode", torch.Size([1] * axes), decoding)} if decoding else {}
+    return make_offer([run], tried, plans, decodings, "fast", seconds, 100)
 
 
 def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
@@ -227,22 +238,60 @@ def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
     assert 59 < costly.once / costly.won <= 60 and offered(10.0, sure, once=200.0) is None
 
 
-def test_faster_steps_and_a_faster_vae_are_one_offer():
-    from paceline.faster.offers import FasterVAE
-    from paceline.faster.workflow import ModelLink
-    from paceline.workbench.expectation.expect import Range
+def test_faster_steps_and_a_compiled_vae_are_one_offer():
+    """A VAE is compiled by rule: where it wins back its seconds, and only one of pictures."""
+    both = offered(80.0, (2.0, 2.0, 2.0), once=4.0, decoding=50.0)
+    assert both.names == {"Quick", "Compile VAE"} and both.once == 29.0 and both.distance.likely == 0.005
+    assert "its VAE 2.2x (1.3 to 2.9)" in both.payload["about"]["text"]
+    alone = offered(80.0, (0.9, 1.0, 1.1), decoding=50.0)
+    assert alone.names == {"Compile VAE"} and alone.payload["proof_seconds"] == [] and alone.sampling_speedup[1] == 1.0
+    assert alone.run_speedup.likely == pytest.approx(80 / (80 - 50 * (1 - 1 / 2.2)))
+    assert offered(80.0, (0.9, 1.0, 1.1), decoding=0.2) is None
+    assert offered(80.0, (0.9, 1.0, 1.1), decoding=50.0, axes=5) is None
 
-    vae = FasterVAE(ModelLink("vae", ("1", 2), ()), {"Short": node("x")}, 10.0, Range(0.5, 0.5, 0.5), 0.03, 3.0)
-    both = offered(20.0, (2.0, 2.0, 2.0), once=4.0, vaes=[vae])
-    assert both.names == {"Quick", "Short"} and both.once == 7.0 and both.distance.likely == 0.03
-    assert both.run_speedup.likely == both.sampling_speedup.likely == both.decoding_speedup.likely == 2.0
-    alone = offered(20.0, (0.9, 1.0, 1.1), vaes=[vae])
-    assert alone.names == {"Short"} and not alone.changes_steps and alone.sampling_speedup.likely == 1.0
-    assert alone.run_speedup.likely == pytest.approx(20 / 15)
+
+def test_a_vae_is_compiled_on_cuda_where_it_is_not_yet(comfyui, monkeypatch):
+    from paceline.faster import plan as server
+    from paceline.nodes import NODES
+    from paceline.recipes.apply import Machine
+
+    def tried(prompt: Any) -> list[Any]:
+        plans = server.make_plans(Workflow.read(prompt), "lossless", NODES)
+        return [plan.titles for plan in plans if plan.link.input == "vae"]
+
+    there = plain_prompt(vae=node("PacelineCompileVAE", vae=["1", 2]))
+    there["6"]["inputs"]["vae"] = ["vae", 0]
+    assert tried(plain_prompt()) == [[]]
+    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
+    assert tried(plain_prompt()) == [["Compile VAE"]] and tried(there) == [[]]
+
+
+def test_apply_tome_is_not_looked_at_where_the_file_holds_another_network(comfyui, tmp_path, monkeypatch):
+    from comfy_host import transformers
+    from paceline.faster import plan as server
+
+    monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
+    for name, left_out in (("flux", True), ("sd15", False)):
+        network = transformers.build(name) if left_out else checkpoints.tiny_sd15(width=32, context=48)
+        monkeypatch.setattr(server, "network_in", lambda path, network=network: (network, frozenset()))
+        found = plan(plain_prompt())
+        assert ("PacelineApplyToMe" in nodes_of(found)) != left_out
+        assert ("Apply ToMe is left out: it is for UNets only." in map(str, found.notes)) == left_out
+
+
+def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
+    from nodes import NODE_CLASS_MAPPINGS
+
+    if "FluxKVCache" not in NODE_CLASS_MAPPINGS:
+        pytest.skip("this ComfyUI has no such cache")
+    said = "ComfyUI has Flux KV Cache for such workflows, which is not measured here."
+    beside = plain_prompt(more=node("ReferenceLatent"))
+    assert said in map(str, plan(beside).notes) and said not in map(str, plan(plain_prompt()).notes)
+    assert not any("is not measured here" in note for note in plan(beside, "lossless").notes)
 
 
 def test_a_loader_whose_own_code_fails_is_passed_over(comfyui, monkeypatch):
-    from paceline.faster.look import levers
+    from paceline.faster.levers import levers
 
     from nodes import NODE_CLASS_MAPPINGS
 

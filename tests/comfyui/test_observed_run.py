@@ -34,8 +34,8 @@ def check(draw, model, runs=1):
         side, mask = _Side(sampling.model), sampling.again.mask
         drawn = ... if mask is None else sampling.sketch.of(mask.expand(sampling.shape)) > 0
         with torch.inference_mode():
-            _evaluate(sampling.again, side, sampling.again.points, 0)
-        for (number, *_), output in zip(sampling.again.points, side.outputs.values(), strict=True):
+            _evaluate(sampling, side, sampling.points, 0)
+        for (number, *_), output in zip(sampling.points, side.outputs.values(), strict=True):
             assert torch.equal(sampling.sketch.of(output)[drawn], sampling.seen[number].guided[drawn])
     return observer.samplings
 
@@ -80,10 +80,10 @@ def test_memory_is_bounded_and_given_back(studio, monkeypatch):
     studio.sample(model, steps=8)
     studio.sample(model, steps=8)
     first, second = observer.samplings
-    assert len(first.again.points) == 3 and not second.can_probe and observer.bytes <= observing.MOST_BYTES
+    assert len(first.points) == 3 and not second.can_probe and observer.bytes <= observing.MOST_BYTES
     with pytest.raises(InvalidSetting, match="Nothing was kept"):
         probe(second, {})
-    kept = weakref.ref(first.again.points[0][2])
+    kept = weakref.ref(first.points[0][2])
     observer.forget()
     assert observer.bytes == 0 and not observer.samplings
     del first, second
@@ -270,3 +270,7 @@ def test_a_probe_ends_in_time_however_slow_the_machine_has_become(studio, monkey
     with torch.inference_mode():
         first, second = probe(sampling, {"first": lambda model: model.clone(), "second": lambda model: model.clone()})
     assert first.points and second.untried
+    began = now[0]
+    with torch.inference_mode():
+        probe(sampling, {"first": lambda model: model.clone()}, deadline=began + 25.0)
+    assert now[0] == began + 30.0, "the evaluation that began before the deadline is the last"

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from cases import often
 from paceline import Attention, Compile, FuseQKV, QuantizeInt8, optimize, report, restore
 from paceline.core.errors import BackendUnavailable
 from random_pipelines import NamedPipeline, distance, picture, small
 
 
-@pytest.mark.parametrize("name", ["sdxl", "flux"])
+@pytest.mark.parametrize("name", often(["flux"], ["sdxl", "flux"]))
 def test_fused_projections_are_those_of_diffusers(name: str) -> None:
     theirs, ours = small(name), small(name)
     theirs.denoiser.fuse_qkv_projections()
@@ -59,7 +60,7 @@ def linears(unet: Any) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("fused", often([True], [False, True]))
 def test_int8_is_that_of_torchao(fused: bool) -> None:
     settings = QuantizeInt8(include="attentions.", exclude="proj, time, resnets")
     ours, theirs = small("sdxl"), small("sdxl")

@@ -12,6 +12,7 @@ import torch
 from accelerate import cpu_offload, cpu_offload_with_hook
 from accelerate.hooks import AlignDevicesHook, ModelHook, add_hook_to_module, remove_hook_from_module
 from accelerate.utils import convert_outputs_to_fp32, extract_model_from_parallel
+from cases import often
 from diffusers.models.attention_processor import AttnProcessor2_0
 from paceline import (
     Attention,
@@ -33,7 +34,7 @@ REPLACED: dict[str, Callable[[Any], None]] = {
 }
 
 
-@pytest.mark.parametrize("way", REPLACED)
+@pytest.mark.parametrize("way", often(["set_attn_processor"], REPLACED))
 def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) -> None:
     plain, pipeline = small("sd15"), small("sd15")
     optimize(pipeline.pipe, Attention("vanilla"), components=["unet"])

@@ -43,19 +43,16 @@ def measured(host):
     return measure(host, MeasurePlan(STEPS, 3, warm_up=0, controls=("fewer_steps",)))
 
 
-def test_both_draw_each_seed_in_turn_and_the_baseline_again_with_the_steps_that_fit():
+def test_both_draw_each_seed_in_turn_and_the_baseline_again_with_the_steps_that_fit(reads):
     host = Host()
     found, (before, after) = measured(host), ("baseline", "optimized")
     rounds = [(before, 0), (after, 0), (after, 1), (before, 1), (before, 2), (after, 2)]
     assert host.drawn[:8] == [(who, seed, STEPS) for who, seed in [(before, 0), (after, 0), *rounds]]
     assert host.drawn[8:] == [("fewer_steps", seed, 10) for seed in range(3)]
-    assert found.verdict.text == (
-        "2.00x faster (2.00 to 2.00); difference is visible, 1/3 of a seed change, 0.4 in picture 3, the worst of 3 "
-        "pictures; fewer steps in the same time (10 of 20) would differ 1.1 times as much."
-    )
+    reads(found.verdict.text)
     assert (found.unit, found.seconds) == ("sampling", {before: [20.0] * 3, after: [10.0] * 3})
     assert found.evidence.repeat.psnr is None and not found.evidence.same_bits
-    assert found.sheet([]).width > 5 * 256
+    assert found.sheet([]).width > 4 * 256
 
 
 @pytest.mark.parametrize(
@@ -79,10 +76,10 @@ def test_where_there_are_not_so_many_late_levels_there_is_no_control(steps, kept
     assert kept_levels(steps, kept) is None
 
 
-def test_the_same_pictures_need_no_control():
+def test_the_same_pictures_need_no_control(reads):
     host = Host(change=0)
     found = measured(host)
-    assert found.verdict.text == "2.00x faster (2.00 to 2.00); the pictures are the same in all of their 8 bits."
+    reads(found.verdict.text)
     assert len(host.drawn) == 8
 
 
@@ -94,14 +91,14 @@ def test_where_no_step_fits_there_is_no_control(steps, cost, notes):
     assert "fewer steps" not in found.verdict.text
 
 
-def test_a_sampler_that_ignores_the_number_of_steps_has_no_control():
+def test_a_sampler_that_ignores_the_number_of_steps_has_no_control(reads):
     class Ignoring(Host):
         def __call__(self, side, number, steps):
             return super().__call__(side, number, STEPS)
 
     found = measured(Ignoring())
     assert found.evidence.controls == ()
-    assert found.notes == ["fewer steps: 10 steps took longer than expected, so they are no control here"]
+    reads(*found.notes)
 
 
 def test_what_is_not_faster_needs_no_control():

@@ -92,7 +92,8 @@ def pictures(height: int, width: int, batch: int = 1) -> tuple[torch.Tensor, tor
 
 @pytest.mark.parametrize("size", [(64, 64), (32, 32), (768, 512), (300, 900), (900, 100)])
 def test_everything_fits_into_the_picture(size):
-    sheet = comparison_sheet(*pictures(*size), VERDICT, ["word " * 80, "noise floor: another seed"])
+    a, b = pictures(*size)
+    sheet = comparison_sheet(a[0], b[0], [VERDICT, "word " * 80, "noise floor: another seed"])
     pixels = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
     paper = torch.tensor(_PAPER, dtype=torch.uint8)
     for edge in (pixels[:4], pixels[-4:], pixels[:, :4], pixels[:, -4:]):
@@ -100,15 +101,13 @@ def test_everything_fits_into_the_picture(size):
     assert sheet.width <= 3 * 512 + 4 * 16
 
 
-def test_the_control_is_shown_beside_with_its_own_difference():
+def test_the_control_is_shown_beside():
     a, b = pictures(256, 256)
     third = (a.int() + 7).clamp(0, 255).byte()
-    sheet = comparison_sheet(a, b, VERDICT, control=("10 steps", third))
+    sheet = comparison_sheet(a[0], b[0], [VERDICT], control=("10 steps", third[0]))
     shown = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
-    top, left = 16 + 25, 16 + 3 * 272
+    top, left = 16 + 22, 16 + 3 * 272
     assert torch.equal(shown[top : top + 256, left : left + 256], third[0])
-    difference = ((a[0].int() - third[0].int()).abs() * 32).clamp(max=255)
-    assert torch.equal(shown[top : top + 256, left + 272 : left + 528].int(), difference)
 
 
 def test_small_differences_are_amplified_until_they_can_be_seen():

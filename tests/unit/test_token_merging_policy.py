@@ -11,6 +11,7 @@ from paceline.optimizers.token_merging.call import OTHER_OUTPUT, OTHER_TOKENS, T
 from paceline.optimizers.token_merging.kept import SamplingStep
 from paceline.optimizers.token_merging.policy import TokenMergingPolicy
 from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LATENT = (24, 16)
 BLOCKS = [Block(f"input {number}.0", number, scale) for number, scale in enumerate((1, 1, 2, 2))]
@@ -102,3 +103,28 @@ def test_a_block_too_small_for_a_kept_difference_stays_whole():
         found = call.reduction(BLOCKS[0], torch.zeros(1, side * side, 4, device="meta"), (side, side))
         assert (found is None) is whole
         assert list(call.activity.skipped.values()) == (["256 tokens are too few to gain from fewer"] if whole else [])
+
+
+class Operators(TorchDispatchMode):
+    """Counts what is computed: on a device each is a kernel to start."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += not function.is_view
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("settings", "more"), [(THINNED, 2), ({"method": "merge"}, 3)], ids=["keys", "merge"])
+def test_a_block_between_two_full_steps_starts_few_kernels_more_than_a_plain_one(settings, more):
+    """One gathers tokens, one spreads merged ones, one adds what was kept; which tokens is known."""
+    policy, levels = unet(**settings), [float(level) for level in range(20, -1, -1)]
+    x, counts = torch.randn(1, 384, 4), []
+    for number in range(4):  # with these the first two or three are full
+        call = policy.call(TokenCall, Activity(), 0, SamplingStep(levels, number, levels[number]), "both")
+        with Operators() as found:
+            call.around_attention(BLOCKS[0], x, LATENT, False, lambda tokens, keys: tokens * 2)
+        counts.append((call.full, found.count))
+    assert counts[-1] == (False, 1 + more)

@@ -17,20 +17,21 @@ PROMPT = {"4": {"class_type": "KSampler", "inputs": {"steps": 20}, "_meta": {"ti
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        (b'{"nodes": [], "links": []}', r"ComfyUI's Save writes.*choose File > Export \(API\)"),
-        (b'{"4": {"inputs": {}}}', r"no workflow in the API format\. Save it in ComfyUI with File > Export \(API\)"),
-        (b"[" * 100_000, r"is not JSON.*Export \(API\)"),
-        (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"is not JSON: Exceeds the limit"),
-        (rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}', r"surrogates not allowed.*Export \(API\)"),
-        (b"\xff\xfe", r"codec can't decode byte.*Export \(API\)"),
+        b'{"nodes": [], "links": []}',
+        b'{"4": {"inputs": {}}}',
+        b"[" * 100_000,
+        b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}",
+        rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}',
+        b"\xff\xfe",
     ],
+    ids=range(6),
 )
-def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content, words):
+def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content):
     file = tmp_path / "file"
     file.write_bytes(content)
-    with pytest.raises(InvalidSetting, match=words):
+    with pytest.raises(InvalidSetting, match=r"Export \(API\)"):
         read_workflow(file)
     with pytest.raises(InvalidSetting, match=r"nothing cannot be read \(No such file or directory\)"):
         read_workflow(tmp_path / "nothing")

@@ -151,8 +151,8 @@ test("a refusal is said in the words of our server, or of ComfyUI about the firs
   const words = () => ask("/x", {}).catch(({ message }) => message);
   answer({ error: "Choose another name." });
   assert.equal(await words(), "Choose another name.");
-  answer({ error: { message: "invalid" }, node_errors: { 4: { errors: [{ message: "Value not in list", details: "sampler_name" }] } } });
-  assert.equal(await words(), "Value not in list: sampler_name");
+  answer({ error: { message: "invalid" }, node_errors: { 4: { class_type: "KSampler", errors: [{ message: "Value not in list", details: "sampler_name" }] } } });
+  assert.equal(await words(), "KSampler: Value not in list: sampler_name");
   answer({ error: { message: "no outputs" }, node_errors: {} });
   assert.equal(await words(), "no outputs");
   answer(undefined);

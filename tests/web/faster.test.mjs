@@ -6,7 +6,7 @@ import { api, app, happens, open, until } from "./comfyui.mjs";
 import { makeFaster } from "../../web/js/faster.js";
 
 const said = (text) => ({ text, phrase: text });
-const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], offer: null, ...more });
+const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], levers: [], offer: null, ...more });
 const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], measured: null, picture: null, inserts: [] };
 const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offer: OFFER });
 
@@ -43,6 +43,28 @@ test("the lines are of the choice, or say why there are none", async () => {
   await until(() => lines()[0] === "nobody answers");
 });
 
+test("what the workflow has of its own is switched on to look, and back", async () => {
+  open("a workflow", [4, "PrimitiveBoolean", { value: false }]);
+  const [{ widgets }] = app.rootGraph.nodes;
+  answers.look = () => answer({ levers: [{ said: said("enable_turbo takes 4 steps"), node: "4", input: "value", value: true }, { said: said("Beside x lies y"), node: "", input: "", value: true }] });
+  choose("fast");
+  await until(() => dialog().querySelectorAll(".paceline-lever").length === 2);
+  const [look, ...others] = dialog().querySelectorAll(".paceline-lever button");
+  assert.equal(others.length, 0, "the other has to be done by a person");
+  const before = labels();
+  api.answers["/prompt"] = { prompt_id: "one" };
+  look.click();
+  await until(() => labels().join() === "Stop");
+  assert.equal(widgets[0].value, true);
+  api.tell("execution_start", { prompt_id: "one" });
+  api.tell("executed", { prompt_id: "one", output: { images: [{ filename: "x.png", subfolder: "", type: "temp" }] } });
+  api.tell("execution_success", { prompt_id: "one" });
+  await until(() => labels().join() === "Back,Keep");
+  assert.match(dialog().querySelector(".paceline-pair").textContent, /^beforewith it: /);
+  press("Back");
+  assert.deepEqual([widgets[0].value, labels()], [false, before]);
+});
+
 test("the files of nodes that are switched off go with the question", async () => {
   open("a workflow", [4, "KSampler", {}], [5, "LoraLoaderModelOnly", { lora_name: "turbo_4steps.safetensors", strength_model: 1 }]);
   app.rootGraph.nodes[1].mode = 4;
@@ -76,6 +98,21 @@ test("a second click asks for nothing more, and where a proof fails the answer c
   const status = dialog().querySelector("p");
   assert.deepEqual([status.textContent, status.hidden], ["No sampler gives a latent.", false]);
   assert.deepEqual([lines(), labels()], [["It took 3 s"], ["Close", "Prove it (about 4–6 s)", "Keep"]]);
+});
+
+test("a proof counts its pictures, and the offer stays in view", async () => {
+  press("Run once and look");
+  await until(() => labels().includes("Keep"));
+  const prompt = Object.fromEntries(["baseline 0 5", "optimized 0 5", "optimized 1 5", "baseline 1 5"].map((id) => [`paceline_trial ${id}`, {}]));
+  answers.prove = () => answer({ phase: "proof", job: "one", prompt });
+  api.answers["/prompt"] = { prompt_id: "proof" };
+  press("Prove it");
+  await until(() => labels().join() === "Stop");
+  assert.match(dialog().querySelector(".paceline-offer").textContent, /^Reuse Steps/);
+  api.tell("progress", { prompt_id: "proof", node: "paceline_trial baseline 0 5", value: 5, max: 10 });
+  api.tell("progress", { prompt_id: "proof", node: "paceline_trial optimized 0 5", value: 5, max: 10 });
+  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 2 of 4, about "));
+  assert.equal(dialog().querySelector("progress").value, 0.375);
 });
 
 test("what leaves the steps as they are has no proof", async () => {

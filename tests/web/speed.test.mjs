@@ -141,21 +141,21 @@ test("a measurement is no run of the workflow", async () => {
 test("the chip says how fast a sampler is, against runs without our nodes, and how long it takes", async () => {
   prompt = picture(64, 1, true);
   await draw("with", 2);
-  await says(/^2.00 s\/it · no baseline yet$/);
+  await says(/^no baseline yet · 2.00 s\/it$/);
   assert.equal(chip().querySelector("button").textContent, "measure (about 12 s)");
   prompt = picture(64, 2, false);
   await draw("without", 3);
-  await says(/^3.00 s\/it · off$/);
+  await says(/^off · 3.00 s\/it$/);
   prompt = picture(64, 3, true);
   await draw("compiled", 0.5, () => {
     now += 10_000;
     api.tell("paceline.compile", { node: "2" });
   });
-  await says(/^2.00 it\/s · about 6.0x against off$/);
+  await says(/^about 6.0x against off · 2.00 it\/s$/);
   assert.equal(chip().querySelector("button").textContent, "measure"); // one run does not tell how much runs differ
   assert.deepEqual(timeline.current.parts.map(({ kind }) => kind), ["loading", "compiling", "samplingRun", "decoding"]);
   assert.match(timeline.current.parts[2].wonBack, /compiling took 10 s once; .*: ~1$/);
-  assert.match(timeline.runs[0].parts[1].chip, /about 1.5x against off$/); // said again, now that there is a baseline
+  assert.match(timeline.runs[0].parts[1].chip, /^about 1.5x against off · /); // said again, now that there is a baseline
 });
 
 test("the next run with what was kept is the test of what was expected", async () => {
@@ -168,7 +168,7 @@ test("the next run with what was kept is the test of what was expected", async (
   await draw("kept", 2);
   await until(() => timeline.current.parts[1].expected);
   assert.equal(timeline.current.expected, "expected 1.6x (1.4–1.8x), was 1.50x");
-  await says(/^2.00 s\/it · expected 1.6x, was 1.50x$/);
+  await says(/^expected 1.6x, was 1.50x · 2.00 s\/it$/);
   assert.equal(chip().querySelector("button"), null);
   for (const other of [picture(128, 1, true), picture(64, 1, false)]) { // another size, and the node bypassed
     prompt = other;
@@ -186,17 +186,17 @@ test("a run in which no node did anything is compared with nothing", async () =>
   testPromises(timeline, store);
   prompt = picture(64, 1, false);
   await draw("plain", 3);
-  await says(/^3.00 s\/it · off$/);
+  await says(/^off · 3.00 s\/it$/);
   prompt = picture(64, 1, true);
   await expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
   const nothing = (state) => store.update(`speed ${number}`, "2", { activity: { state, title: "Apply ToMe", headline: "", counts: {}, details: [] } });
   await draw("idle", 6, () => nothing("inactive"));
-  await says(/^6.00 s\/it · no node was active$/);
+  await says(/^no node was active · 6.00 s\/it$/);
   assert.equal(chip().querySelector("button"), null);
   await until(() => timeline.current.expected !== undefined);
   assert.equal(timeline.current.expected, "");
   await draw("active", 2, () => nothing("active"));
-  await says(/^2.00 s\/it · expected 1.6x, was 1.50x$/);
+  await says(/^expected 1.6x, was 1.50x · 2.00 s\/it$/);
 });
 
 test("a computed step that got slower tells of a busy machine, and of no speed-up", async () => {
@@ -208,9 +208,9 @@ test("a computed step that got slower tells of a busy machine, and of no speed-u
   const counts = { evaluations: 20, computed: 10 };
   const half = () => store.update(`speed ${number}`, "2", { activity: { state: "active", title: "Reuse Steps", headline: "", counts, details: [] } });
   await draw("busy", 4, half);
-  await says(/^4.00 s\/it · expected 2.0x; the machine was busy$/);
+  await says(/^expected 2.0x; the machine was busy · 4.00 s\/it$/);
   await draw("calm", 1.5, half);
-  await says(/^1.50 s\/it · expected 2.0x, was 2.00x$/);
+  await says(/^expected 2.0x, was 2.00x · 1.50 s\/it$/);
 });
 
 test("a workflow without our nodes has no chip, and is what later runs with them are compared with", async () => {
@@ -222,7 +222,7 @@ test("a workflow without our nodes has no chip, and is what later runs with them
   open(`speed ${number}`, ...NODES);
   prompt = picture(64, 2, true);
   await draw("ours", 2);
-  await says(/^2.00 s\/it · about 1.5x against off$/);
+  await says(/^about 1.5x against off · 2.00 s\/it$/);
 });
 
 test("a missing baseline is measured at a click, without our nodes", async () => {
@@ -238,11 +238,11 @@ test("a missing baseline is measured at a click, without our nodes", async () =>
   assert.ok(!("2" in sent) && sent.paceline_baseline.class_type === "PreviewAny");
   prompt = sent;
   await draw("baseline", 4);
-  await says(/^2.00 s\/it · about 2.0x against off$/); // of the run that it was measured for
+  await says(/^about 2.0x against off · 2.00 s\/it$/); // of the run that it was measured for
   assert.equal(chip().querySelector("button"), null);
   assert.equal(timeline.current.workflow, ""); // it is no run of the workflow
   showChips(); // after undo
-  await says(/^2.00 s\/it · about 2.0x against off$/);
+  await says(/^about 2.0x against off · 2.00 s\/it$/);
 });
 
 test("a run whose end was not heard is over when the connection is back", async () => {
@@ -252,7 +252,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   api.tell("execution_start", { prompt_id: "a" });
   api.tell("executing", "4");
   for (let value = 1; value <= 3; value++) api.tell("progress", { node: "4", value, max: 5, prompt_id: "a" }, (now += 2000));
-  await says(/ · 4 s left$/);
+  await says(/ · 4 s left · /);
   now += 60_000;
   api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, outcome: "running" };
   api.tell("reconnected");
@@ -260,7 +260,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   assert.equal(timeline.current.over, false);
   api.answers["/paceline/run"] = {};
   api.tell("reconnected");
-  await says(/^2.00 s\/it · off$/);
+  await says(/^off · 2.00 s\/it$/);
   assert.equal(timeline.current.parts[0].end, 6);
 });
 
@@ -272,7 +272,7 @@ test("a run leaves no chip in another workflow that is open by now", async () =>
   assert.equal(chip(), undefined);
   open(`speed ${number}`, ...NODES);
   showChips();
-  assert.equal(chip().textContent, "2.00 s/it · off");
+  assert.equal(chip().textContent, "off · 2.00 s/it");
 });
 
 test("how many runs are kept is said when it is known, or that the server does not say", async () => {

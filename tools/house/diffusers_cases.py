@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
+from diffusers_host.pipelines import random_pipeline
 
-from .digests import Draw, digest, graphs
-
-PIPELINES = ("sd15", "sd15-controlnet", "sdxl", "flux", "sd3")
+from .drawing import Draw, digest, graphs
 
 
-def _settings() -> dict[str, tuple[Any, ...]]:
+def settings() -> dict[str, tuple[Any, ...]]:
     from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging
 
     compiled = Compile(backend="eager", strict=True)
@@ -27,12 +26,8 @@ def _settings() -> dict[str, tuple[Any, ...]]:
         "compile": compiled,
         "compile regional": Compile(backend="aot_eager", strict=True, regional=True),
     }
-    together = (
-        FuseQKV(),
-        QuantizeInt8(include="attn"),
-        TokenMerging(method="kv_downsample", ratio=0.75),
-        Attention("sdpa_math"),
-    )
+    keys = TokenMerging(method="kv_downsample", ratio=0.75)
+    together = (FuseQKV(), QuantizeInt8(include="attn"), keys, Attention("sdpa_math"))
     stacks = {
         "stack": (*together, compiled),
         "stack, other order": (compiled, *reversed(together)),
@@ -41,43 +36,30 @@ def _settings() -> dict[str, tuple[Any, ...]]:
     return {**{name: (setting,) for name, setting in alone.items()}, **stacks}
 
 
-def _pipeline(name: str) -> Any:
-    from diffusers_host.pipelines import random_pipeline
-
-    named = random_pipeline(name, width=32)
-    if name == "sd15-controlnet":
-        network, generator = named.pipe.controlnet, torch.Generator().manual_seed(0)
-        for layer in (*network.controlnet_down_blocks, network.controlnet_mid_block):
-            # They are made as zeros, which would hide what is computed.
-            torch.nn.init.normal_(layer.weight, std=0.1, generator=generator)
-    return named
-
-
-def _drawn(named: Any) -> str:
-    return digest(named.call(["a lighthouse", "a fox"], size=128, steps=2, seed=7, output_type="pt"))
-
-
-@cache
-def _plain(name: str) -> str:
-    return _drawn(_pipeline(name))
-
-
-def _draw(name: str, settings: tuple[Any, ...]) -> dict[str, Any]:
+def draw(name: str, chosen: tuple[Any, ...]) -> dict[str, Any]:
     from paceline import optimize, restore
 
-    plain, named = _plain(name), _pipeline(name)
+    def drawn() -> str:
+        return digest(named.call(["a lighthouse", "a fox"], size=128, steps=2, seed=7, output_type="pt"))
+
+    named = random_pipeline(name, width=32)
+    if name == "sd15-controlnet":  # its layers are made as zeros, which would hide what is computed
+        network, generator = named.pipe.controlnet, torch.Generator().manual_seed(0)
+        for layer in (*network.controlnet_down_blocks, network.controlnet_mid_block):
+            torch.nn.init.normal_(layer.weight, std=0.1, generator=generator)
+    plain = drawn()
     graphs()
-    optimize(named.pipe, *settings)
-    found = {"image": _drawn(named), "plain": plain, **graphs()}
+    optimize(named.pipe, *chosen)
+    found = {"image": drawn(), "plain": plain, **graphs()}
     restore(named.pipe)
-    return {**found, "restored": _drawn(named)}
+    return {**found, "restored": drawn()}
 
 
 def cases() -> Iterator[tuple[str, Draw]]:
     """Yield name and drawing of every case."""
-    for name in PIPELINES:
-        for title, settings in _settings().items():
+    for name in ("sd15", "sd15-controlnet", "sdxl", "flux", "sd3"):
+        for title, chosen in settings().items():
             if name in ("flux", "sd3"):  # token merging is for UNets
-                settings = tuple(one for one in settings if type(one).__name__ != "TokenMerging")
-            if settings:
-                yield f"diffusers {name}: {title}", partial(_draw, name, settings)
+                chosen = tuple(one for one in chosen if type(one).__name__ != "TokenMerging")
+            if chosen:
+                yield f"diffusers {name}: {title}", partial(draw, name, chosen)

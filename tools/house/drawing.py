@@ -1,45 +1,57 @@
-"""Draw all cases of one commit in one host: ``python -m house.drawing PACK_FOLDER HOST RESULT.json [ONLY]``.
-
-``same_images.py`` starts this, one process for each commit and host. The pack comes from PACK_FOLDER, the helpers from
-the commit that this file stands in.
-"""
+"""Draw all cases of one commit in one host: ``python -m house.drawing PACK_FOLDER HOST RESULT.json [ONLY]``."""
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 import os
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from comfy_host import pack, standins
 
-from .digests import Draw
+Draw = Callable[[], dict[str, Any]]
+"""Gives digests: ``image`` with the technique, ``plain`` without, ``restored`` after it was taken off; and the number
+of ``graphs`` that torch.compile made, if any."""
 
-HOSTS = ("comfyui", "diffusers")
+
+def digest(*tensors: Any) -> str:
+    """Return the SHA-256 of tensors: their dtypes, shapes and bits."""
+    import torch
+
+    found = hashlib.sha256()
+    for tensor in tensors:
+        whole = tensor.detach().cpu().contiguous()
+        found.update(f"{whole.dtype} {tuple(whole.shape)} ".encode())
+        found.update(whole.flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def graphs() -> dict[str, int]:
+    """Return how many graphs torch.compile has made since the last call, if any."""
+    from torch._dynamo.utils import counters
+
+    made = int(counters["stats"]["unique_graphs"])
+    counters.clear()
+    return {"graphs": made} if made else {}
 
 
 def load(folder: Path) -> None:
-    """Import the pack in ``folder`` under the name ``paceline``, as ComfyUI loads a folder of ``custom_nodes``.
+    """Import the pack in ``folder`` under the name ``paceline``.
 
     Where it would time functions, the later one counts as twice as quick: int8 stands behind floating point, so the
     error of each layer decides, and not how busy the machine is.
     """
     pack.load_pack(folder)
-    for name in ("layer_times", "kernel_times"):  # the second in older commits
-        with contextlib.suppress(ModuleNotFoundError):
-            import_module(f"paceline.optimizers.quantization.{name}").interleaved_seconds = _in_order
-    with contextlib.suppress(ModuleNotFoundError):
-        import_module("paceline.optimizers.token_merging.gains").Gains.note = _nothing
-
-
-def _nothing(*_: Any) -> None:
-    """Keep no times."""
+    for file in folder.glob("*/**/layer_times.py"):
+        module = ".".join(("paceline", *file.relative_to(folder).with_suffix("").parts))
+        import_module(module).interleaved_seconds = _in_order
+    for file in folder.glob("*/**/gains.py"):
+        import_module(".".join(("paceline", *file.relative_to(folder).with_suffix("").parts))).Gains.note = _nothing
 
 
 def _in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float]:
@@ -48,14 +60,8 @@ def _in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float
     return [2.0**-number for number in range(len(functions))]
 
 
-def _cases(host: str) -> Iterator[tuple[str, Draw]]:
-    if host == "comfyui":
-        from house import comfyui_cases
-
-        return comfyui_cases.cases()
-    from house import diffusers_cases
-
-    return diffusers_cases.cases()
+def _nothing(*_: Any) -> None:
+    """Keep no times."""
 
 
 def draw_all(folder: Path, host: str, result: Path, only: str = "") -> None:
@@ -66,21 +72,17 @@ def draw_all(folder: Path, host: str, result: Path, only: str = "") -> None:
     standins.install()
     load(folder.resolve())
     drawn: dict[str, dict[str, Any]] = {}
-    for name, draw in _cases(host):
+    for name, draw in import_module(f"house.{host}_cases").cases():
         if only not in name:
             continue
         torch.manual_seed(0)
-        begun = time.time()
         try:
             case: dict[str, Any] = dict(draw())
         except Exception as error:
             # A refusal is a result as well: it must be the same one, but its words may change.
-            case = {"image": f"error {type(error).__name__}", "error": str(error)[:500]}
-            if not str(type(error).__module__).startswith("paceline."):
-                case["error"] = traceback.format_exc()[-3000:]
-        case["seconds"] = round(time.time() - begun, 1)
+            ours = str(type(error).__module__).startswith("paceline.")
+            case = {"image": f"error {type(error).__name__}", "error": str(error) if ours else traceback.format_exc()}
         drawn[name] = case
-        print(f"{case['seconds']:6.1f} s  {name}: {case['image']}", file=sys.stderr, flush=True)
         if "graphs" in case or "error" in case:
             torch._dynamo.reset()
     result.write_text(json.dumps(drawn, indent=1))

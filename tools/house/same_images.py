@@ -6,17 +6,11 @@
 BEFORE and AFTER are commits, folders with the pack, or JSON files that an earlier run wrote to its FOLDER. The exit
 status is 1 if anything differs, if a case is missing, or if the image after Remove Optimizations (``restore``) is not
 that of the model without the technique. All cases take about eight minutes for one commit, on one core; ``--only``
-takes the cases whose name contains TEXT, for example "tokens", "sdxl", "diffusers flux" or "stack". Run BEFORE
-against itself to see that the cases repeat on a machine.
+takes the cases whose name contains TEXT, for example "tokens", "sdxl", "diffusers flux" or "stack".
 
-The pack is loaded from each commit under test, in processes of its own: as a folder of ComfyUI's ``custom_nodes`` and
-as the package ``paceline``. Models, pipelines and cases come from the commit of this file. Of a pack it only uses what
-hardly changes: node ids, their inputs, the names that ``paceline`` exports, and
-``interleaved_seconds`` in ``layer_times.py``. Where a pack refuses a case, both must refuse it with an error of the
-same class.
-
-Nothing may depend on how busy the machine is: one thread computes, no timings are known from before, and what would be
-timed is given fixed times (``drawing.load``).
+The pack is loaded from each commit, in a process for each host; models and cases come from the commit of this file. Of
+a pack it uses node ids, their inputs and the names that ``paceline`` exports. Where a pack refuses a case, both must
+refuse it with an error of the same class. Nothing depends on how busy the machine is: see ``drawing.load``.
 """
 
 from __future__ import annotations
@@ -37,8 +31,6 @@ FOLDERS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools",
 sys.path[:0] = FOLDERS
 from comfy_host.paths import ROOT, cache_dir  # noqa: E402
 
-from house.drawing import HOSTS  # noqa: E402
-
 Drawn = dict[str, dict[str, Any]]
 
 
@@ -49,8 +41,7 @@ def checked_out(name: str) -> Iterator[Path]:
         yield Path(name).resolve()
         return
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "pack"
-        git = ["git", "-C", str(ROOT), "worktree"]
+        git, place = ["git", "-C", str(ROOT), "worktree"], Path(folder) / "pack"
         subprocess.run([*git, "add", "--quiet", "--detach", str(place), name], check=True)
         try:
             yield place
@@ -62,10 +53,8 @@ def drawn(name: str, only: str, out: Path) -> Drawn:
     """Return the cases of a commit, folder or JSON file; new ones are written to ``out``."""
     if name.endswith(".json"):
         return {case: found for case, found in json.loads(Path(name).read_text()).items() if only in case}
-    cases: Drawn = {}
     with checked_out(name) as folder:
-        for host in HOSTS:
-            cases |= _in_a_process(folder, host, only)
+        cases = {**_in_a_process(folder, "comfyui", only), **_in_a_process(folder, "diffusers", only)}
     file = out / f"{'_'.join(part for part in Path(name).parts if part != '/')}.json"
     file.write_text(json.dumps(cases, indent=1))
     print(f"{name}: {len(cases)} cases, written to {file}", flush=True)
@@ -73,23 +62,16 @@ def drawn(name: str, only: str, out: Path) -> Drawn:
 
 
 def _in_a_process(folder: Path, host: str, only: str) -> Drawn:
-    with tempfile.TemporaryDirectory() as temporary:
-        result = Path(temporary) / "cases.json"
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(FOLDERS),
-            "PACELINE_CACHE": str(cache_dir()),
-            "HOME": temporary,
-            "TMPDIR": temporary,
-            "OMP_NUM_THREADS": "1",
-        }
+    with tempfile.TemporaryDirectory() as home:
+        result, log = Path(home) / "cases.json", Path(home) / "log"
+        own = {"PYTHONPATH": os.pathsep.join(FOLDERS), "PACELINE_CACHE": str(cache_dir()), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "house.drawing", str(folder), host, str(result), only]
-        log = Path(temporary) / "log"
         with log.open("w") as output:
-            status = subprocess.run(command, env=environment, stdout=output, stderr=output, cwd=temporary).returncode
-        if status != 0:
+            environment = {**os.environ, **own, "HOME": home, "TMPDIR": home}
+            done = subprocess.run(command, env=environment, stdout=output, stderr=output, cwd=home)
+        if done.returncode != 0:
             print(log.read_text()[-4000:], file=sys.stderr)
-            raise SystemExit(f"{host}: drawing with {folder} ended with status {status}.")
+            raise SystemExit(f"{host}: drawing with {folder} ended with status {done.returncode}.")
         found: Drawn = json.loads(result.read_text())
         return found
 
@@ -99,7 +81,7 @@ def verdict(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
     if before is None or after is None:
         return "missing"
     if before["image"] != after["image"]:
-        return "DIFFERENT"
+        return f"DIFFERENT: {before['image']} -> {after['image']} {after.get('error', '').strip()}"
     if after.get("plain") != before.get("plain"):
         return "DIFFERENT without the technique"
     if after.get("restored") != after.get("plain"):
@@ -107,25 +89,6 @@ def verdict(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
     if before.get("graphs") != after.get("graphs"):  # no error: the image is the same, and it may be what was wanted
         return f"same; graphs {before.get('graphs')} -> {after.get('graphs')}"
     return "same"
-
-
-def compare(before: Drawn, after: Drawn) -> int:
-    """Print the table and return the number of cases that are not the same."""
-    names = [*before, *(name for name in after if name not in before)]
-    width = max(map(len, names), default=0)
-    wrong = []
-    for name in names:
-        left, right = before.get(name), after.get(name)
-        said = verdict(left, right)
-        row = f"{name:{width}}  {(left or {}).get('image', '-'):24}  {(right or {}).get('image', '-'):24}  {said}"
-        print(row)
-        if not said.startswith("same"):
-            message = str((right or {}).get("error", "")).strip()
-            wrong.append(row + (f"\n    {message}" if message else ""))
-    if wrong:
-        print("\nNot the same:", *wrong, sep="\n")
-    print(f"\n{len(names) - len(wrong)} of {len(names)} cases are the same.")
-    return len(wrong)
 
 
 def main() -> int:
@@ -143,10 +106,12 @@ def main() -> int:
     if given.after is None:
         return 0
     after = drawn(given.after, given.only, out)
-    if not before and not after:
-        print(f"No case has {given.only!r} in its name.")
-        return 1
-    return 1 if compare(before, after) else 0
+    said = {name: verdict(before.get(name), after.get(name)) for name in {**before, **after}}
+    wrong = {name: text for name, text in said.items() if not text.startswith("same")}
+    for name, text in [*said.items(), *wrong.items()]:
+        print(f"{name}: {text}")
+    print(f"{len(said) - len(wrong)} of {len(said)} cases are the same.")
+    return 1 if wrong or not said else 0
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ export function startChips(timeline, store) {
     const { node: id, chip, expected } = part;
     if (!chip) return; // a workflow without our nodes
     // What was expected stands in the place of the comparison: both have no room in a node.
-    const text = expected ? `${chip.split(" · ")[0]} · ${expected}` : chip;
+    const text = expected ? `${expected} · ${chip.split(" · ").at(-1)}` : chip;
     texts.set(id, { workflow, text });
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
@@ -156,16 +156,16 @@ function measureButton(part) {
  * @param {Sampling | undefined} sampling
  * @param {boolean} over
  * @param {boolean} idle whether none of our nodes did anything
- * @returns {string} e.g. "3.1 it/s · 1.6x against off · 14 s left"
+ * @returns {string} e.g. "1.6x against off · 14 s left · 3.1 it/s", as a narrow node cuts the end
  */
 function chipText({ steps, total }, seconds, sampling, over, idle) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
   const off = sampling?.off ?? [];
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
-  if (sampling && !sampling.techniques) return [rate, words("off"), ...left].join(" · ");
-  if (idle) return [rate, words("noneActive"), ...left].join(" · ");
+  if (sampling && !sampling.techniques) return [words("off"), ...left, rate].join(" · ");
+  if (idle) return [words("noneActive"), ...left, rate].join(" · ");
   const against = off.length ? againstText(off, seconds) : words("noBaseline");
-  return [rate, against, ...left].join(" · ");
+  return [against, ...left, rate].join(" · ");
 }
 
 /**
@@ -209,6 +209,9 @@ export function timeText(seconds) {
 /** As many are of one run, which cannot tell how much one run differs from the next. */
 export const OF_ONE_RUN = 2;
 
+/** Half of a range in logarithms from which on it says nothing. */
+const TOO_WIDE = Math.log(1.3);
+
 /** Student's t for 95 %, by degrees of freedom. */
 const STUDENT = [NaN, 12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
 
@@ -216,7 +219,8 @@ const STUDENT = [NaN, 12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
  * @param {number[]} off seconds of a step without our nodes, in each half of the runs that are remembered; 1 to 10
  * @param {number} seconds of a step now
  * @returns {string} e.g. "1.62x against off"; "about 1.6x against off" with one run to compare with; between which two
- *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast
+ *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast; that there are too
+ *   few, where these numbers are far apart
  */
 export function againstText(off, seconds) {
   const { mean, spread } = compare(off, seconds);
@@ -224,6 +228,7 @@ export function againstText(off, seconds) {
   const against = words("againstOff");
   if (spread === null) return `${words("about")} ${ratio(mean, "#.2g")}x ${against}`;
   if (Math.abs(mean) > spread) return `${ratio(mean)}x ${against}`;
+  if (spread > TOO_WIDE) return words("tooFewRuns");
   return `${ratio(mean - spread)}–${ratio(mean + spread)}x ${against}`;
 }
 

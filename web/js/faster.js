@@ -4,7 +4,8 @@ import { app, attempt, messageOf } from "./comfy.js";
 import { createBox, createButton, createElement, showDialog } from "./elements.js";
 import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
-import { createOffer, createPictureTime } from "./findings.js";
+import { createOffer, createPictureTime, proofCount } from "./findings.js";
+import { createLevers, createPair, lastPicture, outerNames } from "./levers.js";
 import { bringIntoView } from "./place.js";
 import { expectOf } from "./promises.js";
 import { runPrompt } from "./run_prompt.js";
@@ -15,6 +16,7 @@ import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
 /** @typedef {import("./payloads").FasterState} FasterState */
+/** @typedef {import("./measurements").SavedImage} SavedImage */
 
 /** Served by server/routes.py. */
 const ROUTE = "/paceline/faster";
@@ -46,8 +48,9 @@ async function open(timeline) {
   const prompt = await openPrompt();
   let choice = CHOICES[1];
   let pictures = 20;
+  const asked = () => ({ prompt, bypassed: bypassedNodes(), names: outerNames() });
   /** @type {FasterState} */
-  let state = await ask(ROUTE, { do: "look", prompt, choice, bypassed: bypassedNodes() });
+  let state = await ask(ROUTE, { do: "look", choice, ...asked() });
   const known = Boolean(state.time);
   if (openWorkflow() !== workflow) return; // the answer is about another one
   let stop = new AbortController();
@@ -55,11 +58,14 @@ async function open(timeline) {
   /** @type {TimedRun | undefined} the run that was watched */
   let watched;
   let asking = false;
+  /** @type {import("./payloads").Offer | null} the one that is shown */
+  let offered = null;
 
   const text = createElement("p", { role: "status", hidden: true });
   const bar = createElement("progress", { hidden: true, max: 1 });
   const list = createElement("ul");
   const time = createBox("paceline-time");
+  const own = createBox("paceline-levers");
   const box = createBox("paceline-offers");
   const labels = CHOICES.map((name) => {
     const radio = createElement("input", { type: "radio", name: "paceline-choice", value: name, checked: name === choice });
@@ -79,7 +85,7 @@ async function open(timeline) {
   const run = createButton(words(known ? "fasterMore" : "fasterRun"), () => void begin());
   run.classList.add("paceline-primary");
   run.autofocus = true;
-  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", time, list, group, many, text, bar, box), [cancel, run]);
+  const dialog = showDialog(words("faster_title"), createBox("paceline-faster", time, own, list, group, many, text, bar, box), [cancel, run]);
   const buttons = /** @type {HTMLElement} */ (run.parentElement);
   dialog.addEventListener("close", () => {
     closed = true;
@@ -92,7 +98,7 @@ async function open(timeline) {
   async function choose(name) {
     choice = name;
     try {
-      const looked = await ask(ROUTE, { do: "look", prompt, choice, bypassed: bypassedNodes() });
+      const looked = await ask(ROUTE, { do: "look", choice, ...asked() });
       if (choice !== name || group.disabled) return; // another one was chosen since, or it runs
       state = looked;
       show();
@@ -108,11 +114,13 @@ async function open(timeline) {
     const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
     list.replaceChildren(...lines, ...memory);
     time.replaceChildren(...(state.time ? [createPictureTime(state.time)] : []));
+    own.replaceChildren(...createLevers(state.levers, look));
     run.disabled = why.length > 0;
     if (run.disabled && !group.disabled) cancel.focus(); // keys go nowhere from a button that is disabled
     if (!group.disabled) return;
     text.hidden = bar.hidden = true;
     const { offer } = state;
+    offered = offer;
     box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
@@ -123,11 +131,75 @@ async function open(timeline) {
     (offer ? keep : close).focus();
   }
 
+  /**
+   * Switch on what the workflow has of its own, draw once, and show both pictures.
+   * @param {() => void} turn
+   * @param {() => void} back
+   */
+  async function look(turn, back) {
+    if (asking) return;
+    asking = true;
+    const shown = [...buttons.children];
+    const done = () => {
+      buttons.replaceChildren(...shown);
+      text.hidden = bar.hidden = true;
+      box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
+    };
+    const before = { picture: lastPicture(), seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
+    /** @type {SavedImage | undefined} */
+    let picture;
+    const pick = (/** @type {NodeOutput & {images?: SavedImage[]}} */ { images }) => ((picture = images?.at(-1) ?? picture), true);
+    let began = 0;
+    turn();
+    try {
+      waits("leverRuns", () => (began = performance.now()));
+      await runPrompt(await openPrompt(), pick, (share) => (bar.value = share), stop.signal, savedWorkflow(), begins);
+      const seconds = (performance.now() - began) / 1000;
+      done();
+      box.replaceChildren(createPair(before, { picture, seconds }));
+      const keep = createButton(words("keep"), () => dialog.close());
+      keep.classList.add("paceline-primary");
+      const undo = () => {
+        back();
+        done();
+      };
+      buttons.replaceChildren(createButton(words("leverBack"), undo), keep);
+    } catch (error) {
+      back();
+      done();
+      text.hidden = /** @type {Error} */ (error).name === "AbortError";
+      text.textContent = messageOf(error);
+    } finally {
+      asking = false;
+    }
+  }
+
+  /** Told when what was sent leaves the queue. */
+  let begins = () => {};
+
+  /**
+   * Show that something runs, until its end or a stop.
+   * @param {string} doing key of what is said from its beginning on
+   * @param {() => void} [began]
+   */
+  function waits(doing, began = () => {}) {
+    stop = new AbortController();
+    text.hidden = bar.hidden = false;
+    text.textContent = words("fasterWaits");
+    begins = () => {
+      began();
+      text.textContent = words(/** @type {any} */ (doing));
+    };
+    bar.removeAttribute("value");
+    box.replaceChildren();
+    buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
+  }
+
   const prove = createButton("", () => void step({ do: "prove", job: state.job }));
 
   async function begin() {
-    group.disabled = many.disabled = true;
-    await step({ do: "run", prompt, choice, pictures });
+    group.disabled = group.hidden = many.hidden = true; // they are answered
+    await step({ do: "run", choice, pictures, ...asked() });
   }
 
   /**
@@ -144,7 +216,7 @@ async function open(timeline) {
       if (!closed) show();
     } catch (error) {
       if (closed) return;
-      state = before; // what could be kept without a proof can be kept after one that has failed
+      state = before.offer ? before : { ...before, lines: [], time: null }; // what could be kept can be kept after a proof that has failed
       show();
       text.hidden = false;
       text.replaceChildren(...(state.offer ? [] : [words("fasterFailed")]), createElement("small", {}, messageOf(error)));
@@ -158,20 +230,23 @@ async function open(timeline) {
    * @param {FasterState} asked
    * @returns {Promise<Record<string, unknown>>} the next question
    */
-  async function answered({ phase, prompt: sent, job: id, lines }) {
-    stop = new AbortController();
-    if (lines.length) list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
-    text.hidden = bar.hidden = false;
-    text.textContent = words("fasterWaits");
-    const begins = () => (text.textContent = words(DOING[/** @type {keyof typeof DOING} */ (phase)]));
-    bar.removeAttribute("value");
-    box.replaceChildren();
-    buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
+  async function answered({ phase, prompt: sent, job: id, lines, time: known }) {
+    list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
+    if (known) time.replaceChildren(createPictureTime(known));
+    waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };
-    const own = phase === "run";
+    if (phase === "proof" && offered) box.replaceChildren(createOffer(offered)); // it stays in view
+    else own.replaceChildren();
+    const count = proofCount(/** @type {Prompt} */ (sent));
+    const tell = (/** @type {number} */ share, /** @type {string} */ node) => {
+      const told = phase === "proof" ? count(share, node) : { share, said: "" };
+      bar.value = told.share;
+      if (told.said) text.textContent = told.said;
+    };
+    const watching = phase === "run";
     try {
-      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, (share) => (bar.value = share), stop.signal, own ? savedWorkflow() : undefined, begins);
-      if (!own) return next;
+      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, tell, stop.signal, watching ? savedWorkflow() : undefined, begins);
+      if (!watching) return next;
       watched = timeline.runs.find((one) => one.promptId === promptId);
       return { ...next, seconds: watched ? secondsByKind(watched) : {} };
     } catch (error) {
@@ -193,6 +268,9 @@ async function open(timeline) {
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
     if (watched && offer.proof_seconds.length) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    const { job } = state;
+    state = { ...state, job: "" };
+    void ask(ROUTE, { do: "keep", job }).finally(() => ask(ROUTE, { do: "drop", job })).catch(() => {}); // it is remembered, for the next time
     dialog.close();
   }
 }

@@ -168,12 +168,18 @@ export function allNodes() {
   return allGraphs().flatMap(({ graph }) => graph.nodes);
 }
 
-/** @returns {{type: string, title: string, values: string[]}[]} nodes that are switched off, with the files that they name: they are in no prompt */
+/** @returns {{id: string, node: LGraphNode}[]} the nodes in subgraphs of the open workflow, with their execution ids */
+export function nodesInSubgraphs() {
+  return allGraphs().flatMap(({ graph, prefix }) => (prefix ? graph.nodes.map((node) => ({ id: prefix + node.id, node })) : []));
+}
+
+/** @returns {{type: string, title: string, values: string[]}[]} samplers that are switched off, and nodes with the files that they name: they are in no prompt */
 export function bypassedNodes() {
   return allNodes().flatMap((node) => {
     const { mode, type, widgets } = node;
     const values = (widgets ?? []).map(({ value }) => String(value)).filter((value) => /\.(safetensors|sft|ckpt|pt)$/i.test(value));
-    return (mode === 2 || mode === 4) && values.length ? [{ type: String(type), title: node.getTitle(), values }] : [];
+    const off = mode === 2 || mode === 4;
+    return off && (values.length || /sampler/i.test(String(type))) ? [{ type: String(type), title: node.getTitle(), values }] : [];
   });
 }
 

@@ -75,12 +75,23 @@ export interface FasterState {
   prompt: Prompt | null;
   /** Why nothing can be said or done; empty where something can. */
   why_not: Told;
+  /** What the workflow has of its own. */
+  levers: Lever[];
   /** What is known, in sentences. */
   lines: Told[];
   /** What could be inserted; null where nothing is worth it. */
   offer: Offer | null;
-  /** Where the time of the last picture went; null where no run of this workflow is kept. */
+  /** Where the time of the last picture went; null where that is not known. */
   time: PictureTime | null;
+}
+
+/** What can be changed in a workflow to make it faster, from `Lever` in faster/levers.py. */
+export interface Lever {
+  said: Told;
+  /** Execution id; empty where a person has to do it. */
+  node: string;
+  input: string;
+  value: string | number | boolean;
 }
 
 /** The last run of a workflow, from `PictureTime` in faster/look.py. */

@@ -11,7 +11,7 @@ export const NO_RUN = "paceline_trial";
  * @template Shown
  * @param {Prompt} prompt
  * @param {((output: NodeOutput) => Shown | undefined) | null} pick what is wanted, of what a node shows; null where only the end is
- * @param {(share: number) => void} [progress]
+ * @param {(share: number, node: string) => void} [progress]
  * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
  * @param {SavedWorkflow} [workflow] that the prompt is a run of
  * @param {() => void} [begins] told when it leaves the queue
@@ -50,7 +50,7 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
     cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
     on("execution_start", begins);
     // The node that measures runs others, which tell of progress of their own.
-    on("progress", ({ node, value, max }) => (workflow || node === NO_RUN) && progress(max ? value / max : 0));
+    on("progress", ({ node, value, max }) => (workflow || String(node).startsWith(NO_RUN)) && progress(max ? value / max : 0, String(node)));
     on("executed", ({ output }) => (shown = pick?.(output ?? {}) ?? shown));
     on("execution_error", (failed) => end(() => reject(new Error(failureOf(failed)))));
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));

@@ -1,6 +1,7 @@
 // Questions to the server that are answered with JSON, and addresses of pictures.
 
 import { api } from "./comfy.js";
+import { nodeAt } from "./graph.js";
 
 /** Served by server/routes.py. */
 const RUN = "/paceline/run";
@@ -21,7 +22,7 @@ export async function ask(route, sent, method = sent === undefined ? "GET" : "PO
   return answer;
 }
 
-/** @typedef {{error?: {message?: string}, node_errors: Record<string, {errors: {message: string, details: string}[]}>}} Unrunnable */
+/** @typedef {{error?: {message?: string}, node_errors: Record<string, {class_type?: string, errors: {message: string, details: string}[]}>}} Unrunnable */
 
 /**
  * @param {Partial<import("./payloads").Refusal> | Unrunnable} answer
@@ -29,16 +30,18 @@ export async function ask(route, sent, method = sent === undefined ? "GET" : "PO
  */
 function refusal(answer) {
   if (!("node_errors" in answer)) return answer.error ?? "";
-  const [first] = Object.values(answer.node_errors).flatMap(({ errors }) => errors);
-  return first ? `${first.message}: ${first.details}` : (answer.error?.message ?? "");
+  const [first] = Object.entries(answer.node_errors).flatMap(([id, { class_type, errors }]) => errors.map((one) => ({ ...one, name: nodeAt(id)?.getTitle() ?? class_type })));
+  return first ? `${first.name}: ${first.message}: ${first.details}` : (answer.error?.message ?? "");
 }
 
 /**
- * @param {{exception_message?: string, exception_type?: string}} failed
- * @returns {string} what ComfyUI says of a prompt that failed; of an exception without words, its type
+ * @param {{exception_message?: string, exception_type?: string, node_id?: string, node_type?: string}} failed
+ * @returns {string} what ComfyUI says of a prompt that failed, and of which node; of an exception without words, its type
  */
-export function failureOf({ exception_message = "", exception_type = "" }) {
-  return exception_message.trim() || exception_type;
+export function failureOf({ exception_message = "", exception_type = "", node_id = "", node_type = "" }) {
+  const why = exception_message.trim() || exception_type;
+  const name = (node_id && nodeAt(node_id)?.getTitle()) || node_type;
+  return why && name ? `${name}: ${why}` : why;
 }
 
 /**

@@ -7,8 +7,9 @@ waits for the device before the sampler ends.
 from __future__ import annotations
 
 import copy
+import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from ...optimizers.hosts.comfyui.step_reuse.technique import blocks_of, other_ca
 from ...optimizers.hosts.comfyui.structure.model import is_flow
 from ...optimizers.hosts.comfyui.structure.protocols import VAE, Executor, ModelPatcher, Options
 from ...optimizers.step_reuse.parts import Blend, split_for
-from ...optimizers.step_reuse.path import LEFT_OUT, RESIZED, Blocks
+from ...optimizers.step_reuse.path import LEFT_OUT, RESIZED
 from ..expectation.sampling import RecordedEvaluation, Sampling, Subsample
 from .decoding import Decoding, watched
 
@@ -41,10 +42,7 @@ PLACES = 8
 
 @dataclass
 class ReplayInputs:
-    """What samples a run once more, or evaluates some of its points: the guider before its run, and its arguments.
-
-    ``points`` are pairs of a noise level and the input, on the CPU, with the number of the evaluation.
-    """
+    """What samples a run once more: the guider before its run, and its arguments."""
 
     guider: Any
     sampler: Any
@@ -54,12 +52,10 @@ class ReplayInputs:
     mask: Tensor | None
     seed: int | None
     shapes: list[Any]
-    points: list[tuple[int, float, Tensor]] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
-        tensors = [self.noise, self.latent, *(kept for _, _, kept in self.points)]
-        return sum(one.nbytes for one in tensors) + (0 if self.mask is None else self.mask.nbytes)
+        return self.noise.nbytes + self.latent.nbytes + (0 if self.mask is None else self.mask.nbytes)
 
     def sample(self, sampler: Any, sigmas: Tensor, model: ModelPatcher | None = None, callback: Any = None) -> Tensor:
         """Sample once more with another sampler, other noise levels, or another MODEL; return the LATENT's samples."""
@@ -104,7 +100,7 @@ class Observer:
         def found(one: Decoding) -> None:
             before = self.decodings.setdefault(link, one)
             if before is not one:
-                before.seconds, before.count = before.seconds + one.seconds, before.count + 1
+                before.seconds += one.seconds
 
         return watched(vae, found)
 
@@ -126,7 +122,7 @@ class Observer:
     @property
     def bytes(self) -> int:
         """The memory of kept inputs."""
-        return sum(one.again.bytes for one in self.samplings if one.again is not None)
+        return sum(one.bytes for one in self.samplings)
 
     def forget(self) -> None:
         """Drop all that is kept; who evaluates some of it again keeps that until its end."""
@@ -137,38 +133,18 @@ class Observer:
         return not self.samplings and not self.decodings
 
 
-@dataclass
-class _ObservedRun:
-    """One run of a sampler, while it goes on: tensors are on its device.
-
-    ``shape``: of its latents, None once there was another one, of which nothing is kept. ``done`` are its steps;
-    ``asked`` says whether passes were asked for in this evaluation, ``positive`` is the first.
-    """
-
-    sketch: Subsample
-    shape: torch.Size | None
-    kept_steps: set[int]
-    blocks: Blocks
-    left_out: bool = False
-    done: int = 0
-    evaluations: int = 0
-    computed: int = 0
-    begun: float | None = None
-    sigmas: list[Tensor] = field(default_factory=list)
-    seen: list[tuple[Tensor, Tensor, Tensor | None]] = field(default_factory=list)
-    asked: bool = False
-    positive: Tensor | None = None
-    points: list[tuple[int, Tensor]] = field(default_factory=list)
-
-
 class _Watch(Shared):
-    """The wrappers of one MODEL."""
+    """The wrappers of one MODEL, with what is known of a run that goes on: tensors are on its device.
+
+    ``done`` are the steps that its sampler has reported.
+    """
 
     def __init__(self, observer: Observer, model: ModelPatcher, link: str) -> None:
         self._observer, self._model, self._link = observer, model, link
         self._again: ReplayInputs | None = None
         self._found: Sampling | None = None
-        self._run: _ObservedRun | None = None
+        self._run: Sampling | None = None
+        self._positive: Tensor | None = None
         self._started = 0.0
 
     def outer_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
@@ -177,25 +153,24 @@ class _Watch(Shared):
         seed = args[7] if len(args) > 7 else kwargs.get("seed")
         guider = copy.copy(executor.class_obj)
         shapes = kwargs.get("latent_shapes") or [noise.shape]
-        self._again = ReplayInputs(guider, sampler, noise, latent, sigmas, mask, seed, list(shapes))
+        again = ReplayInputs(guider, sampler, noise, latent, sigmas, mask, seed, list(shapes))
         self._started, self._found = time.perf_counter(), None
         try:
             result = executor(*args, **kwargs)
-            self._ended()
+            if self._found is not None:
+                self._ended(self._found, again)
             return result
         finally:
-            self._again = self._found = self._run = None
+            self._found = self._run = None
 
-    def _ended(self) -> None:
-        found, again = self._found, self._again
-        if found is None or again is None:
-            return
-        guider = again.guider
+    def _ended(self, found: Sampling, again: ReplayInputs) -> None:
         for name in ("conds", "inner_model", "loaded_models"):  # of the run that is over
-            guider.__dict__.pop(name, None)
-        again = replace(again, sigmas=again.sigmas.cpu(), mask=None if again.mask is None else again.mask.cpu())
-        needed = again.points or not self._observer.keep  # else there is nothing to evaluate again
-        found.again = again if needed and again.bytes + self._observer.bytes <= MOST_BYTES else None
+            again.guider.__dict__.pop(name, None)
+        again.sigmas, again.mask = again.sigmas.cpu(), None if again.mask is None else again.mask.cpu()
+        found.again = again
+        needed = found.points or not self._observer.keep  # else there is nothing to evaluate again
+        if not needed or found.bytes + self._observer.bytes > MOST_BYTES:
+            found.again = None
         self._observer.samplings.append(found)
 
     def sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
@@ -204,48 +179,42 @@ class _Watch(Shared):
         call, keep = SamplerCall.of(executor, args, kwargs), self._observer.keep
         noise, mask = call.noise, call.mask
         sketch = Subsample(noise.shape, split_for(shapes_in(guider.conds) or [noise.shape], mask))
-        levels = sigmas.tolist()  # nothing is at work yet
-        kept_steps = self._steps_to_keep(levels, noise) if self._can_probe(call.options) else set()
-        blocks, reuses = blocks_of(guider.model_patcher, call.options), stack_of(guider.model_patcher).find(STEP_REUSE)
-        self._run = run = _ObservedRun(sketch, noise.shape, kept_steps, blocks)
-        try:
-            result = executor(guider, sigmas, extra, counted(run, callback), *rest, **kwargs)
-        finally:
-            self._run = None
-            blocks.leave()
-        synchronize(noise.device)
-        ended, begun = time.perf_counter(), run.begun
-        if begun is None:
-            return result
-        if run.shape is None:
-            run.sigmas, run.seen, run.points = [], [], []
-        blend = None if mask is None else Blend(sketch.of(mask).cpu(), sketch.of(call.latent).cpu())
-        read = torch.stack(run.sigmas).tolist() if run.sigmas else []
-        met = {RESIZED: run.shape is None, LEFT_OUT: run.left_out and reuses is None}
-        found = Sampling(
+        self._run = run = Sampling(
             link=self._link,
             solver=sampler_name(call.sampler),
-            levels=levels,
+            levels=sigmas.tolist(),  # nothing is at work yet
             flow=is_flow(guider.model_patcher),
             shape=tuple(noise.shape),
             sketch=sketch,
-            blend=blend,
-            refusals=[*refusals(call.sampler, guider, call.options), *(why for why, so in met.items() if so)],
-            loading_seconds=begun - self._started,
-            sampling_seconds=ended - begun,
-            evaluations=run.evaluations,
-            computed=run.computed,
             model=self._model if keep else None,
         )
-        active = [tuple(taking_part(guider.conds, sigma)) for sigma in read]
-        for number, (sigma, (x, guided, positive)) in enumerate(zip(read, run.seen, strict=True)):
-            anew = number > 0 and active[number] != active[number - 1]
-            found.seen.append(
-                RecordedEvaluation(sigma, x.cpu(), guided.cpu(), None if positive is None else positive.cpu(), anew)
-            )
-        if self._again is not None:
-            self._again.points = [(number, read[number], x.cpu()) for number, x in run.points]
-        self._found = found
+        self.done, self._begun, self._resized, self._left_out = 0, 0.0, False, False
+        self._sigmas: list[Tensor] = []
+        self._whole = self._steps_to_keep(run.levels, noise) if self._can_probe(call.options) else set()
+        self._blocks = blocks_of(guider.model_patcher, call.options)
+        try:
+            result = executor(guider, sigmas, extra, counted(self, callback), *rest, **kwargs)
+        finally:
+            self._run = None
+            self._blocks.leave()
+        synchronize(noise.device)
+        if not run.evaluations:
+            return result
+        run.loading_seconds, run.sampling_seconds = self._begun - self._started, time.perf_counter() - self._begun
+        if mask is not None:
+            run.blend = Blend(sketch.of(mask).cpu(), sketch.of(call.latent).cpu())
+        reuses = stack_of(guider.model_patcher).find(STEP_REUSE) is not None
+        met = {RESIZED: self._resized, LEFT_OUT: self._left_out and not reuses}
+        run.refusals = [*refusals(call.sampler, guider, call.options), *(why for why, so in met.items() if so)]
+        if self._resized:
+            run.seen = []
+        before: object = None
+        read = torch.stack(self._sigmas).tolist() if run.seen else []
+        for number, (sigma, one) in enumerate(zip(read, run.seen, strict=True)):
+            active = tuple(taking_part(guider.conds, sigma))
+            one.sigma, one.anew, before = sigma, number > 0 and active != before, active
+            one.to_cpu()
+        self._found = run
         return result
 
     def _can_probe(self, options: Options) -> bool:
@@ -266,23 +235,24 @@ class _Watch(Shared):
 
     def predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Keep a part of one evaluation (PREDICT_NOISE wrapper)."""
-        run, keep = self._run, self._observer.keep
+        run = self._run
         if run is None:
             return executor(x, timestep, *args, **kwargs)
-        if run.begun is None:
-            run.begun = time.perf_counter()
-        if keep and x.shape == run.shape:
-            run.sigmas.append(timestep.flatten()[0].clone())
-        if run.done in run.kept_steps and x.shape == run.shape:
-            run.kept_steps.remove(run.done)
-            run.points.append((run.evaluations, x.clone()))
-        run.asked, run.positive = False, None
+        if not run.evaluations:
+            self._begun = time.perf_counter()
+        self._resized |= tuple(x.shape) != run.shape
+        keep, whole = self._observer.keep and not self._resized, None
+        if keep and self.done in self._whole:
+            self._whole.remove(self.done)
+            whole = x.clone()
+        self._asked, self._positive = False, None
+        level = timestep.flatten()[0].clone()
         guided = executor(x, timestep, *args, **kwargs)
-        run.left_out |= run.blocks.were_left_out()
-        if keep and x.shape != run.shape:
-            run.shape = None
-        if keep and run.shape is not None:
-            run.seen.append((run.sketch.of(x), run.sketch.of(guided), run.positive))
+        self._left_out |= self._blocks.were_left_out()
+        if keep:
+            self._sigmas.append(level)
+            sketch = run.sketch.of(x), run.sketch.of(guided), self._positive
+            run.seen.append(RecordedEvaluation(math.nan, *sketch, whole=whole))
         run.evaluations += 1
         return guided
 
@@ -294,7 +264,8 @@ class _Watch(Shared):
         if run is not None:
             passes = [out for out, cond in zip(outputs, conds, strict=True) if cond is not None]
             run.computed += len(passes)
-            if self._observer.keep and x.shape == run.shape and not run.asked and 0 < len(passes) <= 2:
-                run.positive = run.sketch.of(passes[0])
-            run.asked = True
+            first = not self._asked and 0 < len(passes) <= 2
+            if self._observer.keep and first and tuple(x.shape) == run.shape:
+                self._positive = run.sketch.of(passes[0])
+            self._asked = True
         return outputs

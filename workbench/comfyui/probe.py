@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -27,16 +28,17 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
-from ...core.errors import InvalidSetting, PacelineError
+from ...core.errors import CannotHelp, InvalidSetting, PacelineError
+from ...core.phrases import phrase
 from ...core.technique import WholeSteps
+from ...optimizers.hosts.comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.hosts.comfyui.runtime.run import sampling_run
 from ...optimizers.hosts.comfyui.runtime.stack import stack_of
 from ...optimizers.hosts.comfyui.runtime.technique import AnyTechnique
 from ...optimizers.hosts.comfyui.structure.protocols import ModelPatcher
 from ..expectation.expect import Probed
-from ..expectation.sampling import Sampling
+from ..expectation.sampling import Point, Sampling
 from ..measurement.speedup import interleaved, measure_speedup
-from .decoding import brief_of, ends_of, trying
 from .machine import stop_if_cancelled
 from .observer import ReplayInputs
 
@@ -46,26 +48,26 @@ TIMED = 4
 AGAIN = 2
 """Plain evaluations behind the first round."""
 
+_MOST = 1000.0
+"""Times as fast that are told at most."""
+
 SPARE = 30.0
 """Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
 
 Change = Callable[[ModelPatcher], ModelPatcher]
-Point = tuple[int, float, Tensor]
-"""The number of an evaluation, its noise level and its input."""
 
 
 @dataclass
 class _Side:
     """What was evaluated with one MODEL: seconds by round and place among the points.
 
-    ``keeps``: whether its first evaluation serves all others; ``whole``: which of its steps serve later ones.
+    ``whole``: which of its steps serve later ones.
     ``warm``: whether it was evaluated before, so that it is compiled and its kernels are chosen. ``added``: the
     techniques that the plain one has not. ``made`` and ``first`` are the seconds that making it and its first
     evaluation took.
     """
 
     model: ModelPatcher
-    keeps: bool = False
     whole: WholeSteps | None = None
     warm: bool = False
     added: Sequence[AnyTechnique] = ()
@@ -77,7 +79,7 @@ class _Side:
     @property
     def untimed(self) -> int:
         """How many evaluations its next round begins with that are not timed."""
-        return int(self.keeps or not self.warm)
+        return int(not self.warm)
 
     @property
     def once(self) -> float:
@@ -99,32 +101,33 @@ def probe(
     say: Callable[[float], None] = lambda share: None,
     spare: float = SPARE,
     found: list[Probed] | None = None,
-    keeping: Collection[str] = (),
+    deadline: float | None = None,
 ) -> list[Probed]:
     """Evaluate the candidates; return what each was worth, in their order.
 
     The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
-    them. What compiles for longer than these seconds is given up. ``found`` is filled as it goes, behind what it has.
-    ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it. ``keeping``: candidates that
-    fill a cache in a run's first evaluation; that one is evaluated first in each round, and not timed.
+    them. No evaluation begins behind the ``deadline``, of ``time.monotonic``: by default that is as late as the run or
+    ``spare`` was long. What compiles until then is given up. ``found`` is filled as it goes, behind what it has.
+    ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it.
 
     `InvalidSetting` if nothing was kept of the run.
     """
-    again: ReplayInputs | None = sampling.again
-    if again is None or not again.points:
+    if not sampling.can_probe:
         raise InvalidSetting("Nothing was kept of this run to evaluate again.", "Run the workflow once more.")
     results = [] if found is None else found
     known = len(results)
     plain = _Side(sampling.model)
     sides, refused = {"": plain}, dict[str, Probed]()
-    most = max(spare, sampling.sampling_seconds)
-    deadline, there = monotonic() + most, stack_of(sampling.model).techniques
+    deadline = monotonic() + max(spare, sampling.sampling_seconds) if deadline is None else deadline
+    most, there = deadline - monotonic(), stack_of(sampling.model).techniques
     for name, change in candidates.items():
+        if monotonic() > deadline:
+            break
         began = time.perf_counter()
         try:
             model = change(sampling.model)
         except PacelineError as error:
-            refused[name] = Probed(name, why_not=brief_of(error))
+            refused[name] = Probed(name, why_not=error.brief if isinstance(error, CannotHelp) else str(error))
             continue
         added = [one for one in stack_of(model).techniques if one not in there]
         idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
@@ -133,11 +136,11 @@ def probe(
             continue
         kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
         whole = next((one for one in kept if one is not None), None)
-        sides[name] = _Side(model, name in keeping, whole, added=added, made=time.perf_counter() - began)
+        sides[name] = _Side(model, whole, added=added, made=time.perf_counter() - began)
     each = sampling.sampling_seconds / max(1, sampling.evaluations)
     both, all_twice = 2 * (1 + TIMED) + AGAIN, (1 + 2 * TIMED) * len(sides) + AGAIN
     allowed = max(both, sampling.evaluations, min(all_twice, int(spare / max(each, 1e-6))))
-    points = _points(again.points, sampling, sides.values())
+    points = _points(sampling, sides.values())
 
     def work(names: Sequence[str], timed: int) -> int:
         return sum(timed + sides[name].untimed for name in ("", *names)) + (0 if again_plain.warm else AGAIN)
@@ -160,25 +163,46 @@ def probe(
             if (number or name not in ("", alive[0])) and late():
                 break
             done += len(points) + sides[name].untimed
-            with trying(name, refused, deadline, most):
-                _evaluate(again, sides[name], points, number)
+            with _trying(name, refused, deadline, most):
+                _evaluate(sampling, sides[name], points, number, deadline)
                 nothing = sides[name].nothing_done
                 refused |= {name: Probed(name, why_not=nothing)} if nothing else {}
         if not again_plain.warm:
             again_plain.warm = True
             done += len(points[:AGAIN])
-            _evaluate(again, again_plain, points[:AGAIN], -1)
+            _evaluate(sampling, again_plain, points[:AGAIN], -1, deadline)
         noise = _noise([*plain.seconds.items(), *again_plain.seconds.items()])
         number += 1
     say(1.0)
     return results
 
 
-def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
+@contextmanager
+def _trying(name: str, refused: dict[str, Probed], deadline: float, seconds: float) -> Iterator[None]:
+    """Note in ``refused`` why a candidate cannot be computed; what the plain one (``""``) raises is raised.
+
+    What still compiles at ``deadline``, of ``time.monotonic``, is given up; ``seconds`` is how long that was.
+    """
+    try:
+        with compiled_until(deadline):
+            yield
+    except TooLong:
+        why = phrase(
+            "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
+            seconds=seconds,
+        )
+        refused[name] = Probed(name, why_not=why, once=seconds)
+    except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
+        if not name:
+            raise
+        refused[name] = Probed(name, why_not=str(error))
+
+
+def _points(sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
     """Return ``TIMED`` of the kept points or fewer, spread over the run: pairs where a side has whole steps."""
     distances = [side.whole.mean_distance for side in sides if side.whole is not None]
     apart = max(1.0, max(distances, default=0.0) * sampling.evaluations / max(1, len(sampling.levels) - 1))
-    chosen: list[Point] = []
+    kept, chosen = sampling.points, list[Point]()
     parts, count = TIMED // 2 if distances else 0, min(TIMED, len(kept))
     for part in range(parts):
         firsts = kept[part * len(kept) // parts : (part + 1) * len(kept) // parts]
@@ -188,14 +212,18 @@ def _points(kept: Sequence[Point], sampling: Sampling, sides: Iterable[_Side]) -
     return chosen or [kept[int((number + 0.5) * len(kept) / count)] for number in range(count)]
 
 
-def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number: int) -> None:
+def _evaluate(
+    sampling: Sampling, side: _Side, points: Sequence[Point], number: int, deadline: float = math.inf
+) -> None:
     import comfy.samplers
 
     def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
         run = sampling_run(extra_args["model_options"])
         untimed = side.untimed
-        for place, (_, sigma, kept) in enumerate([*again.points[:untimed], *points], -untimed):
+        for place, (_, sigma, kept) in enumerate([*sampling.points[:untimed], *points], -untimed):
             stop_if_cancelled()
+            if monotonic() > deadline:
+                break
             x = kept.to(noise.device)
             run.whole = place < 0 or place % 2 == 0
             level = torch.full((len(x),), sigma, device=x.device)
@@ -212,6 +240,7 @@ def _evaluate(again: ReplayInputs, side: _Side, points: Sequence[Point], number:
                 side.outputs.setdefault(place, output.cpu())
         return noise
 
+    again: ReplayInputs = sampling.again
     again.sample(comfy.samplers.KSAMPLER(evaluate), again.sigmas, side.model)
 
 
@@ -227,8 +256,8 @@ def _noise(seconds: Iterable[tuple[tuple[int, int], float]]) -> float:
 def _judged(
     name: str, sides: Mapping[str, _Side], refused: Mapping[str, Probed], sampling: Sampling, noise: float
 ) -> Probed:
-    if name in refused:
-        return refused[name]
+    if name in refused or name not in sides:
+        return refused.get(name, Probed(name))
     plain, side = sides[""], sides[name]
     places = sorted(plain.seconds.keys() & side.seconds.keys())
     if not places:
@@ -247,10 +276,9 @@ def _judged(
         sampling.share(sampling.sketch.of(side.outputs[place]) - sampling.sketch.of(plain.outputs[place]))
         for place in judged
     ]
-    low, ratio, high = (_of_all(times, sampling.evaluations) if side.keeps else times for times in ends_of(speedup))
     return Probed(
         name,
-        (low, ratio, high),
+        (speedup.low, speedup.ratio, min(speedup.high, _MOST)),
         speedup.clear,
         share * math.sqrt(statistics.fmean(error**2 for error in errors)),
         side.whole is not None,
@@ -258,8 +286,3 @@ def _judged(
         side.once,
         noise,
     )
-
-
-def _of_all(times: float, evaluations: int) -> float:
-    """Return how many times faster all evaluations are if the first takes as long as before."""
-    return evaluations / (1 + (evaluations - 1) / max(times, 0.001))

@@ -8,12 +8,13 @@ the bounds widened by what it found.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from operator import mul
 from typing import NamedTuple
 
+from ...core.phrases import phrase
 from ...optimizers.step_reuse.policy import few_steps
 from .sampling import Sampling, replay
 
@@ -63,6 +64,17 @@ of 100 pairs and more (eight rows of benchmarks/results/step_caches_few*.json)."
 GAIN = 1.05
 """Less is not offered: it would read as 1.0x, and two plain runs differ by as much."""
 
+BUSY = 1.2
+"""From here on plain evaluations differ by more than those of a calm machine do."""
+
+
+COMPILED_VAE, COMPILED_VAE_ONCE, COMPILED_VAE_MOVES = Range(1.3, 2.2, 2.9), 25.0, 0.005
+"""What Compile VAE is expected to do on CUDA, as times faster and seconds once, from SDXL's on an H100 (2.7x, 21.8 s);
+and how far the picture moves, as compiled code rounds otherwise."""
+
+ROUNDING = 0.001
+"""Error of a prediction that is taken for that of compiled code."""
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -91,6 +103,10 @@ class Probed:
     noise: float = 1.0
     why_not: str = ""
 
+    def wins(self, seconds: float) -> float:
+        """Return the seconds that it alone is likely to win of so many."""
+        return seconds * (1 - 1 / max(self.speedup[1], 1e-9))
+
     @property
     def faster(self) -> bool:
         """Whether its whole interval is faster, by more than the plain evaluations differ."""
@@ -103,8 +119,8 @@ class Probed:
 
     @property
     def drowned(self) -> bool:
-        """Whether it may be faster by no more than the plain evaluations differ."""
-        return not self.why_not and self.points > 0 and 1 < self.speedup[1] <= self.noise > GAIN
+        """Whether it may be faster by no more than the plain evaluations of a busy machine differ."""
+        return not self.why_not and self.points > 0 and 1 < self.speedup[1] <= self.noise >= BUSY
 
     @property
     def untried(self) -> bool:
@@ -156,21 +172,16 @@ def propose(
     sampling: Sampling,
     probed: Sequence[Probed],
     limit: float,
-    apart: Collection[frozenset[str]] = (),
     reuse: bool = True,
 ) -> Expected | None:
     """Return the fastest settings whose cautious end is inside of ``limit``; None where nothing is faster.
 
-    Two candidates are never both among them where the pair of their names is ``apart``. One takes part only where it
-    is ``faster``. ``reuse``: whether Reuse Steps may be among them.
+    A candidate takes part only where it is ``faster``. ``reuse``: whether Reuse Steps may be among them.
     """
     faster = [one for one in probed if one.faster]
     reuses = reuse and not replay(sampling, FINEST).why_not
     best: Expected | None = None
     for chosen in (each for count in range(len(faster) + 1) for each in combinations(faster, count)):
-        names = {one.name for one in chosen}
-        if any(pair <= names for pair in apart):
-            continue
         room = limit**2 - expect(sampling, chosen).distance.high ** 2
         most = math.sqrt(max(room, 0.0)) / _reused(sampling).high
         allowed = {min(1.0, round(FINEST * int(most * part / FINEST), 2)) for part in SMALLER if reuses} - {0.0}
@@ -194,9 +205,11 @@ def pays_from(once: float, won: float) -> int:
     return max(1, math.ceil(min(once / max(won, 1e-9), 1e9)))
 
 
-def won_by(sampling: Sampling, one: Probed) -> float:
-    """Return the seconds that a candidate alone is likely to win in one run of a sampler."""
-    return sampling.sampling_seconds * (1 - 1 / max(one.speedup[1], 1e-9))
+def compiled_vae(name: str, of_pictures: bool) -> Probed:
+    """Return what the node of this title, which compiles a VAE, is worth by rule: trying it would take minutes."""
+    if not of_pictures:
+        return Probed(name, why_not=phrase("it was measured with VAEs of pictures only"))
+    return Probed(name, COMPILED_VAE, clear=True, error=COMPILED_VAE_MOVES, points=1, once=COMPILED_VAE_ONCE)
 
 
 def _work(sampling: Sampling, budget: float) -> Range:

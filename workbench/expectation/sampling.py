@@ -59,12 +59,12 @@ class Subsample:
         return [part.unflatten(1, shape) for part, shape in zip(flat, self._shapes, strict=True)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecordedEvaluation:
     """One evaluation, as sketches ``[batch, entries]``: the network's input, and what it predicted without noise.
 
     ``positive``: the positive pass that ``guided`` was made of; None where other code makes it. ``anew``: other prompts
-    or ControlNets take part than in the one before.
+    or ControlNets take part than in the one before. ``whole``: the input itself, where it can be evaluated again.
     """
 
     sigma: float
@@ -72,6 +72,16 @@ class RecordedEvaluation:
     guided: Tensor
     positive: Tensor | None = None
     anew: bool = False
+    whole: Tensor | None = None
+
+    def to_cpu(self) -> None:
+        for name in ("latent", "guided", "positive", "whole"):
+            there = getattr(self, name)
+            setattr(self, name, None if there is None else there.cpu())
+
+
+Point = tuple[int, float, Tensor]
+"""The number of an evaluation, its noise level and its input, on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ class Replayed:
 
 @dataclass
 class Sampling:
-    """One run of a sampler that came to its end.
+    """One run of a sampler: it is written while the sampler runs, and whole when that came to its end.
 
     Attributes:
         link: the name that was given to its MODEL.
@@ -110,7 +120,7 @@ class Sampling:
         loading_seconds: from the sampler's call to the first evaluation; ``sampling_seconds`` from there to the last
             one's end.
         model: the MODEL that was observed, without the observer.
-        again: what the probe needs to evaluate it once more; None if that was not kept.
+        again: samples it once more (``ReplayInputs``); None if that was not kept.
         replayed: what replays have found, by their budgets.
     """
 
@@ -132,8 +142,18 @@ class Sampling:
     replayed: dict[float, Replayed] = field(default_factory=dict)
 
     @property
+    def points(self) -> list[Point]:
+        """What can be evaluated again."""
+        return [(number, one.sigma, one.whole) for number, one in enumerate(self.seen) if one.whole is not None]
+
+    @property
     def can_probe(self) -> bool:
-        return self.again is not None and bool(self.again.points)
+        return self.again is not None and bool(self.points)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of what is kept to sample or evaluate it once more."""
+        return 0 if self.again is None else self.again.bytes + sum(whole.nbytes for _, _, whole in self.points)
 
     def share(self, difference: Tensor) -> float:
         """Return how far the worst part of a sketch has moved, as a share of what another seed changes.

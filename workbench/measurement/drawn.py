@@ -97,14 +97,13 @@ class TimedRun:
     """What one run took; None for a part that is not compared or cannot be measured here.
 
     ``sampling_seconds`` may include loading the model; ``step_seconds`` is the mean of all steps but the first, None
-    where a technique makes the first ones longer than others; the bytes are those of ``PeakMemory``.
+    where a technique makes the first ones longer than others; ``device_bytes`` those of ``PeakMemory``.
     """
 
     sampling_seconds: float | None
     step_seconds: float | None = None
     decode_seconds: float | None = None
     device_bytes: int | None = None
-    process_bytes: int | None = None
 
     def seconds(self, unit: str) -> float:
         """Return what it took in a unit of ``Comparison``."""

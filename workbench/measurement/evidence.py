@@ -137,11 +137,6 @@ class Evidence:
         return f"{self.count} {'picture' if self.frames == 1 else 'frame'}{'' if self.count == 1 else 's'}"
 
     @property
-    def one_region(self) -> bool:
-        """Whether a region of the picture differs more than a seed change does on average."""
-        return self.farthest is not None and 0 < unit_of(self.seed) < self.farthest.region
-
-    @property
     def within_repeat(self) -> bool:
         """Whether the difference is no larger than the baseline's own from run to run."""
         return self.repeat is not None and 0 < self.judged.rmse <= self.repeat.rmse

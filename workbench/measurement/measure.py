@@ -99,9 +99,9 @@ class Comparison:
         """Of each round in the headline's unit, by side."""
         return {side: [run.seconds(self.unit) for run in runs] for side, runs in self.runs.items()}
 
-    def peak(self, side: str, key: str) -> int | None:
-        """Return the largest of a side's peaks; None if it was not measured."""
-        return max((value for run in self.runs[side] if (value := getattr(run, key)) is not None), default=None)
+    def peak(self, side: str) -> int | None:
+        """Return the most bytes that a side took on its device; None if that was not measured."""
+        return max((run.device_bytes for run in self.runs[side] if run.device_bytes is not None), default=None)
 
     @property
     def worst_run(self) -> int | None:
@@ -117,11 +117,11 @@ class Comparison:
         return sorted(range(len(self.distances)), key=lambda index: -self.distances[index].rmse)[:MOST_SHOWN]
 
     def sheet(self, lines: Sequence[str], font: Callable[[int], Font] | None = None) -> Image.Image:
-        """Return the pictures with the verdict and ``lines`` below; ``font`` as of ``comparison_sheet``."""
+        """Return the farthest picture with the verdict and ``lines`` below; ``font`` as of ``comparison_sheet``."""
         control, worst = self.evidence.control, self.evidence.worst
-        column = None if control is None else (control.title, self.pictures[control.kind])
-        before, after = (self.pictures[side] for side in SIDES)
-        return comparison_sheet(before, after, self.verdict.text, lines, column, worst, font)
+        column = None if control is None else (control.title, self.pictures[control.kind][worst])
+        before, after = (self.pictures[side][worst] for side in SIDES)
+        return comparison_sheet(before, after, [self.verdict.text, *lines], column, font)
 
 
 class _Pairs:
@@ -234,7 +234,7 @@ def measure(draw: Draw, plan: MeasurePlan, say: Callable[[str], None] = lambda t
         repeat=max(_distances(again, before), key=lambda one: one.rmse, default=None),
         broken=broken or ("" if sounds is None else sounds.broken),
         controls=tuple(controls),
-        farthest=farthest(pictures.get("optimized"), pictures.get("baseline"), pairs.distances),
+        farthest=farthest(pairs.distances),
         count=len(pairs.distances),
         frames=before[0].frames,
         sound=None if sounds is None else sounds.distance,

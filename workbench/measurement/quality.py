@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting
@@ -19,9 +18,6 @@ Picture = TypeVar("Picture")
 
 _WINDOW = 11
 """Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
-
-_TILE = 16
-"""Pixels on a side of the regions that are looked at one by one."""
 
 _MOST_DRAWS = 5
 """Five draws give ten pairs, enough for an average."""
@@ -140,32 +136,13 @@ def structural_similarity(a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Farthest:
-    """The picture that is farthest: its number, from 1, and its distance ``alone``.
-
-    ``region`` is the root mean square error in its worst region of ``16 x 16`` pixels.
-    """
+    """The picture that is farthest: its number, from 1, and its distance ``alone``."""
 
     picture: int
     alone: Distance
-    region: float
 
 
-def farthest(pictures: Tensor | None, references: Tensor | None, found: Sequence[Distance]) -> Farthest:
-    """Return which of the pictures, uint8 ``[batch, height, width, channels]``, has the largest of the ``found``.
-
-    An average would hide a single fault. Without pictures no region is known to be worse.
-    """
+def farthest(found: Sequence[Distance]) -> Farthest:
+    """Return which picture has the largest of the ``found``: an average would hide a single fault."""
     index = max(range(len(found)), key=lambda one: found[one].rmse)
-    if pictures is None or references is None:
-        return Farthest(index + 1, found[index], 0.0)
-    return Farthest(index + 1, found[index], worst_region(pictures[index], references[index]))
-
-
-def worst_region(picture: Tensor, reference: Tensor) -> float:
-    """Return the root mean square error in the worst tile of two pictures ``[height, width, channels]`` of bytes."""
-    difference = (picture.double() - reference.double()).square().mean(-1) / 255**2
-    height, width = difference.shape
-    tile = (min(_TILE, height), min(_TILE, width))
-    # Every place of a tile counts in steps of half a tile, so that none is cut in four by the grid.
-    step = (max(1, tile[0] // 2), max(1, tile[1] // 2))
-    return float(F.avg_pool2d(difference[None, None], tile, step).amax().sqrt())
+    return Farthest(index + 1, found[index])

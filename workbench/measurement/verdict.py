@@ -110,7 +110,7 @@ def _quality(evidence: Evidence, share: float | None) -> str:
         return "identical"
     if share is not None and share > VISIBLE:
         return "no picture" if _ruined(evidence, share) else "another picture"
-    small = evidence.judged.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE and not evidence.one_region
+    small = evidence.judged.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE
     return "hardly visible" if small or evidence.within_repeat else "visible"
 
 

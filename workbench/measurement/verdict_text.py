@@ -44,21 +44,16 @@ def speed_text(speedup: Speedup) -> Phrase:
 
 
 def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
-    """Return what a busy machine cannot change, e.g. ``15.5 of 30 evaluations, difference not visible, 1/90 ...``.
+    """Return what a busy machine cannot change, e.g. ``40% less work, the same picture``.
 
     ``work``: as of ``Evidence``; ``share``: that of the farthest picture, None where another seed changes nothing.
     """
-    computed, total = (f"{round(each, 1):g}" for each in work)
+    less = 1 - work[0] / max(1.0, work[1])
     if share is None:
-        return phrase("{computed} of {total} evaluations", computed=computed, total=total)
+        return phrase("{less:.0%} less work", less=less)
     if not share:
-        return phrase("{computed} of {total} evaluations, the same picture", computed=computed, total=total)
-    return phrase(
-        "{computed} of {total} evaluations, difference {far} at most",
-        computed=computed,
-        total=total,
-        far=of_a_seed_change(share),
-    )
+        return phrase("{less:.0%} less work, the same picture", less=less)
+    return phrase("{less:.0%} less work, difference {far} at most", less=less, far=of_a_seed_change(share))
 
 
 def more_text(speedup: Speedup) -> str:
@@ -85,8 +80,6 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
         text += f", {fraction(share)} in {evidence.place}, the worst of {evidence.pictures}"
     else:
         text = f"difference is {of_a_seed_change(share)}"
-    if evidence.one_region:
-        text += ", but one region differs more than another seed's picture would"
     return text
 
 

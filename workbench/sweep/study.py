@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailable, InvalidSetting, error_line, require_integer, require_number
-from ..measurement.evidence import AS_GOOD
 from ..measurement.speedup import SMALLEST_EFFECT
 from ..recipe import Value
 from .axes import Axes, Cell, cell_key, cells_of, without_absent
@@ -32,10 +31,6 @@ class Result:
         low: lower end of its 95 % interval, 0 for one that says nothing, None without one; likewise ``high``.
         seconds: median of one sampling step.
         difference: of the pictures, as a share of what another seed changes (0: the same picture).
-        memory_bytes: peak while sampling; None where it cannot be counted.
-        control: difference of the plain model in the same time, with fewer steps or without some late noise levels,
-            whichever is nearer; None if not drawn.
-        control_title: what that is, e.g. ``14 steps``.
         text: the verdict in words, or why it was not possible.
     """
 
@@ -46,9 +41,6 @@ class Result:
     high: float | None = None
     seconds: float | None = None
     difference: float | None = None
-    memory_bytes: int | None = None
-    control: float | None = None
-    control_title: str = ""
     text: str = ""
 
 
@@ -69,27 +61,15 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
 
 
 def to_markdown(results: Sequence[Result], chosen: Result | None) -> str:
-    """Return a table in Markdown, fastest first; ``chosen`` is the row that became the preset.
-
-    Under *plain, same time* stands the difference of the plain model in the same time, and what that is.
-    """
+    """Return a table in Markdown, fastest first; ``chosen`` is the row that became the preset."""
     names = list(dict.fromkeys(name for one in results for name in one.cell))
-    header = [*names, "speed-up", "s/step", "difference", "plain, same time", "peak memory", ""]
-    lines = [" | ".join(header), " | ".join("---" for _ in header)]
+    rows = [[*names, "speed-up", "s/step", "difference", ""], ["---"] * (len(names) + 4)]
     for one in sorted(results, key=lambda result: -(result.speedup or 0)):
-        settings = [str(one.cell.get(name, "-")).replace("|", "\\|") for name in names]
-        measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
-        fewer = "-" if one.control is None else f"{one.control:.3f} ({one.control_title})"
-        memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
-        marks = ["the preset"] if one is chosen else [] if one.state == "measured" else [one.state]
-        if one.control is not None and one.control <= AS_GOOD * (one.difference or 0):
-            marks.append("the plain model does as well")
-        lines.append(" | ".join([*settings, *measured, fewer, memory, ", but ".join(marks)]))
-    return "\n".join(f"| {line} |" for line in lines) + "\n"
-
-
-def _format(value: float | None, how: str) -> str:
-    return "-" if value is None else how.format(value)
+        numbers = zip(("{:.2f}x", "{:.3f}", "{:.3f}"), (one.speedup, one.seconds, one.difference), strict=True)
+        measured = ["-" if value is None else how.format(value) for how, value in numbers]
+        mark = "the preset" if one is chosen else "" if one.state == "measured" else one.state
+        rows.append([*(str(one.cell.get(name, "-")).replace("|", "\\|") for name in names), *measured, mark])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 _RESULT, _JOB = "paceline_result", "paceline_job"

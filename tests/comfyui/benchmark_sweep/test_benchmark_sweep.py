@@ -35,7 +35,7 @@ def test_every_cell_is_measured_and_kept(sweeping, folders):
     results = kept(folders / "user")
     assert [(entry["state"], len(entry["cell"])) for entry in results] == [("measured", n) for n in (1, 2, 2)]
     for entry in results:
-        assert entry["speedup"] > 0 and entry["seconds"] > 0 and entry["memory_bytes"] > 50e6
+        assert entry["speedup"] > 0 and entry["seconds"] > 0
         assert entry["low"] is not None and 0 <= entry["difference"] < 1
     table, summary = result.result
     assert len(table.splitlines()) == 2 + 3

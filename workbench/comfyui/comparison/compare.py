@@ -129,7 +129,7 @@ class _ComfyDraw:
         self._done += 1
         self._show_step(0.0)
         return Drawn(
-            TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes),
+            TimedRun(sampling, step, decoding, memory.device_bytes),
             [output.latent] if output.sound is None else [output.latent, output.sound],
             partial(_pictures, side, output) if decoded is None else lambda: decoded,
             b"" if decoded is None else decoded.digest,

@@ -36,12 +36,8 @@ def comparison_lines(found: Comparison) -> list[str]:
     before, after = found.seconds.values()
     rounds = "1 round" if len(before) == 1 else f"{len(before)} rounds, each from another seed,"
     lines = [f"{_UNITS[found.unit]}: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {rounds} in turn"]
-    memory = [
-        f"{title} {_bytes(found.peak('baseline', key))} -> {_bytes(found.peak('optimized', key))}"
-        for title, key in (("device memory", "device_bytes"), ("memory of the process", "process_bytes"))
-        if found.peak("baseline", key) is not None
-    ]
-    lines += [f"peak {', '.join(memory)}"] if memory else []
+    if found.peak("baseline") is not None:
+        lines.append(f"peak device memory {' -> '.join(_bytes(found.peak(side)) for side in SIDES)}")
     lines += difference_lines(found.evidence)
     if found.evidence.repeat is None:
         why = "both sides drew the same" if found.evidence.same_bits else "it ran once"
@@ -67,8 +63,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "speedup_high": high,
         "speedup_of": found.unit,
         "seconds": found.seconds,
-        "peak_device_bytes": {side: found.peak(side, "device_bytes") for side in SIDES},
-        "peak_process_bytes": {side: found.peak(side, "process_bytes") for side in SIDES},
+        "peak_device_bytes": {side: found.peak(side) for side in SIDES},
         "difference": asdict(evidence.difference),
         "farthest": _farthest(found),
         "distances": [asdict(one) for one in found.distances],
@@ -165,8 +160,7 @@ def _farthest(found: Comparison) -> dict[str, Any] | None:
     worst = found.evidence.farthest
     if worst is None:
         return None
-    numbers = {"run": found.worst_run or 1, "picture": worst.picture}
-    return {**numbers, "distance": asdict(worst.alone), "region_rmse": worst.region}
+    return {"run": found.worst_run or 1, "picture": worst.picture, "distance": asdict(worst.alone)}
 
 
 def _control(evidence: Evidence, control: Control) -> dict[str, Any]:
