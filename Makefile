@@ -40,7 +40,7 @@ setup: ## build the environment and fetch ComfyUI (repairs what is broken; BROWS
 	@$(PYTHON) tools/setup_env.py
 
 demo: setup ## make a workflow faster in a real ComfyUI, and show what that is worth on one page (CHECKPOINT=... for your model)
-	@$(VENV_PYTHON) demo/run_demo.py $(DEMO_ARGS)
+	@$(VENV_PYTHON) tools/demo/run_demo.py $(DEMO_ARGS)
 
 test: setup ## run the tests that every change must pass (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
 	@$(PYTEST) -m "not thorough" $(PYTEST_ARGS)
@@ -78,8 +78,8 @@ lint: setup ## check the style, the types, the layers, and that no name is given
 
 audit: setup ## look for unsafe code (bandit) and for packages with known holes (pip-audit); both stay out of .venv
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(AUDIT)" bandit pip-audit
-	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench recipes faster server nodes scripts __init__.py __main__.py
-	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools testing demo benchmarks
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r optimizers measure service nodes scripts __init__.py __main__.py
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools tests/comfy_host tests/diffusers_host benchmarks
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m pip_audit --local --progress-spinner off $(AUDIT_ARGS)
 
 archive: setup ## build node.zip, what the Comfy Registry serves of the tracked files, with the registry's own tool
@@ -112,5 +112,5 @@ train-icons: setup ## train the small model of the benchmarks and the demo anew
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated
 	rm -rf "$(VENV)" "$(CACHE)" \
-		.pytest_cache .mypy_cache .ruff_cache .hypothesis demo/output tests/artifacts
+		.pytest_cache .mypy_cache .ruff_cache .hypothesis tools/demo/output tests/artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

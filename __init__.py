@@ -7,7 +7,7 @@ This folder is two things. Put into ``custom_nodes``, it is a ComfyUI node pack.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .optimizers.hosts.diffusers import (
+    from .optimizers.in_diffusers import (
         Attention,
         Compile,
         FuseQKV,
@@ -37,7 +37,7 @@ async def comfy_entrypoint() -> Any:
 def __getattr__(name: str) -> Any:
     """Import the Python API when somebody asks for a part of it: in ComfyUI nobody does."""
     if name in __all__:
-        from .optimizers.hosts import diffusers as api
+        from .optimizers import in_diffusers as api
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

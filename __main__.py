@@ -5,7 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-_COMMANDS = {"tune": "faster.tune"}
+_COMMANDS = {"tune": "service.faster.tune"}
 """Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 

@@ -12,8 +12,8 @@ from setuptools.command.build_py import build_py
 
 BELOW = find_namespace_packages(
     ".",
-    include=[f"{name}{below}" for name in ("core", "optimizers", "workbench") for below in ("", ".*")],
-    exclude=[f"*.{host}{below}" for host in ("comfyui", "webui") for below in ("", ".*")],
+    include=[f"{name}{below}" for name in ("optimizers", "measure") for below in ("", ".*")],
+    exclude=[f"*.in_{host}{below}" for host in ("comfyui", "webui") for below in ("", ".*")],
 )
 
 

@@ -17,9 +17,9 @@ from shared.record import Row, report
 from shared.roof import peak_speed, place, speed_note
 
 # isort: split
-from paceline.core.errors import PacelineError
 from paceline.optimizers.attention.backend import AttentionCall, Inputs
 from paceline.optimizers.attention.registry import BACKENDS, require
+from paceline.optimizers.core.errors import PacelineError
 
 # name: batch, heads, tokens, tokens of keys, channels of a head
 CALLS = {

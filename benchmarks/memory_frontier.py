@@ -31,7 +31,7 @@ from token_reduction import NONE, apply, chosen
 
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
-from paceline.core.devices import is_out_of_memory
+from paceline.optimizers.core.devices import is_out_of_memory
 from shared.unets import unet
 
 GIB = 2**30

@@ -26,10 +26,10 @@ from shared.trained import ICONS, Bench, Solver, about_weights, rms
 from torch import Tensor
 
 # isort: split
-from paceline.workbench.comfyui.observer import Observer
-from paceline.workbench.comfyui.probe import probe
-from paceline.workbench.expectation.expect import WORK, Expected, expect, propose
-from paceline.workbench.expectation.sampling import Sampling, replay
+from paceline.measure.expect import WORK, Expected, expect, propose
+from paceline.measure.replay import Sampling, replay
+from paceline.service.comfyui.observer import Observer
+from paceline.service.comfyui.probe import probe
 
 LIMITS = {"hardly visible": 0.05, "fastest": 0.15}
 MERGING = ("quality",)

@@ -59,7 +59,12 @@ def in_torchao(layer: torch.nn.Module) -> torch.nn.Module:
 
 def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
-    from paceline.optimizers.hosts.comfyui.quantization.kernel import ELSEWHERE, ON_PROCESSOR, as_operator, on_processor
+    from paceline.optimizers.in_comfyui.quantization.int8_kernel import (
+        ELSEWHERE,
+        ON_PROCESSOR,
+        as_operator,
+        on_processor,
+    )
     from paceline.optimizers.quantization.rounding import quantize_weight
 
     device, plain = place()
@@ -111,7 +116,7 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
 
 def _chosen_layers(model: Any) -> dict[str, float]:
     """Return what the node chose: layers, their bytes, their predicted speedup, their largest error."""
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
 
     choices = stack_of(model).techniques[0].policy.choices
     seconds, worst = choices.seconds(), choices.worst()

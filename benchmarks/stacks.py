@@ -38,7 +38,7 @@ from shared.stack_variants import LARGE, Models, Variant, named, recipe, said_by
 # isort: split
 from comfy_host import vaes
 from comfy_host.in_process import bootstrap, sample, use_dynamic_vram
-from paceline.core.errors import error_line
+from paceline.optimizers.core.errors import error_line
 
 MORE = 75
 """Exit status where there was too little time for all variants (``EX_TEMPFAIL``)."""

@@ -7,7 +7,7 @@
 The icons' models draw prompts that step_caches.py never judges; with ``--held-out`` those that it does, from other
 seeds. A row for each budget says how far the pictures moved, how many stayed inside of it, and how the node's estimate
 did; then come the factor that makes the median right for each power, and how far apart truth and estimate are. The
-constants are in optimizers/samplers.py.
+constants are in optimizers/models/samplers.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.record import Row, collected, report
 from shared.trained import ICONS, ICONS_LUMINA, ICONS_VIDEO, SOLVERS, Bench, Solver, Witness, about_weights, in_process
 
 if TYPE_CHECKING:
-    from paceline.optimizers.samplers import Calibration
+    from paceline.optimizers.models.samplers import Calibration
 
 PROMPTS = (
     "blue heart shaded", "yellow star flat", "orange cat outline", "red fish shaded",
@@ -88,8 +88,8 @@ def _measure(witness: Witness, options: argparse.Namespace) -> Iterator[Row]:
 
 def _constants(sampler: str) -> Calibration:
     from comfy.samplers import sampler_object
-    from paceline.optimizers.hosts.comfyui.step_reuse.technique import sampler_name
-    from paceline.optimizers.samplers import calibration_of
+    from paceline.optimizers.in_comfyui.comfy_step_reuse import sampler_name
+    from paceline.optimizers.models.samplers import calibration_of
 
     return calibration_of(sampler_name(sampler_object(sampler)), flow=False)[0]
 

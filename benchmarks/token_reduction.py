@@ -27,10 +27,10 @@ from shared.record import Row, keep, report
 
 # isort: split
 from comfy_host.in_process import random_conditioning, sample
-from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+from paceline.optimizers.in_comfyui.run.stack import stack_of
 from paceline.optimizers.token_merging.full_steps import FullSteps
 from paceline.optimizers.token_merging.kv_downsample import fewer_keys
-from paceline.optimizers.token_merging.settings import PRESETS
+from paceline.optimizers.token_merging.tome_settings import PRESETS
 from shared.unets import unet
 
 NONE, CORE, NOT_ADDED = "no reduction", "ComfyUI TomePatchModel 0.5", "preset {}, not added"

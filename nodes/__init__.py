@@ -9,8 +9,8 @@ from typing import Any
 
 from comfy_api.latest import ComfyExtension, io
 
-from ..core.errors import HostTooOld
-from ..workbench.comfyui.machine import require_host, untested
+from ..optimizers.core.errors import HostTooOld
+from ..service.comfyui.machine import require_host, untested
 
 FILES = {
     "PacelineOptimizePreset": "optimize_preset",
@@ -20,16 +20,16 @@ FILES = {
     "PacelineCompileUNet": "compile",
     "PacelineCompileVAE": "compile",
     "PacelineCompileControlNet": "compile",
-    "PacelineCompareModels": "measure",
+    "PacelineCompareModels": "compare_models",
     "PacelineBenchmarkSweep": "benchmark_sweep",
-    "PacelineProfile": "measure",
+    "PacelineProfile": "compare_models",
     "PacelineQuantizeInt8": "int8",
     "PacelineSaveInt8Model": "int8",
     "PacelineFuseQKV": "fuse_qkv",
     "PacelineModelPrecision": "precision",
     "PacelineVAEPrecision": "precision",
-    "PacelineOptimizationReport": "attached",
-    "PacelineRemoveOptimizations": "attached",
+    "PacelineOptimizationReport": "optimization_report",
+    "PacelineRemoveOptimizations": "optimization_report",
 }
 """Node ids and the modules of this package that they are in."""
 
@@ -62,7 +62,7 @@ class PacelineExtension(ComfyExtension):
 
     async def on_load(self) -> None:
         try:
-            import_module("..server.routes", __package__).register_routes(NODES)
+            import_module("..service.routes", __package__).register_routes(NODES)
         except Exception:  # as below
             logging.exception("Paceline: the settings page cannot show the cache")
 

@@ -7,10 +7,16 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from ..optimizers.hosts.comfyui.token_merging.unet import token_merging_for
-from ..optimizers.token_merging.settings import PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset, level_of
+from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
+from ..optimizers.in_comfyui.token_merging.comfy_token_merging import token_merging_for
+from ..optimizers.token_merging.tome_settings import (
+    PRESET_NAMES,
+    TOOLTIPS,
+    TokenMergingSettings,
+    apply_preset,
+    level_of,
+)
 from .common import Made, TechniqueNode, setting_input
 
 _IGNORED: dict[str, Any] = {"tooltip": "Ignored: only workflows that were saved before have it.", "advanced": True}

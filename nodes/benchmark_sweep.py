@@ -8,23 +8,32 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..core.activity import Summary
-from ..core.errors import require_text
-from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.runtime.paths import user_folder
-from ..optimizers.hosts.comfyui.runtime.reporting import send
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
-from ..recipes.apply import BUILT_IN
-from ..server.sweep import SWEEP_EVENT, Bench, digest_upstream, plain, read_axes, run_sweep, summary_of, sweep_payload
-from ..workbench.comfyui.links import require_decoder
-from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.measurement.measure import MeasurePlan
-from ..workbench.recipe import require_preset_name
-from ..workbench.sweep.axes import describe_cell
-from ..workbench.sweep.study import Result, SweepPlan, to_markdown
+from ..measure.measure import MeasurePlan
+from ..optimizers.core.activity import Summary
+from ..optimizers.core.errors import require_text
+from ..optimizers.core.phrases import phrase
+from ..optimizers.in_comfyui.run.reporting import send
+from ..optimizers.in_comfyui.run.user_folder import user_folder
+from ..optimizers.in_comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
+from ..service.comfyui.links import require_decoder
+from ..service.comfyui.sampling_job import SamplingJob
+from ..service.recipes.apply_recipe import BUILT_IN
+from ..service.recipes.recipe import require_preset_name
+from ..service.sweep.axes import describe_cell
+from ..service.sweep.run_sweep import (
+    SWEEP_EVENT,
+    Bench,
+    digest_upstream,
+    plain,
+    read_axes,
+    run_sweep,
+    summary_of,
+    sweep_payload,
+)
+from ..service.sweep.study import Result, SweepPlan, to_markdown
 from . import NODES
 from .common import ADVANCED, PacelineNode
-from .measuring import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
+from .measuring_inputs import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _GRID = """# setting = value, value, ...
 Apply ToMe.preset = custom, quality

@@ -8,12 +8,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..core.activity import Summary
-from ..core.errors import CannotHelp
-from ..core.phrases import phrase
-from ..core.settings import Settings, setting
-from ..optimizers.hosts.comfyui.runtime.reporting import announce
-from ..optimizers.hosts.comfyui.runtime.technique import attach_for
+from ..optimizers.core.activity import Summary
+from ..optimizers.core.errors import CannotHelp
+from ..optimizers.core.phrases import phrase
+from ..optimizers.core.settings import Settings, setting
+from ..optimizers.in_comfyui.run.comfy_technique import attach_for
+from ..optimizers.in_comfyui.run.reporting import announce
 
 ADVANCED = "Paceline/Advanced"
 """Category of the nodes that few workflows need."""
@@ -99,7 +99,7 @@ class OptimizingNode(PacelineNode):
 
 
 class TechniqueNode(OptimizingNode):
-    """A node that attaches one technique. A recipe attaches it without running the node: see ``recipes/apply.py``."""
+    """A node that attaches one technique. A recipe attaches it without running the node: see ``apply_recipe.py``."""
 
     @classmethod
     def schema(cls, title: str, description: str, search: str = "", **more: Any) -> io.Schema:

@@ -7,16 +7,16 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..core.errors import require_choice
-from ..optimizers.compilation.settings import BACKENDS, NetworkSettings
-from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
-from ..optimizers.hosts.comfyui.compilation.controlnet import compile_controlnet
-from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
-from ..optimizers.hosts.comfyui.compilation.vae import compile_vae
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, ControlNet, ModelPatcher
-from ..optimizers.hosts.comfyui.targets.controlnet import ControlNetTarget
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from ..optimizers.hosts.comfyui.targets.vae import VAETarget
+from ..optimizers.compilation.compile_settings import BACKENDS, NetworkSettings
+from ..optimizers.core.errors import require_choice
+from ..optimizers.in_comfyui.compilation.comfy_env import node_compiler
+from ..optimizers.in_comfyui.compilation.compile_controlnet import compile_controlnet
+from ..optimizers.in_comfyui.compilation.compile_unet import CompileUNet, compilable
+from ..optimizers.in_comfyui.compilation.compile_vae import compile_vae
+from ..optimizers.in_comfyui.structure.protocols import VAE, ControlNet, ModelPatcher
+from ..optimizers.in_comfyui.targets.controlnet_target import ControlNetTarget
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
+from ..optimizers.in_comfyui.targets.vae_target import VAETarget
 from .common import ADVANCED, Made, TechniqueNode, setting_input
 
 _setting = partial(setting_input, NetworkSettings)

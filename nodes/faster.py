@@ -6,11 +6,11 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..core.errors import InvalidSetting
-from ..faster.jobs import JOBS
-from ..optimizers.hosts.comfyui.structure.model import require_model
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..workbench.comfyui.machine import progress_bar
+from ..optimizers.core.errors import InvalidSetting
+from ..optimizers.in_comfyui.structure.model_facts import require_model
+from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
+from ..service.comfyui.machine import progress_bar
+from ..service.faster.job_store import JOBS
 from .common import PacelineNode
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..optimizers.families import family_names
-from ..optimizers.hosts.comfyui.qkv_fusion.technique import ModelQKVFusion
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
+from ..optimizers.in_comfyui.comfy_qkv_fusion import ModelQKVFusion
+from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
+from ..optimizers.models.families import family_names
 from .common import ADVANCED, Made, TechniqueNode
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..core.activity import Summary
-from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.quantization.technique import quantize
-from ..optimizers.hosts.comfyui.structure.model import require_model
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from ..optimizers.quantization.settings import QuantizationSettings
-from ..workbench.comfyui.int8_file import save_int8_model
-from ..workbench.comfyui.output_files import OutputFiles
+from ..optimizers.core.activity import Summary
+from ..optimizers.core.phrases import phrase
+from ..optimizers.in_comfyui.quantization.comfy_int8 import quantize
+from ..optimizers.in_comfyui.structure.model_facts import require_model
+from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
+from ..optimizers.quantization.int8_settings import QuantizationSettings
+from ..service.comfyui.int8_file import save_int8_model
+from ..service.comfyui.output_files import OutputFiles
 from .common import ADVANCED, Made, OptimizingNode, TechniqueNode, setting_input
 
 

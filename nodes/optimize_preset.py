@@ -6,15 +6,15 @@ from pathlib import Path
 
 from comfy_api.latest import io
 
-from ..core.activity import Summary
-from ..core.choices import CHOICES
-from ..core.errors import UnsupportedModel, require_choice
-from ..core.phrases import phrase
-from ..optimizers.hosts.comfyui.runtime.paths import user_folder
-from ..optimizers.hosts.comfyui.structure.model import require_model
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..recipes.apply import BUILT_IN, apply_recipe, built_in_recipe, machine_for, shown_steps
-from ..workbench.recipe import PREFIX, Recipe, load_recipe
+from ..optimizers.core.activity import Summary
+from ..optimizers.core.choices import CHOICES
+from ..optimizers.core.errors import UnsupportedModel, require_choice
+from ..optimizers.core.phrases import phrase
+from ..optimizers.in_comfyui.run.user_folder import user_folder
+from ..optimizers.in_comfyui.structure.model_facts import require_model
+from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
+from ..service.recipes.apply_recipe import BUILT_IN, apply_recipe, built_in_recipe, machine_for, shown_steps
+from ..service.recipes.recipe import PREFIX, Recipe, load_recipe
 from . import NODES
 from .common import OptimizingNode
 

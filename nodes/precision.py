@@ -7,12 +7,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.precision.model import model_precision
-from ..optimizers.hosts.comfyui.precision.vae import with_precision
-from ..optimizers.hosts.comfyui.structure.protocols import VAE, ModelPatcher
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from ..optimizers.hosts.comfyui.targets.vae import VAETarget
-from ..optimizers.precision.settings import PrecisionSettings
+from ..optimizers.in_comfyui.precision.model_precision import model_precision
+from ..optimizers.in_comfyui.precision.vae_precision import with_precision
+from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
+from ..optimizers.in_comfyui.targets.vae_target import VAETarget
+from ..optimizers.precision.precision_settings import PrecisionSettings
 from .common import Made, TechniqueNode, setting_input
 
 _SEARCH = "dtype, bf16, fp16, fp32, half precision, channels_last"

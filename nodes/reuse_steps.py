@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.step_reuse.technique import ComfyStepReuse
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
-from ..optimizers.step_reuse.settings import TOOLTIPS, StepReuseSettings
+from ..optimizers.in_comfyui.comfy_step_reuse import ComfyStepReuse
+from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
+from ..optimizers.step_reuse.reuse_settings import TOOLTIPS, StepReuseSettings
 from .common import Made, TechniqueNode, setting_input
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..core.errors import require_choice
-from ..optimizers.attention.policy import TOOLTIP
+from ..optimizers.attention.attention_policy import TOOLTIP
 from ..optimizers.attention.registry import backend_names
-from ..optimizers.hosts.comfyui.attention.technique import AttentionProcessor
-from ..optimizers.hosts.comfyui.structure.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.targets.model import ModelTarget
+from ..optimizers.core.errors import require_choice
+from ..optimizers.in_comfyui.comfy_attention import AttentionProcessor
+from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from .common import Made, TechniqueNode
 
 

@@ -1,1 +1,1 @@
-"""The techniques (torch in, torch out) and, in ``hosts``, how they are attached to a program that runs models."""
+"""The techniques: what all stand on, math and policy of each, and how they reach a host's live models."""

@@ -34,8 +34,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..core.phrases import Phrase, phrase
-from ..core.shared import Shared
+from .core.not_copied import NotCopied
+from .core.phrases import Phrase, phrase
 
 QUERIES = 64
 """Queries of each layer for which exact attention is computed, evenly spread."""
@@ -87,7 +87,7 @@ class AsyncCopy:
         return self._numbers.tolist()
 
 
-class GuardedEvaluation(Shared):
+class GuardedEvaluation(NotCopied):
     """The numbers of one evaluation that tell whether it is right; ``number`` counts from 1.
 
     Attributes:
@@ -143,7 +143,7 @@ Evaluate = Callable[[GuardedEvaluation | None, bool], Any]
 
 
 @dataclass
-class Guard(Shared):
+class Guard(NotCopied):
     """The guard of one sampling run.
 
     Attributes:

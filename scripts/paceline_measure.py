@@ -8,4 +8,4 @@ from pathlib import Path
 
 PACKAGE = str(Path(__file__).resolve().parents[1]).replace(".", "_")
 
-MeasureScript = import_module(f"{PACKAGE}.scripts.page.measure").MeasureScript
+MeasureScript = import_module(f"{PACKAGE}.scripts.page.measure_script").MeasureScript

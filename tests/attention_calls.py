@@ -15,7 +15,7 @@ def approximate(studio, function, model=None):
     policy = made.get_attachment("paceline").find("attention").policy
     policy.backend = dataclasses.replace(policy.backend, name="planted", exact=False)
     policy.function = function
-    from paceline.optimizers.hosts.comfyui.targets.model import ModelTarget
+    from paceline.optimizers.in_comfyui.targets.model_target import ModelTarget
 
     return ModelTarget(made).with_techniques(ModelTarget(made).techniques)
 

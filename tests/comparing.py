@@ -40,9 +40,9 @@ class Emoji:
         self.latent, self.whole = ({"samples": torch.zeros(1, 4, size, size)} for size in (16, 32))
 
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
-        from paceline.workbench.comfyui.comparison.compare import Side, compare
-        from paceline.workbench.comfyui.sampling import SamplingJob
-        from paceline.workbench.measurement.measure import MeasurePlan
+        from paceline.measure.measure import MeasurePlan
+        from paceline.service.comfyui.compare import Side, compare
+        from paceline.service.comfyui.sampling_job import SamplingJob
 
         latent = options.pop("latent", self.latent)
         # Without a clock of the test's own, one that is a second later each time it is asked.

@@ -183,7 +183,7 @@ def server(
     from comfy_host.server import ComfyServer
     from trust import hosting
 
-    packs = [ROOT / "demo" / "icon_nodes", hosting.NODES]
+    packs = [ROOT / "tools" / "demo" / "icon_nodes", hosting.NODES]
     frontend = os.environ.get("PACELINE_FRONTEND")  # a folder: another version than the installed one
     with ComfyServer(
         arguments=["--front-end-root", frontend] if frontend else [],

@@ -10,7 +10,7 @@ from comfy_host.paths import ROOT
 
 def load(*weights: Any) -> Any:
     """Return the MODEL, and a function from a text to its conditioning; ``weights`` may name another file."""
-    spec = importlib.util.spec_from_file_location("icon_nodes_model", ROOT / "demo" / "icon_nodes" / "model.py")
+    spec = importlib.util.spec_from_file_location("icon_nodes_model", ROOT / "tools/demo/icon_nodes/model.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -33,8 +33,8 @@ def plain(checkpoint: Path, text: str = "a fox", **sampler: Any) -> dict[str, An
 
 
 def ask(**sent: Any) -> dict[str, Any]:
-    from paceline.faster.jobs import faster_payload
     from paceline.nodes import NODES
+    from paceline.service.faster.job_store import faster_payload
 
     return faster_payload(sent, NODES)
 

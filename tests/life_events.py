@@ -24,8 +24,8 @@ from paceline import (
     optimize,
     restore,
 )
-from paceline.core.errors import PacelineError
-from paceline.optimizers.hosts.diffusers.host import host_of
+from paceline.optimizers.core.errors import PacelineError
+from paceline.optimizers.in_diffusers.host import host_of
 
 EXACT = (FuseQKV(), Attention("vanilla"), Attention("sdpa"), Attention("sdpa_math"))
 COMPILED = Compile(backend="eager")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paceline.workbench.measurement.evidence import Evidence
-from paceline.workbench.measurement.quality import average, compare_pictures, distances, farthest, seed_change
-from paceline.workbench.measurement.speedup import interleaved, measure_speedup
-from paceline.workbench.measurement.verdict import Verdict, judge
+from paceline.measure.evidence import Evidence
+from paceline.measure.quality import average, compare_pictures, distances, farthest, seed_change
+from paceline.measure.speedup import interleaved, measure_speedup
+from paceline.measure.verdict import Verdict, judge
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "noise" / "wall.json").read_text())["long"]
 

@@ -28,7 +28,7 @@ from typing import Any
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[1]
-    sys.path[:0] = [str(root / "testing"), str(root / "tests")]
+    sys.path[:0] = [str(root / "tests")]
     warnings.filterwarnings("ignore")
     from comfy_host import pack, standins
 
@@ -40,7 +40,7 @@ from diffusers_host.pipelines import NamedPipeline
 from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
 from life_wrappers import MORE
 from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
-from paceline.optimizers.hosts.diffusers.host import host_of
+from paceline.optimizers.in_diffusers.host import host_of
 from random_pipelines import distance, picture, small
 
 NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3", "z-image")

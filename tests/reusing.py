@@ -10,7 +10,7 @@ def reuse(studio, model, budget=1.0, **more):
 
 
 def technique(model):
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
 
     return stack_of(model).find("step_reuse")
 

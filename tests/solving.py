@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from paceline.optimizers.samplers import SAMPLERS, Place
+from paceline.optimizers.models.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.correction import Correction
 
 UPDATES = ("euler", "dpmpp_2m", "res_multistep")

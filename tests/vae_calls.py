@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from comfy_host import fake_cuda
-from paceline.optimizers.hosts.comfyui.targets.method_proxy import NetworkCall, install, stack_on
+from paceline.optimizers.in_comfyui.targets.method_proxy import NetworkCall, install, stack_on
 
 
 def latent(height=8, width=12, batch=1, channels=4, frames=None):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import webui_stand_ins as hosts
-from paceline.core.technique import STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import accelerate
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.core.technique import STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.in_webui import accelerate
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
 SIZE = (24, 16)
 MERGE = {TOKEN_MERGING: TokenMergingSettings(method="merge")}

@@ -1,6 +1,6 @@
 """Small stand-ins for what Paceline uses of Stable Diffusion WebUI and Forge, around ComfyUI's real networks.
 
-They do what `optimizers/hosts/webui/models.py` says and nothing else; `tests/webui/` asks the real hosts.
+They do what `optimizers/in_webui/webui_models.py` says and nothing else; `tests/webui/` asks the real hosts.
 """
 
 from __future__ import annotations

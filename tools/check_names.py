@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-PRODUCT = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes", "scripts")
-HOSTS = ("optimizers", "hosts")
+PRODUCT = ("optimizers", "measure", "service", "nodes", "scripts")
+HOSTS = "in_"
+"""How the folders of the hosts in ``optimizers`` begin."""
 
 
 def defined(source: str) -> Iterator[str]:
@@ -39,7 +40,7 @@ def named_twice(folder: Path) -> dict[str, list[Path]]:
 
 
 def _of_different_hosts(files: list[Path]) -> bool:
-    hosts = [file.parts[2] for file in files if file.parts[:2] == HOSTS]
+    hosts = [file.parts[1] for file in files if file.parts[1].startswith(HOSTS)]
     return len(set(hosts)) == len(files)
 
 

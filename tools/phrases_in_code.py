@@ -1,4 +1,4 @@
-"""Find the headlines in the sources: what ``web/js/said.js`` looks up to say them in other languages."""
+"""Find the headlines in the sources: what ``web/js/badges/headlines.js`` looks up to say them in other languages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes")
+FOLDERS = ("optimizers", "measure", "service", "nodes")
 
 _MARKED = ("phrase", "translatable")
 _ERRORS = ("CannotHelp", "UnsupportedModel", "NothingGained", "BackendUnavailable")
@@ -54,6 +54,6 @@ def _is_sentence(value: ast.expr) -> bool:
 
 def _outside(template: str) -> str:
     """Return what is not the name or the format of a placeholder; its words count."""
-    from paceline.core.phrases import PLACEHOLDER
+    from paceline.optimizers.core.phrases import PLACEHOLDER
 
     return PLACEHOLDER.sub(lambda match: match[3] or "", template)

@@ -29,7 +29,7 @@ if sys.version_info < OLDEST_PYTHON:  # before the imports below, which need it
     found, oldest = (".".join(map(str, version)) for version in (sys.version_info[:2], OLDEST_PYTHON))
     sys.exit(f"This is Python {found}, and {oldest} or newer is needed. Try: make setup PYTHON=python3.12")
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("testing", "tests/browser")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("tests", "tests/browser")]
 from chrome import find_browser  # noqa: E402
 from comfy_host.paths import (  # noqa: E402
     DEFAULT_COMFYUI_VERSION,
@@ -155,7 +155,7 @@ def set_up_environment(environment: Environment) -> None:
 
 def set_up_torch(environment: Environment) -> None:
     gpu = has_nvidia_gpu()
-    standins = (ROOT / "testing" / "comfy_host" / "standins.py").read_text(encoding="utf-8")
+    standins = (ROOT / "tests" / "comfy_host" / "standins.py").read_text(encoding="utf-8")
     wanted = list(TORCH_PACKAGES) if gpu else [CPU_TORCH, CPU_TORCHVISION, "torchaudio"]
     name = "torch with CUDA" if gpu else f"{CPU_TORCH}, no GPU found"
     if NEWEST:  # torchaudio's releases lag behind torch's, and have a stand-in

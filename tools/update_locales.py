@@ -6,8 +6,8 @@ of our widgets. A language has the same keys in ``locales/<language>/``, where C
     nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
     settings.json    <id, dots as _>: name, tooltip
     commands.json    <id, dots as _>: label
-    main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js;
-                     pacelineReports: sentences of the server by their English template, read by web/js/said.js
+    main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/frontend/language.js;
+                     pacelineReports: sentences of the server by their English template, read by headlines.js
 
 A translation of a template has its placeholders. Where the English has ``{count|step|steps}``, it has one word for each
 plural of the language (in the order zero, one, two, few, many, other; the last stands for the rest), or none at all.
@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from comfy_host.in_process import bootstrap  # noqa: E402
 from comfy_host.pack import load_nodes, load_pack  # noqa: E402
 from comfy_host.paths import ROOT  # noqa: E402
@@ -52,11 +52,11 @@ Tree = dict[str, Any]
 
 def english() -> dict[str, Tree]:
     """Return every text that can be translated, by file (without ``.json``) and key."""
-    settings = _settings((SCRIPTS / "settings.js").read_text(encoding="utf-8"))
+    settings = _settings(_read("settings"))
     sources = "".join(_read(name) for name in ("expand", "faster_command", "report"))
     commands = dict(re.findall(r'id: "(Paceline\.\w+)",\n    label: "(.+)"', sources))
-    words = dict(re.findall(r'^  (\w+): "(.+)",$', (SCRIPTS / "words.js").read_text(encoding="utf-8"), re.MULTILINE))
-    categories = re.findall(r'category: \["(.+)"\]', (SCRIPTS / "settings.js").read_text(encoding="utf-8"))
+    words = dict(re.findall(r'^  (\w+): "(.+)",$', _read("language"), re.MULTILINE))
+    categories = re.findall(r'category: \["(.+)"\]', _read("settings"))
     names = {name for category in categories for name in category.split('", "')[:2]}
     return {
         "nodeDefs": {name: _node(node.GET_SCHEMA()) for name, node in _nodes().items()},
@@ -100,7 +100,7 @@ def _settings(source: str) -> Tree:
 
 
 def _read(name: str) -> str:
-    return (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
+    return next(SCRIPTS.rglob(f"{name}.js")).read_text(encoding="utf-8")
 
 
 def frontends_own(source: Mapping[str, Tree]) -> Tree:
@@ -156,7 +156,7 @@ def untranslated(source: Mapping[str, Any], translated: Mapping[str, Any]) -> li
 
 
 def _same_everywhere(text: str) -> bool:
-    from paceline.core.phrases import PLACEHOLDER
+    from paceline.optimizers.core.phrases import PLACEHOLDER
 
     return SAME_IN_EVERY_LANGUAGE.fullmatch(f"{PLACEHOLDER.sub('', text)} ") is not None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from comfy_host import template_runs, templates  # noqa: E402
 from comfy_host.in_process import bootstrap  # noqa: E402
 from comfy_host.pack import load_pack  # noqa: E402
@@ -51,7 +51,7 @@ class Row:
 
 def family_of(template: templates.Template) -> str:
     """Return the name of the family of a template's diffusion model; of others, the template's own words."""
-    from paceline.optimizers.families import FAMILIES
+    from paceline.optimizers.models.families import FAMILIES
 
     for file in templates.diffusion_models(template):
         name = next((name for pattern, (name, _) in NETWORKS if re.search(pattern, file, re.I)), "")

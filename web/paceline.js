@@ -3,24 +3,24 @@
 // ComfyUI imports every .js file under web/ by itself, in no particular order. Only this one does something when it is
 // imported; the modules in js/ only define things.
 
-import { app, hidePictures } from "./js/comfy.js";
-import { foldAdvanced, switchIgnored } from "./js/inputs.js";
-import { createBadges } from "./js/badges.js";
-import { foretell } from "./js/before.js";
-import { startChips } from "./js/chips.js";
-import { compareSettings, listen } from "./js/events.js";
-import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
-import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
-import { keepOutcomes } from "./js/outcomes.js";
-import { drawOverlay } from "./js/overlay.js";
-import { testPromises } from "./js/promises.js";
-import { createReportCommand } from "./js/report.js";
-import { createResults, showsOwnPictures } from "./js/results.js";
-import { createSettings } from "./js/settings.js";
-import { createSpeedTab } from "./js/speed_tab.js";
-import { ActivityStore } from "./js/store.js";
-import { Timeline } from "./js/timeline.js";
-import { languageChanges, loadWords } from "./js/words.js";
+import { app, hidePictures } from "./js/frontend/comfy.js";
+import { foldAdvanced, switchIgnored } from "./js/frontend/inputs.js";
+import { createBadges } from "./js/badges/badges.js";
+import { foretell } from "./js/badges/before.js";
+import { startChips } from "./js/speed/chips.js";
+import { compareSettings, listen } from "./js/badges/events.js";
+import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/frontend/expand.js";
+import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster/faster_command.js";
+import { keepOutcomes } from "./js/speed/outcomes.js";
+import { drawOverlay } from "./js/badges/overlay.js";
+import { testPromises } from "./js/faster/expected.js";
+import { createReportCommand } from "./js/badges/report.js";
+import { createResults, showsOwnPictures } from "./js/badges/results.js";
+import { createSettings } from "./js/frontend/settings.js";
+import { createSpeedTab } from "./js/speed/speed_tab.js";
+import { ActivityStore } from "./js/badges/activity_store.js";
+import { Timeline } from "./js/speed/timeline.js";
+import { languageChanges, loadWords } from "./js/frontend/language.js";
 
 const store = new ActivityStore();
 const timeline = new Timeline();

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("testing", "benchmarks/training")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "benchmarks/training")]
 import icon_data  # noqa: E402
 from comfy_host.paths import cache_dir, host_dir  # noqa: E402
 

@@ -67,7 +67,7 @@ def choices(steps: int, left_out: int) -> list[list[int]]:
 
     The last but two and every second one before it; as many evenly over the last half, or over the last four fifths.
     """
-    from paceline.workbench.measurement.evidence import kept_levels
+    from paceline.measure.evidence import kept_levels
 
     kept = kept_levels(steps, steps - left_out)
     found = [] if kept is None else [sorted(set(range(steps)) - set(kept))]

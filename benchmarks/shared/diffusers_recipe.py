@@ -17,7 +17,7 @@ import torch
 
 from .record import ROOT
 
-sys.path.insert(0, str(ROOT / "testing"))
+sys.path.insert(0, str(ROOT / "tests"))
 from diffusers_host.pipelines import NamedPipeline, random_pipeline  # noqa: E402
 from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8, optimize  # noqa: E402
 

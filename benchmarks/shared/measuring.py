@@ -117,7 +117,7 @@ def _sample(function: Variant, repeats: int) -> tuple[float, float]:
 
 def wait() -> None:
     """Wait until the GPU, if there is one, has done all that it was given."""
-    from paceline.core.devices import synchronize  # `record` has made it importable
+    from paceline.optimizers.core.devices import synchronize  # `record` has made it importable
 
     synchronize(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 

@@ -11,7 +11,7 @@ import torch
 
 from .record import ROOT
 
-sys.path.insert(0, str(ROOT / "testing"))
+sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host.pack import load_nodes  # noqa: E402
 
 Apply = Callable[[Any], Any]

@@ -20,13 +20,13 @@ import torch
 from pages.render_results import table
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "testing"))  # for the programs too, which import this first
+sys.path.insert(0, str(ROOT / "tests"))  # for the programs too, which import this first
 from comfy_host.pack import load_pack  # noqa: E402
 from comfy_host.paths import commit  # noqa: E402
 
 load_pack()
-from paceline.core.devices import processor_name  # noqa: E402
-from paceline.core.files import write_atomically  # noqa: E402
+from paceline.optimizers.core.devices import processor_name  # noqa: E402
+from paceline.optimizers.core.files import write_atomically  # noqa: E402
 
 
 @dataclass

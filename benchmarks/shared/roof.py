@@ -35,7 +35,7 @@ def peak_speed(dtype: torch.dtype, device: torch.device, quick: bool = False) ->
 
     ``quick``: for rehearsals, with small matrices and without looking for long.
     """
-    from paceline.core.devices import synchronize
+    from paceline.optimizers.core.devices import synchronize
 
     side = 512 if quick else 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))

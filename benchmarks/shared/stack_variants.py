@@ -13,7 +13,7 @@ import torch
 from .nodes import Apply, core_cache, core_compile, node, reused, tome
 from .record import ROOT
 
-sys.path.insert(0, str(ROOT / "testing"))
+sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, transformers  # noqa: E402
 from comfy_host.in_process import bootstrap, random_conditioning  # noqa: E402
 

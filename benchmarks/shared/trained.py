@@ -22,7 +22,7 @@ from .nodes import Apply
 from .record import ROOT
 from .roof import Counted
 
-sys.path[:0] = [str(ROOT / folder) for folder in ("testing", "demo/icon_nodes", "benchmarks/training")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tools/demo/icon_nodes", "benchmarks/training")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
 from comfy_host import in_process  # noqa: E402
@@ -104,7 +104,7 @@ ICONS_DISTILLED = replace(
 """One that draws in 8 steps, with its guidance inside."""
 EMOJI = Witness(
     "emoji",
-    ROOT / "demo" / "icon_nodes" / "emoji32.safetensors",
+    ROOT / "tools" / "demo" / "icon_nodes" / "emoji32.safetensors",
     ("penguin", "red apple", "banana", "pizza", "dog", "tulip", "octopus", "birthday cake"),
     3.0,
 )
@@ -200,7 +200,7 @@ class Bench:
 
     def seed_distance(self, prompt: str) -> float:
         """Return the unit of distances: the mean between pictures of one prompt from different seeds, as latents."""
-        from paceline.core.choices import unit
+        from paceline.optimizers.core.choices import unit
 
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
         drawn += [self.plain(prompt, 2000)]
@@ -215,7 +215,7 @@ def rms(a: Tensor, b: Tensor) -> float:
 
 def _said(patcher: Any) -> tuple[float, bool]:
     """Return how far Reuse Steps, if it is there, believes its last picture to be, and whether it raised an alarm."""
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
 
     technique = stack_of(patcher).find("step_reuse")
     return (technique.policy.outcome.share, technique.policy.beyond) if technique else (0.0, False)

@@ -27,7 +27,7 @@ from PIL import Image
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "testing"), str(ROOT / "demo" / "icon_nodes")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools" / "demo" / "icon_nodes")]
 import icon_data  # noqa: E402
 import icon_motion  # noqa: E402
 from comfy_host import in_process  # noqa: E402

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 import icon_data  # noqa: E402
 from icon_learning import Learner  # noqa: E402
 from icon_nets import Net, as_of, trained  # noqa: E402

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 import icon_data  # noqa: E402
 import icon_learning  # noqa: E402
 import icon_motion  # noqa: E402

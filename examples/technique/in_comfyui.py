@@ -6,12 +6,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ...core.activity import Activity
-from ...core.shadow import Shadows
 from ...nodes.common import Made, TechniqueNode, setting_input
-from ...optimizers.hosts.comfyui.runtime.run import SamplerCall, SamplingRun, TakesPart
-from ...optimizers.hosts.comfyui.runtime.technique import ComfyTechnique, ModelCall
-from ...optimizers.hosts.comfyui.targets.model import ModelTarget
+from ...optimizers.core.activity import Activity
+from ...optimizers.core.shadow import Shadows
+from ...optimizers.in_comfyui.run.comfy_technique import ComfyTechnique, ModelCall
+from ...optimizers.in_comfyui.run.sampling_run import SamplerCall, SamplingRun, TakesPart
+from ...optimizers.in_comfyui.targets.model_target import ModelTarget
 from .policy import TOOLTIP, GuidanceSettings, LimitedGuidance
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.activity import Activity, Summary
-from ...core.phrases import phrase
-from ...core.settings import Settings, number
-from ...core.technique import Policy
+from ...optimizers.core.activity import Activity, Summary
+from ...optimizers.core.phrases import phrase
+from ...optimizers.core.settings import Settings, number
+from ...optimizers.core.technique import Policy
 
 TOOLTIP = "Guidance stops below this share of the first noise level. Larger is faster; 0 changes nothing."
 

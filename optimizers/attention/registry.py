@@ -16,8 +16,8 @@ from importlib import metadata
 
 import torch
 
-from ...core.devices import is_out_of_memory
-from ...core.errors import BackendUnavailable, not_allowed, one_of
+from ..core.devices import is_out_of_memory
+from ..core.errors import BackendUnavailable, not_allowed, one_of
 from . import flash, kitchen, plain, sage, sdpa, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, Inputs
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.devices import is_compiling
+from ..core.devices import is_compiling
 from .backend import CUDA, CUDA_HALF, HALVES, AttentionFunction, Backend, Inputs, Limits
 from .plain import match_heads
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...core.shared import Args, Kwargs
+from ..core.not_copied import Args, Kwargs
 
 
 class Sizes:

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import torch
 
-from ...core.shared import Args, Function, Kwargs
+from ..core.not_copied import Args, Function, Kwargs
 from .cache_folder import CacheFolder
 from .changing import Sizes, WeightGuards
+from .compile_settings import CompileSettings, inductor_options, uses_cudagraph_trees
 from .progress import GENERATING, Compilations, CompileState, Stop, Watcher, watching
 from .reasons import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
-from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
 TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"

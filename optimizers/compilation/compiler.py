@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ...core.phrases import phrase
-from ...core.shared import Function, Kwargs
+from ..core.not_copied import Function, Kwargs
+from ..core.phrases import phrase
 from .cache_folder import CacheFolder
 from .changing import BlockSizes, Sizes, WeightGuards
+from .compile_settings import CompileSettings
 from .compiled import CompiledFunction
 from .progress import Watcher
-from .settings import CompileSettings
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""

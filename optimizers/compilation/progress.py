@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.phrases import phrase
+from ..core.phrases import phrase
 from .reasons import explain_recompile
 
 TRACING, GENERATING, READY = "tracing", "generating code", "ready"

@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 
-from ...core.errors import PacelineError, error_line
+from ..core.errors import PacelineError, error_line
 
 _LONGEST = 200
 """Characters of torch's own line that are shown."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
 
-from ...core.activity import Activity
-from ...core.weights import foreign
+from ..core.activity import Activity
+from ..core.weights import foreign
 from .rows import join_rows, refuse_rows, separate_rows
 
 ALL, KEYS_AND_VALUES = "q, k and v", "k and v"

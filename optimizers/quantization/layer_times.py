@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.devices import is_out_of_memory, synchronize
-from ...core.errors import error_line
-from ...core.seconds import keep_seconds, read_seconds, where
+from ..core.devices import is_out_of_memory, synchronize
+from ..core.errors import error_line
+from ..core.seconds import keep_seconds, read_seconds, where
 from .rounding import Int8Weight, quantize_weight
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.choices import unit
-from ..samplers import Calibration
+from ..core.choices import unit
+from ..models.samplers import Calibration
 
 SEEDS = math.sqrt(2)
 """How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..samplers import Place, Solver
+from ..models.samplers import Place, Solver
 
 KEPT = 7
 """How many steps are kept: the longest row of forecasts, and the step before it, which a multistep solver looks at."""

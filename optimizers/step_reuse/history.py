@@ -15,7 +15,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ..samplers import Place
+from ..models.samplers import Place
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ..samplers import Place
+from ..models.samplers import Place
 
 Split = Callable[[Tensor], Sequence[Tensor]]
 """From a tensor of the latent's shape to its streams, ``[batch, frames, ...]`` each, 1 frame if it is no video."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import Module, ModuleList, Sequential
 
-from ..samplers import Place
+from ..models.samplers import Place
 
 RISES = "the noise rises again within the run, and what was measured before says nothing about it"
 RESIZED = "the sampler, or a node around it, asks for latents of several sizes"

@@ -7,9 +7,9 @@ For each evaluation of the guided prediction::
     rule.first_pass(positive)                   # where the host sees the passes
     given = rule.end(latent, guided)            # this goes to the solver
 
-``long.py`` and ``short.py`` decide what is left out. Where a sampler goes otherwise than down its schedule with one
-latent (``path.py``), the rest of the run is computed. A host that must forecast the passes one by one, because other
-code reads them, keeps them in ``Passes``.
+``long_rule.py`` and ``short_rule.py`` decide what is left out. Where a sampler goes otherwise than down its schedule
+with one latent (``path.py``), the rest of the run is computed. A host that must forecast the passes one by one,
+because other code reads them, keeps them in ``Passes``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..samplers import Place, calibration_of, sampler_of
+from ..models.samplers import Place, calibration_of, sampler_of
 from .budget import KEPT, SEEDS, Budget, Distances, Outcome, Skip, Unread
 from .correction import Correction
 from .history import Evaluation, History
 from .parts import Blend, Split, contrast, rms, stream_rms, undivided
 from .path import Path
-from .settings import StepReuseSettings
+from .reuse_settings import StepReuseSettings
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""

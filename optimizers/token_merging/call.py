@@ -8,15 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from ...core.activity import Activity
-from ...core.devices import is_compiling
-from ...core.errors import InvalidSetting
-from ...core.shared import Shared
-from ..families import Block, Size
+from ..core.activity import Activity
+from ..core.devices import is_compiling
+from ..core.errors import InvalidSetting
+from ..core.not_copied import NotCopied
+from ..models.families import Block, Size
 from .gains import LEAST, Gains, Timed
 from .kept import AttentionPlace, Kept, PassRecord
 from .kv_downsample import FewerKeys, minimum_tokens
-from .settings import TokenMergingSettings
+from .tome_settings import TokenMergingSettings
 from .tomesd import Matching, choices, match, partition
 
 Reduction = FewerKeys | Matching
@@ -34,7 +34,7 @@ _COARSE = "coarser than the two finest levels: with residual they lose more than
 
 
 @dataclass
-class TokenCall(Shared):
+class TokenCall(NotCopied):
     """What one call of a UNet does with its tokens.
 
     Compiled code reads it, so each call begins alike; such code changes nothing of it but the counts, ``visits``,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...core.seconds import keep_seconds, read_seconds, where
-from ...core.shared import Shared
+from ..core.not_copied import NotCopied
+from ..core.seconds import keep_seconds, read_seconds, where
 
 LEAST = 1.03
 """What is gained below it could be noise: attention stays whole."""
@@ -56,7 +56,7 @@ def seconds_between(begun: Any, ended: Any) -> float:
     return float(begun.elapsed_time(ended)) / 1000
 
 
-class Gains(Shared):
+class Gains(NotCopied):
     """The times of one technique's attentions; ``file`` keeps them for the next start, None for no file."""
 
     def __init__(self, file: Path | None = None, moment: Callable[[torch.device], Any] = moment) -> None:

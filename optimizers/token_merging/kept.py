@@ -15,8 +15,8 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from ...core.devices import is_compiling, is_out_of_memory, total_memory
-from ...core.shared import Shared
+from ..core.devices import is_compiling, is_out_of_memory, total_memory
+from ..core.not_copied import NotCopied
 from .full_steps import FullSteps
 from .kv_downsample import FewerKeys, fewer_keys
 from .tomesd import Matching
@@ -72,7 +72,7 @@ class PassRecord:
     matchings: dict[AttentionPlace, Matching] = field(default_factory=dict)
 
 
-class Kept(Shared):
+class Kept(NotCopied):
     """What is kept in one sampling run, for all batches of conditionings.
 
     Where all differences would take more than the limit, those of the blocks with the most tokens are kept, which gain

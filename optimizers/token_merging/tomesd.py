@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.devices import is_compiling
+from ..core.devices import is_compiling
 
 LARGEST_STRIDE = 64
 """Largest accepted ``sx`` and ``sy``, in tokens. Far beyond anything useful: 4 already merges 94 % at most."""

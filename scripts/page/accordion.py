@@ -16,17 +16,26 @@ import gradio as gr
 from modules import scripts, shared
 from modules.ui_components import InputAccordion
 
-from ...core.activity import Summary
-from ...core.choices import CHOICES as BY_NAME
-from ...core.errors import PacelineError, require_boolean
-from ...core.settings import Settings, setting
-from ...core.technique import ATTENTION
-from ...optimizers.attention.policy import AUTO
-from ...optimizers.hosts.webui import TOOLTIPS, TechniqueReport, accelerate, keep_levels
-from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
-from ...optimizers.hosts.webui.run import SettingsByKind
-from ...optimizers.step_reuse.settings import StepReuseSettings
-from ...optimizers.token_merging.settings import METHODS, TokenMergingSettings
+from ...optimizers.attention.attention_policy import AUTO
+from ...optimizers.core.activity import Summary
+from ...optimizers.core.choices import CHOICES as BY_NAME
+from ...optimizers.core.errors import PacelineError, require_boolean
+from ...optimizers.core.settings import Settings, setting
+from ...optimizers.core.technique import ATTENTION
+from ...optimizers.in_webui import TOOLTIPS, TechniqueReport, accelerate, keep_levels
+from ...optimizers.in_webui.webui_choices import (
+    AS_ABOVE,
+    BACKENDS,
+    CHOICES,
+    CUSTOM,
+    OFF,
+    PRESETS,
+    Single,
+    settings_of,
+)
+from ...optimizers.in_webui.webui_run import SettingsByKind
+from ...optimizers.step_reuse.reuse_settings import StepReuseSettings
+from ...optimizers.token_merging.tome_settings import METHODS, TokenMergingSettings
 
 REPORT = "/paceline/report"
 

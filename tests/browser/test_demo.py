@@ -34,7 +34,7 @@ def written(page: Page, server: ComfyServer, tmp_path_factory: pytest.TempPathFa
     path, comfyui, tab = tmp_path_factory.mktemp("demo") / "index.html", page.driver.current_window_handle, page
     tab.driver.switch_to.new_window("tab")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "demo"))
+        patch.syspath_prepend(str(ROOT / "tools" / "demo"))
         import page
         import run_demo
         import workflows

@@ -17,8 +17,8 @@ from made_examples import MADE, NOTE_TITLE, PACKAGE, VERSION, path_of, same_vers
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 INSERT = """
-const { insertOn } = await import(`/extensions/${args[0]}/js/insert.js`);
-const { locate } = await import(`/extensions/${args[0]}/js/wires.js`);
+const { insertOn } = await import(`/extensions/${args[0]}/js/faster/insert.js`);
+const { locate } = await import(`/extensions/${args[0]}/js/faster/wires.js`);
 for (const receivers of args[1]) for (const wire of locate({ name: "model", receivers })) insertOn(wire, args[2]);
 """
 """Put nodes on each wire, as *Keep* does: given our folder, the inputs of each wire, and the nodes."""
@@ -54,7 +54,7 @@ def known_nodes(comfy: ModuleType) -> None:
 
 def made(page: Page, name: str) -> dict[str, Any]:
     """Put our nodes into an example's template, and return the prompt of what is open then."""
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.workflow import Workflow
 
     example = MADE[name]
     (template,) = (one for one in templates.drawing() if one.name == example.template)

@@ -15,7 +15,8 @@ SOURCES = "".join(
 )
 
 NODES = """
-const { addElement } = await import(new URL("js/comfy.js", document.querySelector("[href$='results.css']").href));
+const { addElement } = await import(
+    new URL("js/frontend/comfy.js", document.querySelector("[href$='results.css']").href));
 const node = make("PacelineApplyToMe", 0, 0, {}), element = document.createElement("div");
 addElement(node, "$$paceline-touched", element, { margin: 8, getMinHeight: () => 20 });
 window.touched = { node, element, plain: make("KSampler", 1200, 0, {}) };
@@ -64,8 +65,8 @@ def test_without_it_nodes_are_plain_and_whole(page: Page):
     shown = page.script(
         """
         const base = document.querySelector("[href$='results.css']").href;
-        const { foldAdvanced } = await import(new URL("js/inputs.js", base));
-        const { addElement } = await import(new URL("js/comfy.js", base));
+        const { foldAdvanced } = await import(new URL("js/frontend/inputs.js", base));
+        const { addElement } = await import(new URL("js/frontend/comfy.js", base));
         const tome = LiteGraph.createNode("PacelineApplyToMe");
         delete tome.getLayoutWidgets;
         tome.isWidgetVisible = undefined;

@@ -41,7 +41,7 @@ def int8_gains() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def each_run_is_a_prompt() -> Iterator[None]:
     """Here is no server that names prompts, and most tests ask about one run: each is a prompt of its own."""
-    from paceline.optimizers.hosts.comfyui.runtime import stack
+    from paceline.optimizers.in_comfyui.run import stack
 
     with patch.object(stack, "running_prompt", object):
         yield

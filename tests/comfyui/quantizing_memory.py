@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import torch
 from comfy_host import checkpoints, in_process, pack, standins
@@ -26,7 +26,7 @@ def main() -> None:
     nodes = pack.load_nodes()
     import comfy.model_management
     import psutil
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
 
     node = nodes["PacelineQuantizeInt8"]
     settings = {"mode": "weight_only"}  # the same work, without timing each shape first

@@ -52,7 +52,7 @@ def draw(studio, small, nodes):
 
 
 def kinds(model):
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
 
     return [technique.kind for technique in stack_of(model).techniques]
 

@@ -52,7 +52,7 @@ def said(comfyui: Any, tmp_path: Path, sd15_checkpoint: Path, monkeypatch: Any, 
     import comfy.ops
     import folder_paths
     from comfy_host.pack import load_nodes
-    from paceline.server.before import before_payload
+    from paceline.service.before_run import before_payload
 
     network = comfy.ldm.lumina.model.NextDiT(**Z_IMAGE, device="meta", operations=comfy.ops.disable_weight_init)
     for name, format in (("z_image", ""), ("z_image_int8", "int8_tensorwise"), ("z_image_fp8", "float8_e4m3fn")):
@@ -91,9 +91,9 @@ def test_what_is_not_known_is_not_said(said):
 
 
 def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_checkpoint, monkeypatch):
-    from paceline.faster.kept import KeptRun, KeptRuns
-    from paceline.faster.same_work import facts_here
-    from paceline.server import before
+    from paceline.service import before_run as before
+    from paceline.service.faster.kept_runs import KeptRun, KeptRuns
+    from paceline.service.faster.same_work import facts_here
 
     kept = [
         KeptRun("work", "2026-01-01T00:00:00", {"compiling": seconds}, False, facts_here(), {"family": family})

@@ -15,7 +15,7 @@ import torch
 from cases import often
 from comfy_host import vaes
 from comparing import Work
-from paceline.workbench.measurement.evidence import CONTROLS
+from paceline.measure.evidence import CONTROLS
 from PIL import Image
 from skimage.metrics import structural_similarity
 
@@ -140,8 +140,8 @@ def sampled(emoji, steps: int, seeds: int) -> torch.Tensor:
 
 def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     """Merging that takes 0.45 of the time: 2 of 5 steps. The numbers are those of the picture with 2 steps."""
-    from paceline.workbench.comfyui.comparison.report import record
-    from paceline.workbench.measurement.quality import compare_pictures
+    from paceline.measure.quality import compare_pictures
+    from paceline.service.comfyui.comparison_report import record
 
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.25)

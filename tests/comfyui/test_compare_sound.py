@@ -57,9 +57,9 @@ def changed(scene, stream, place, factor):
 
 
 def compared(scene, optimized, vae=None, audio_vae=None, batch=1):
-    from paceline.workbench.comfyui.comparison.compare import Side, compare
-    from paceline.workbench.comfyui.sampling import SamplingJob
-    from paceline.workbench.measurement.measure import MeasurePlan
+    from paceline.measure.measure import MeasurePlan
+    from paceline.service.comfyui.compare import Side, compare
+    from paceline.service.comfyui.sampling_job import SamplingJob
 
     prompts = (transformers.conditioning(scene.name, seed=seed) for seed in (1, 2))
     latent = {"samples": transformers.latent(scene.name, batch=batch)}
@@ -72,7 +72,7 @@ def compared(scene, optimized, vae=None, audio_vae=None, batch=1):
 
 @pytest.mark.parametrize("audio_vae", [None, AudioVAE()])
 def test_the_distance_of_the_sound_is_shown_and_the_picture_alone_is_judged(scene, audio_vae):
-    from paceline.workbench.comfyui.comparison.report import comparison_lines
+    from paceline.service.comfyui.comparison_report import comparison_lines
 
     found = compared(scene, changed(scene, 1, ..., 0.0), VideoVAE(), audio_vae)
     assert found.verdict.quality in ("identical", "hardly visible", "visible")
@@ -121,7 +121,7 @@ def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, temp_folder):
 
 
 def test_a_vae_at_the_wrong_input_is_refused(scene):
-    from paceline.core.errors import InvalidSetting
+    from paceline.optimizers.core.errors import InvalidSetting
 
     with pytest.raises(InvalidSetting, match="decodes sound.*audio_vae"):
         compared(scene, scene.model.clone(), AudioVAE())

@@ -45,7 +45,7 @@ def compiled(studio, model):
 
 def restarted():
     """Forget everything that a new process would not know."""
-    from paceline.optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
+    from paceline.optimizers.in_comfyui.compilation.comfy_env import node_compiler
     from torch._inductor.utils import clear_caches
 
     torch._dynamo.reset()

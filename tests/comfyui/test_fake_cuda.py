@@ -12,9 +12,9 @@ import torch
 from cases import often
 from comfy_host import checkpoints, fake_cuda, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
-from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.core.errors import UnsupportedModel
 from paceline.optimizers.guard import Guard
-from paceline.optimizers.hosts.comfyui.runtime.run import RUN, SamplingRun
+from paceline.optimizers.in_comfyui.run.sampling_run import RUN, SamplingRun
 from vae_calls import decoded, on_fake_cuda
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}

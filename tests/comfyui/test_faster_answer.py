@@ -23,8 +23,8 @@ def ended(
     brief: float = 0.0,
 ) -> None:
     """Keep a run of a workflow: seconds of encoding texts, and of nodes that are so brief that none is told of."""
-    from paceline.faster.kept import Ended, kept_run
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.kept_runs import Ended, kept_run
+    from paceline.service.faster.workflow import Workflow
 
     parts = {"samplingRun": {"5": 6.0}, "decoding": {"6": 2.0}, "saving": {"7": 0.01}}
     parts |= {"textEncoding": {"3": texts}} if texts else {}
@@ -42,7 +42,7 @@ def ended(
 
 @pytest.fixture
 def kept(comfyui, user_folder) -> Any:
-    from paceline.faster.kept import KeptRuns
+    from paceline.service.faster.kept_runs import KeptRuns
 
     return KeptRuns()
 
@@ -78,8 +78,8 @@ def test_the_last_picture_is_as_long_as_it_was_beside_the_others(kept):
 
 
 def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
-    from paceline.faster.kept import Trial
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.kept_runs import Trial
+    from paceline.service.faster.workflow import Workflow
 
     ended(kept)
     slow = Trial("0", "Apply ToMe", "fast", "Apply ToMe: 0.87x as fast here, which is no gain.")
@@ -92,8 +92,8 @@ def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_of_a_vae_is_said_what_acts_on_it(reads, kept, monkeypatch, device):
-    from paceline.faster import plan
-    from paceline.recipes.apply import Machine
+    from paceline.service.faster import plan
+    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, can_compile=True))
     ended(kept)
@@ -145,7 +145,7 @@ def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
 
 
 def test_the_answer_says_again_what_the_workflow_has_of_its_own(kept):
-    from paceline.faster.jobs import JOBS
+    from paceline.service.faster.job_store import JOBS
 
     prompt = switched(False)
     job = JOBS.known(ask(do="run", prompt=prompt, choice="fast")["job"])
@@ -191,8 +191,8 @@ def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, file
 
 def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     import comfy.model_management
-    from paceline.faster.levers import needless_tiles
-    from paceline.workbench.comfyui.decoding import Decoding
+    from paceline.service.comfyui.decoding import Decoding
+    from paceline.service.faster.levers import needless_tiles
 
     monkeypatch.setattr(comfy.model_management, "get_free_memory", lambda device: 8e9)
 
@@ -206,7 +206,7 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
 
 
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
-    from paceline.faster import levers
+    from paceline.service.faster import levers
 
     def said(patched: int) -> list[str]:
         one = SimpleNamespace(model=torch.nn.Linear(2, 2), lowvram_patch_counter=lambda: patched)

@@ -14,8 +14,8 @@ import torch
 from cases import often
 from executing import Executor, node
 from faster_prompts import ask, with_other_attention
-from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.measure import SIDES
+from paceline.measure.measure import SIDES
+from paceline.optimizers.core.errors import InvalidSetting
 
 STOPPED = "It was stopped before its end, so more may be possible than is said here."
 
@@ -40,7 +40,7 @@ def latent(comfyui: Executor, prompt: dict[str, Any], id: str = "sampler") -> to
 
 
 def test_from_the_question_to_the_proof(comfyui, workflow):
-    from paceline.faster.jobs import JOBS
+    from paceline.service.faster.job_store import JOBS
 
     before, plain = copy.deepcopy(workflow), latent(comfyui, workflow)
     looked = ask(do="look", prompt=workflow, choice="fast")
@@ -99,8 +99,8 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
 
     Where the seconds of two seeds are clear, no third is drawn.
     """
-    from paceline.faster.jobs import JOBS
-    from paceline.faster.proof import Proof
+    from paceline.service.faster.job_store import JOBS
+    from paceline.service.faster.proof import Proof
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
@@ -143,10 +143,10 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
 
 def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, studio):
     """ComfyUI still has all that the first one has drawn."""
-    from paceline.faster.jobs import JOBS
-    from paceline.faster.offers import Offer
-    from paceline.workbench.expectation.expect import Range
-    from paceline.workbench.recipe import Step
+    from paceline.measure.expect import Range
+    from paceline.service.faster.job_store import JOBS
+    from paceline.service.faster.offers import Offer
+    from paceline.service.recipes.recipe import Step
 
     sampling = {"seed": 3, "steps": 2, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
     texts = {name: comfyui.give("CONDITIONING", name, getattr(studio, name)) for name in ("positive", "negative")}
@@ -176,8 +176,8 @@ def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, s
 def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
     """As if each evaluation took minutes; a run of twelve steps has no room for a second candidate either."""
     import comfy.model_management as management
-    from paceline.faster import job as one_job
-    from paceline.faster.jobs import JOBS
+    from paceline.service.faster import job as one_job
+    from paceline.service.faster.job_store import JOBS
 
     monkeypatch.setattr(one_job, "SPARE", 0.0)
     monkeypatch.setattr(one_job, "monotonic", lambda: 1e9)  # so that its deadline never comes
@@ -206,12 +206,13 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
 
     It is given what is kept of runs of the same model, as seconds of steps and of compiling, and our nodes there.
     """
-    from paceline.faster import job as one_job
-    from paceline.faster import kept, plan
-    from paceline.faster.jobs import JOBS
-    from paceline.faster.kept import KeptRun
-    from paceline.faster.workflow import Workflow
-    from paceline.recipes.apply import Machine
+    from paceline.service.faster import job as one_job
+    from paceline.service.faster import kept_runs as kept
+    from paceline.service.faster import plan
+    from paceline.service.faster.job_store import JOBS
+    from paceline.service.faster.kept_runs import KeptRun
+    from paceline.service.faster.workflow import Workflow
+    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
 
@@ -262,9 +263,9 @@ def test_what_compiling_won_here_says_from_which_picture_it_pays(compiling):
 
 
 def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
-    from paceline.faster import job as one_job
-    from paceline.optimizers.hosts.comfyui.compilation import comfy_env
-    from paceline.workbench.comfyui import probe
+    from paceline.optimizers.in_comfyui.compilation import comfy_env
+    from paceline.service.comfyui import probe
+    from paceline.service.faster import job as one_job
 
     def compiles(executor, *args, **kwargs):
         comfy_env.watch(None, None)
@@ -288,9 +289,9 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
 
 def test_the_next_click_knows_what_was_tried_offered_proved_and_kept(comfyui, workflow, user_folder):
     """Also where the run is kept after the answer, as a page can tell of it late."""
-    from paceline.faster.jobs import JOBS
-    from paceline.faster.kept import Ended, KeptRuns, kept_run
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.job_store import JOBS
+    from paceline.service.faster.kept_runs import Ended, KeptRuns, kept_run
+    from paceline.service.faster.workflow import Workflow
 
     known = Workflow.read(workflow)
     began = ask(do="run", prompt=workflow, choice="fast")
@@ -319,7 +320,7 @@ def test_the_next_click_knows_what_was_tried_offered_proved_and_kept(comfyui, wo
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):
-    from paceline.faster.jobs import JOBS
+    from paceline.service.faster.job_store import JOBS
 
     first = ask(do="run", prompt=workflow, choice="fast")
     second = ask(do="run", prompt=workflow, choice="fast")
@@ -345,7 +346,7 @@ def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, wo
 def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(comfyui, workflow):
     """As when somebody closes the dialog: that it is dropped reaches the server before the prompt is interrupted."""
     import comfy.model_management as management
-    from paceline.faster.jobs import JOBS
+    from paceline.service.faster.job_store import JOBS
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
@@ -379,8 +380,8 @@ def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(
     ids=range(9),
 )
 def test_a_bad_request_is_refused_with_a_sentence(reads, comfyui, sent):
-    from paceline.faster.jobs import faster_payload
     from paceline.nodes import NODES
+    from paceline.service.faster.job_store import faster_payload
 
     reads.refused(InvalidSetting, faster_payload, sent, NODES)
 

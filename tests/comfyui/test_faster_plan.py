@@ -12,10 +12,10 @@ import torch
 from comfy_host import checkpoints
 from executing import node
 from faster_prompts import PROMPT, with_other_attention
-from paceline.core.errors import InvalidSetting
-from paceline.faster.workflow import Workflow
+from paceline.optimizers.core.errors import InvalidSetting
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.recipe import Step
+from paceline.service.faster.workflow import Workflow
+from paceline.service.recipes.recipe import Step
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,8 @@ def nodes_of_comfyui(comfy: Any, monkeypatch: Any) -> None:
 
 
 def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
-    from paceline.faster.plan import make_plans
     from paceline.nodes import NODES
+    from paceline.service.faster.plan import make_plans
 
     return [one for one in make_plans(Workflow.read(prompt), choice, NODES) if one.link.input == "model"]
 
@@ -86,8 +86,8 @@ def test_what_is_there_already_is_not_tried_twice():
 
 
 def test_a_model_is_compiled_where_that_pays(monkeypatch):
-    from paceline.faster import plan as server
-    from paceline.recipes.apply import Machine
+    from paceline.service.faster import plan as server
+    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor", "PacelineCompileUNet"}
@@ -134,7 +134,7 @@ def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
 
 
 def test_steps_are_those_that_a_sampler_does_of_a_schedule(comfyui):
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.workflow import Workflow
 
     parts = {"start_at_step": 0, "end_at_step": 12}, {"start_at_step": 12, "end_at_step": 10000}
     prompt = prompt_with(
@@ -145,7 +145,7 @@ def test_steps_are_those_that_a_sampler_does_of_a_schedule(comfyui):
 
 
 def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.workflow import Workflow
 
     named = node("KSamplerSelect", sampler_name="dpmpp_2m")
     prompt = custom(chosen=named)
@@ -161,8 +161,8 @@ def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
     ("file", "steps", "quantized"), [("x", 4, True), ("x", 20, False), ("z_int8.safetensors", 4, False)]
 )
 def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
-    from paceline.faster import plan as server
-    from paceline.recipes.apply import Machine
+    from paceline.service.faster import plan as server
+    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     prompt = plain_prompt()
@@ -196,9 +196,9 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
-    from paceline.faster import plan as server
     from paceline.optimizers.token_merging.kv_downsample import minimum_tokens
-    from paceline.recipes.apply import Machine
+    from paceline.service.faster import plan as server
+    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
     (said,) = plan(plain_prompt()).notes
@@ -214,12 +214,12 @@ def offered(
     seconds: float, speedup: tuple[float, float, float], once: float = 0.0, decoding: float = 0.0, axes: int = 4
 ) -> Any:
     """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
-    from paceline.faster.offers import make_offer
-    from paceline.faster.plan import Plan
-    from paceline.faster.workflow import ModelLink
-    from paceline.workbench.comfyui.decoding import Decoding
-    from paceline.workbench.expectation.expect import Probed
-    from paceline.workbench.expectation.sampling import Sampling, Subsample
+    from paceline.measure.expect import Probed
+    from paceline.measure.replay import Sampling, Subsample
+    from paceline.service.comfyui.decoding import Decoding
+    from paceline.service.faster.offers import make_offer
+    from paceline.service.faster.plan import Plan
+    from paceline.service.faster.workflow import ModelLink
 
     run = Sampling(
         "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
@@ -251,9 +251,9 @@ def test_faster_steps_and_a_compiled_vae_are_one_offer():
 
 
 def test_a_vae_is_compiled_on_cuda_where_it_is_not_yet(comfyui, monkeypatch):
-    from paceline.faster import plan as server
     from paceline.nodes import NODES
-    from paceline.recipes.apply import Machine
+    from paceline.service.faster import plan as server
+    from paceline.service.recipes.apply_recipe import Machine
 
     def tried(prompt: Any) -> list[Any]:
         plans = server.make_plans(Workflow.read(prompt), "lossless", NODES)
@@ -268,7 +268,7 @@ def test_a_vae_is_compiled_on_cuda_where_it_is_not_yet(comfyui, monkeypatch):
 
 def test_apply_tome_is_not_looked_at_where_the_file_holds_another_network(comfyui, tmp_path, monkeypatch):
     from comfy_host import transformers
-    from paceline.faster import plan as server
+    from paceline.service.faster import plan as server
 
     monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
     for name, left_out in (("flux", True), ("sd15", False)):
@@ -291,7 +291,7 @@ def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
 
 
 def test_a_loader_whose_own_code_fails_is_passed_over(comfyui, monkeypatch):
-    from paceline.faster.levers import levers
+    from paceline.service.faster.levers import levers
 
     from nodes import NODE_CLASS_MAPPINGS
 

@@ -11,8 +11,10 @@ import check_layers
 from comfy_host.paths import ROOT
 from faster_prompts import ask, plain
 
-REQUEST = ("server", "faster")
-"""The layers of the request itself; those below answer what its functions ask by name."""
+REQUEST = ("service/faster/", *(f"service/{name}.py" for name in ("routes", "before_run", "outcomes")))
+"""The files of the request itself; those below answer what its functions ask by name."""
+SERVICE = ("service/comfyui", "service/recipes", "service/faster", "service")
+LAYERS = ("optimizers", "measure", *SERVICE, "nodes", "scripts")
 
 
 class Walk:
@@ -67,7 +69,7 @@ def _file_of(frame: FrameType) -> str:
 
 
 def _layer(file: str) -> int:
-    return check_layers.LAYERS.index(file.split("/")[0])
+    return next(index for index, layer in enumerate(LAYERS) if file.startswith(f"{layer}/"))
 
 
 def test_a_request_is_followed_downwards_in_few_files(comfyui):

@@ -152,7 +152,7 @@ def test_vaes_in_turns_load_as_often_as_without_the_node(studio, model, moved, n
 def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(studio, model, monkeypatch):
     import comfy.model_management
     import comfy.model_patcher
-    from paceline.optimizers.hosts.comfyui.weights import moves as weights
+    from paceline.optimizers.in_comfyui.second_weights import moves as weights
 
     told = []
     load = comfy.model_patcher.ModelPatcher.load

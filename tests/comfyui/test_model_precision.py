@@ -9,7 +9,7 @@ from comfy_host import checkpoints, in_process, vaes
 from comfy_host.transformers import ALL, build, conditioning, latent
 from distances import relative
 from int8_models import only
-from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.core.errors import UnsupportedModel
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 import torch
 from cases import often
 from comfy_host import in_process, transformers
-from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline.measure.replay import replay
+from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.step_reuse.path import LEFT_OUT
-from paceline.workbench.comfyui import observer as observing
-from paceline.workbench.comfyui import probe as probing
-from paceline.workbench.comfyui.observer import Observer
-from paceline.workbench.comfyui.probe import _evaluate, _Side, probe
-from paceline.workbench.expectation.sampling import replay
+from paceline.service.comfyui import observer as observing
+from paceline.service.comfyui import probe as probing
+from paceline.service.comfyui.observer import Observer
+from paceline.service.comfyui.probe import _evaluate, _Side, probe
 from reusing import outcome, reuse
 
 pytestmark = pytest.mark.slow
@@ -205,7 +205,7 @@ class Clock:
 
 def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(studio, monkeypatch):
     """The first is known before an evaluation, the second from what its node reports of them."""
-    from paceline.optimizers.hosts.comfyui.attention.technique import host_does
+    from paceline.optimizers.in_comfyui.comfy_attention import host_does
 
     assert host_does("sdpa")
     observer, evaluated = Observer(), []

@@ -8,8 +8,8 @@ import pytest
 import torch
 from comfy_host import vaes
 from int8_models import TINY
-from paceline.core.errors import InvalidSetting, UnsupportedModel
-from paceline.workbench.recipe import Recipe, Step, save_recipe
+from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
+from paceline.service.recipes.recipe import Recipe, Step, save_recipe
 
 pytestmark = pytest.mark.usefixtures("user_folder")
 
@@ -20,7 +20,7 @@ def apply(studio, preset, **inputs):
 
 
 def save(name, *steps):
-    from paceline.optimizers.hosts.comfyui.runtime.paths import user_folder
+    from paceline.optimizers.in_comfyui.run.user_folder import user_folder
 
     save_recipe(Recipe(name, steps), user_folder("presets", f"{name}.json"))
 
@@ -83,7 +83,7 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
 
 
 def test_built_in_recipes_suit_the_machine(comfy):
-    from paceline.recipes.apply import BUILT_IN, Machine, built_in_recipe
+    from paceline.service.recipes.apply_recipe import BUILT_IN, Machine, built_in_recipe
 
     def nodes(name, **machine):
         return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
@@ -101,8 +101,8 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
-    from paceline.optimizers.hosts.comfyui.runtime import technique
-    from paceline.recipes import apply as recipes
+    from paceline.optimizers.in_comfyui.run import comfy_technique as technique
+    from paceline.service.recipes import apply_recipe as recipes
 
     told = []
     for module in (technique, recipes):
@@ -130,7 +130,7 @@ def test_a_vae_goes_through_the_same_node(studio, comfy):
     _, compiled, report = apply(studio, "both", vae=vae).result
     assert report.startswith("both: 2 of 2")
     assert compiled is not vae
-    from paceline.optimizers.hosts.comfyui.targets.method_proxy import stack_on
+    from paceline.optimizers.in_comfyui.targets.method_proxy import stack_on
 
     assert [technique.title for technique in stack_on(compiled).techniques] == ["Compile VAE"]
     assert stack_on(vae).techniques == ()

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from executing import node
 from faster_prompts import ask, plain
-from paceline.core.errors import InvalidSetting, PacelineError
+from paceline.optimizers.core.errors import InvalidSetting, PacelineError
 
 
 def of_seed(seed: int, steps: int = 20) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Runs:
 
 @pytest.fixture
 def keeping(comfyui):
-    from paceline.server import runs
+    from paceline.service import outcomes as runs
 
     return runs
 
@@ -62,7 +62,7 @@ def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, ke
     assert [runs.ended(10.0, prompt=of_seed(seed)) for seed in range(3)] == [None] * 3
     assert runs.ended(99.0, prompt=of_seed(9, steps=200)) is None  # another workflow
     assert runs.ended(99.0, nodes=("1", "3", "5"), loaded=True) is None  # the first after a start
-    monkeypatch.setattr("paceline.faster.same_work.host_version", lambda: "9.9")
+    monkeypatch.setattr("paceline.service.faster.same_work.host_version", lambda: "9.9")
     assert runs.ended(20.0, prompt=of_seed(5)) is None
     text = runs.ended(21.0, prompt=of_seed(6))["text"]
     assert "steps 20.5 of 21.5 s, before 10 of 11 s. Changed since: ComfyUI" in text and "9.9" in text
@@ -99,7 +99,7 @@ def test_measurements_and_unknown_prompts_are_no_runs(runs):
 
 def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
     """As ``tune`` tells of it: its whole seconds, and of no node."""
-    from paceline.faster.jobs import JOBS
+    from paceline.service.faster.job_store import JOBS
 
     runs.ended(8.0)
     began = ask(do="run", prompt=PROMPT, choice="fast")
@@ -117,7 +117,7 @@ def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
 
 
 def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, monkeypatch):
-    monkeypatch.setattr("paceline.faster.kept.MOST_BYTES", 4000)
+    monkeypatch.setattr("paceline.service.faster.kept_runs.MOST_BYTES", 4000)
     for number in range(30):
         runs.ended(float(number), prompt=of_seed(number))
     assert runs.kept.path.stat().st_size <= 4000

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from comparing import Emoji
-from paceline.workbench.comfyui.profiling import SLICES, profile_job
-from paceline.workbench.comfyui.sampling import SamplingJob
+from paceline.service.comfyui.profiling import SLICES, profile_job
+from paceline.service.comfyui.sampling_job import SamplingJob
 
 
 @pytest.fixture(scope="module")

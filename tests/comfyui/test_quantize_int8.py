@@ -12,8 +12,8 @@ from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import relative
 from int8_models import TINY, int8_layers, one_call, with_lora
-from paceline.core.errors import UnsupportedModel
-from paceline.optimizers.quantization.layers import protected_because
+from paceline.optimizers.core.errors import UnsupportedModel
+from paceline.optimizers.quantization.layer_choice import protected_because
 from trust.trust_nodes import others
 
 
@@ -182,7 +182,7 @@ def foreign(studio):
     import comfy.model_patcher
     import comfy.ops
     from comfy.quant_ops import QuantizedTensor
-    from paceline.optimizers.hosts.comfyui.weights.clone import second_module
+    from paceline.optimizers.in_comfyui.second_weights.clone import second_module
 
     def make(change, weight_only=False):
         source = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)

@@ -203,9 +203,9 @@ def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize)
 
 def _one_reported_call(model, studio):
     """Count one call by the technique itself: a sampler would load the whole model first."""
-    from paceline.core.activity import Activity
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
-    from paceline.optimizers.hosts.comfyui.runtime.technique import ModelCall
+    from paceline.optimizers.core.activity import Activity
+    from paceline.optimizers.in_comfyui.run.comfy_technique import ModelCall
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
 
     technique = stack_of(model).techniques[0]
     activity = Activity(model_calls=1)

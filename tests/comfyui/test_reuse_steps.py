@@ -52,8 +52,8 @@ def test_each_frame_and_the_sound_are_judged(studio, name):
 def test_a_sampler_has_the_name_in_the_menu(studio):
     """In a run the sampler is a function; the constants of the budget are known by the name in the menu."""
     from comfy.samplers import SAMPLER_NAMES, sampler_object
-    from paceline.optimizers.hosts.comfyui.step_reuse.technique import sampler_name
-    from paceline.optimizers.samplers import SAMPLERS
+    from paceline.optimizers.in_comfyui.comfy_step_reuse import sampler_name
+    from paceline.optimizers.models.samplers import SAMPLERS
 
     assert SAMPLERS.keys() - set(SAMPLER_NAMES) == {"restart"}  # only WebUI has it
     found = {name: sampler_name(sampler_object(name)) for name in SAMPLER_NAMES}

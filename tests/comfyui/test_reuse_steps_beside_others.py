@@ -9,7 +9,7 @@ from cases import often
 from comfy_host import checkpoints
 from compiled_models import with_model_of_its_own
 from distances import relative
-from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.core.errors import UnsupportedModel
 from reusing import Calls, outcome, reuse, technique
 from torch._dynamo.utils import counters
 

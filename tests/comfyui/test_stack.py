@@ -79,7 +79,7 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
 
     import comfy.ops
     from paceline.nodes import INTERNAL, NODES, PacelineExtension
-    from paceline.workbench.comfyui import machine
+    from paceline.service.comfyui import machine
 
     assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
     monkeypatch.setattr(machine, "host_version", lambda: version)

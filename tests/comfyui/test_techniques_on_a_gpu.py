@@ -11,7 +11,7 @@ from comfy_host.paths import ROOT
 
 COMMON = f"""
 import sys
-sys.path[:0] = [{str(ROOT / "testing")!r}]
+sys.path[:0] = [{str(ROOT / "tests")!r}]
 from comfy_host import checkpoints, in_process, pack, vaes
 in_process.bootstrap(cpu=False)
 import torch
@@ -39,7 +39,7 @@ def states(patcher):
 SCRIPTS = {
     "attention": """
 from paceline.optimizers.attention.registry import backend_names
-from paceline.core.errors import PacelineError
+from paceline.optimizers.core.errors import PacelineError
 tried = 0
 for name in ("auto", *backend_names()):
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import often
-from paceline.workbench.comfyui.sampling import samplers_and_schedulers
+from paceline.service.comfyui.sampling_job import samplers_and_schedulers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WINDOW = {"method": "kv_downsample", "ratio": 0.75, "start_percent": 0.21, "end_percent": 0.74}

@@ -14,7 +14,7 @@ from importlib import import_module
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.workbench.comfyui.machine import NEWEST_TESTED, missing
+from paceline.service.comfyui.machine import NEWEST_TESTED, missing
 
 # What our patches of a UNet's attention read of what they are told, as ``extra_options``.
 OPTIONS = {
@@ -27,7 +27,7 @@ HOST = ("comfy", "comfy_api", "comfy_execution", "comfy_kitchen", "execution", "
 def touched() -> set[str]:
     """Return what our sources import of ComfyUI, and the attributes that they look up on it, as ``module:path``."""
     found: set[str] = set()
-    for folder in ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes"):
+    for folder in ("optimizers", "measure", "service", "nodes"):
         for path in (ROOT / folder).rglob("*.py"):
             tree, names = ast.parse(path.read_text(encoding="utf-8")), {}
             for node in ast.walk(tree):

@@ -50,7 +50,7 @@ def test_fewer_tokens_keep_the_picture(studio, icons, distance, method, ratio, m
 
 
 def test_int8_keeps_the_picture_and_the_layers_that_embed(studio, icons, distance):
-    from paceline.optimizers.hosts.comfyui.runtime.stack import stack_of
+    from paceline.optimizers.in_comfyui.run.stack import stack_of
     from paceline.optimizers.quantization.layer_times import Timing, Timings
 
     # Its layers are too small to gain, so that the choice is by error and by kind of layer alone.

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from comfy_host import checkpoints, transformers, vaes
-from paceline.core.errors import CannotHelp, PacelineError, UnsupportedModel
-from paceline.optimizers.compilation.settings import NetworkSettings
-from paceline.optimizers.precision.settings import PrecisionSettings
-from paceline.optimizers.quantization.settings import QuantizationSettings
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.compilation.compile_settings import NetworkSettings
+from paceline.optimizers.core.errors import CannotHelp, PacelineError, UnsupportedModel
+from paceline.optimizers.precision.precision_settings import PrecisionSettings
+from paceline.optimizers.quantization.int8_settings import QuantizationSettings
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
 NODES = [
     *("ApplyToMe", "CompileUNet", "FuseQKV", "ModelPrecision", "OptimizePreset", "QuantizeInt8"),
@@ -42,14 +42,14 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
 
 def test_a_vae_of_another_family_is_named(studio):
     from comfy_host import vaes
-    from paceline.workbench.comfyui.sampling import decode
+    from paceline.service.comfyui.sampling_job import decode
 
     with pytest.raises(PacelineError, match="latents of 4 channels, and those of this model have 16"):
         decode(vaes.taesd(), torch.zeros(1, 16, 8, 8))
 
 
 def sampled(model, conditioning, latent):
-    from paceline.workbench.comfyui.sampling import SamplingJob
+    from paceline.service.comfyui.sampling_job import SamplingJob
 
     job = SamplingJob(conditioning, conditioning, {"samples": latent}, 0, 1, 1.0, "euler", "simple")
     with torch.inference_mode():

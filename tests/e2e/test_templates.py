@@ -12,7 +12,7 @@ import pytest
 from cases import often
 from comfy_host import template_runs, templates
 from made_examples import MADE, saved
-from paceline.faster.tune import Server, tune
+from paceline.service.faster.tune import Server, tune
 
 pytestmark = pytest.mark.slow
 if not templates.installed():

@@ -18,7 +18,7 @@ from typing import Any
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(root / folder) for folder in ("testing", "tests", "tests/trust")]
+    sys.path[:0] = [str(root / folder) for folder in ("tests", "tests/trust")]
     from comfy_host import pack, standins
 
     standins.install()

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 import torch
-from paceline.core.activity import Activity
 from paceline.optimizers import guard as guards
-from paceline.optimizers.attention import policy as policies
+from paceline.optimizers.attention import attention_policy as policies
+from paceline.optimizers.attention.attention_policy import HOST_DOES_IT, AttentionPolicy
 from paceline.optimizers.attention.backend import Inputs
-from paceline.optimizers.attention.policy import HOST_DOES_IT, AttentionPolicy
 from paceline.optimizers.attention.registry import get
+from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.guard import Guard, Spoiled
 
 

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from paceline.core.errors import BackendUnavailable
 from paceline.optimizers.attention import registry
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Inputs, Limits
 from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, probe_backend, require
 from paceline.optimizers.attention.sage import limits_of
+from paceline.optimizers.core.errors import BackendUnavailable
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import re
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.core.choices import CHOICES, HARDLY_VISIBLE, SAME, VISIBLE
-from paceline.optimizers.token_merging.settings import PRESETS
+from paceline.optimizers.core.choices import CHOICES, HARDLY_VISIBLE, SAME, VISIBLE
+from paceline.optimizers.token_merging.tome_settings import PRESETS
 
 MEASURED = json.loads((ROOT / "benchmarks" / "results" / "peers_large_cpu.json").read_text())["rows"]
 
@@ -29,5 +29,5 @@ def test_choices_name_what_there_is():
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_page_calls_a_choice_what_every_host_calls_it(name: str):
-    words = dict(re.findall(r'^  (\w+): "(.*)",$', (ROOT / "web" / "js" / "words.js").read_text(), re.MULTILINE))
+    words = dict(re.findall(r'^  (\w+): "(.*)",$', (ROOT / "web/js/frontend/language.js").read_text(), re.MULTILINE))
     assert (words[f"choice_{name}"], words[f"choice_{name}_why"]) == (CHOICES[name].label, CHOICES[name].sentence)

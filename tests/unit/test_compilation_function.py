@@ -8,9 +8,9 @@ import weakref
 import pytest
 import torch
 from paceline.optimizers.compilation.changing import WeightGuards
+from paceline.optimizers.compilation.compile_settings import CompileSettings
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
 from paceline.optimizers.compilation.reasons import CompilationFailed
-from paceline.optimizers.compilation.settings import CompileSettings
 
 EAGER = CompileSettings(backend="eager")
 

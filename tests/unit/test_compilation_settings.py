@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 import torch._inductor.config
-from paceline.core.activity import Activity
-from paceline.core.errors import InvalidSetting
-from paceline.optimizers.compilation import settings
-from paceline.optimizers.compilation.compiled import CompiledFunction
-from paceline.optimizers.compilation.compiler import CompiledNetwork
-from paceline.optimizers.compilation.policy import CompilePolicy
-from paceline.optimizers.compilation.reasons import explain, explain_recompile
-from paceline.optimizers.compilation.settings import (
+from paceline.optimizers.compilation import compile_settings
+from paceline.optimizers.compilation.compile_policy import CompilePolicy
+from paceline.optimizers.compilation.compile_settings import (
     CompileSettings,
     NetworkSettings,
     cudagraph_trees_refusal,
     inductor_options,
 )
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.compiler import CompiledNetwork
+from paceline.optimizers.compilation.reasons import explain, explain_recompile
+from paceline.optimizers.core.activity import Activity
+from paceline.optimizers.core.errors import InvalidSetting
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_h
     }
     assert set(options) <= set(before)
     assert torch._inductor.config.get_config_copy() == before
-    monkeypatch.setitem(settings._DIFFUSION_FAST, "an_option_that_torch_has_removed", True)
+    monkeypatch.setitem(compile_settings._DIFFUSION_FAST, "an_option_that_torch_has_removed", True)
     assert inductor_options(CompileSettings(preset="diffusion-fast")) == options
 
 
@@ -98,7 +98,7 @@ def replayed(graph, inputs):
     ],
 )
 def test_results_of_a_cuda_graph_stay_as_they_were_when_it_runs_again(monkeypatch, mode, refusal, overwritten):
-    monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: refusal)
+    monkeypatch.setattr(compile_settings, "cudagraph_trees_refusal", lambda: refusal)
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda *given, config_patches: replayed(*given))
     function = CompiledFunction(lambda x: x * 2, CompileSettings(mode=mode))
     first = function(torch.ones(3))

@@ -9,7 +9,7 @@ import torch
 from paceline import Attention, optimize, restore
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import get
-from paceline.optimizers.hosts.diffusers.host import host_of
+from paceline.optimizers.in_diffusers.host import host_of
 from random_pipelines import baseline, distance, picture, small
 
 

@@ -49,15 +49,15 @@ def test_what_the_documentation_says_is_there_is_there() -> None:
 
 def test_importing_the_pack_imports_no_diffusers() -> None:
     code = (
-        "import sys; sys.path.insert(0, 'testing')\n"
+        "import sys; sys.path.insert(0, 'tests')\n"
         "from comfy_host import pack; pack.load_pack()\n"
         "assert not {'torch', 'diffusers'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "core", "nodes",
-          "optimizers", "recipes", "faster", "server", "workbench")  # fmt: skip
+NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "measure", "nodes",
+          "optimizers", "service")  # fmt: skip
 
 CHECK = """
 import importlib.util, pathlib, sys
@@ -102,7 +102,7 @@ def test_pip_install(editable: bool, tmp_path: Path) -> None:
     assert place == source.resolve() if editable else place == (Path(packages) / "paceline").resolve()
     if not editable:
         assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == [
-            "__init__.py", "__main__.py", "core", "optimizers", "workbench",
+            "__init__.py", "__main__.py", "measure", "optimizers",
         ]  # fmt: skip
         assert not list(place.rglob("*comfyui*"))
     told = subprocess.run([python, "-m", "paceline"], cwd=tmp_path, capture_output=True, text=True)

@@ -13,10 +13,10 @@ import torch
 from cases import often
 from comfy_host import fake_cuda
 from paceline import Attention, FuseQKV, Precision, TokenMerging, optimize
-from paceline.core.errors import PacelineError
-from paceline.optimizers.hosts.diffusers import run
-from paceline.optimizers.hosts.diffusers.host import host_of
-from paceline.optimizers.hosts.diffusers.run import PipelinePosition
+from paceline.optimizers.core.errors import PacelineError
+from paceline.optimizers.in_diffusers import pipeline_run
+from paceline.optimizers.in_diffusers.host import host_of
+from paceline.optimizers.in_diffusers.pipeline_run import PipelinePosition
 from random_pipelines import picture, small
 
 TECHNIQUES = {
@@ -107,13 +107,13 @@ def active(name, plain, dtype, *titles):
 def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(monkeypatch):
     """DDPM, DDIM, PNDM and LCM: to read the timestep would wait for the GPU in every step."""
     read, seen = [], []
-    number, index = run._number, PipelinePosition.index
+    number, index = pipeline_run._number, PipelinePosition.index
 
     def counted(self):
         seen.append(index(self))
         return seen[-1]
 
-    monkeypatch.setattr(run, "_number", lambda timestep: read.append(timestep) or number(timestep))
+    monkeypatch.setattr(pipeline_run, "_number", lambda timestep: read.append(timestep) or number(timestep))
     monkeypatch.setattr(PipelinePosition, "index", counted)
     pipeline = small("sd15")
     assert not hasattr(pipeline.pipe.scheduler, "step_index")  # PNDM, which takes its second step twice

@@ -24,7 +24,7 @@ from paceline import (
     report,
     restore,
 )
-from paceline.core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from paceline.optimizers.core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from peft import LoraConfig
 from random_lives import Life
 from random_pipelines import baseline, differences, distance, picture, small, state_of

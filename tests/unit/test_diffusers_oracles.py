@@ -10,7 +10,7 @@ import pytest
 import torch
 from cases import often
 from paceline import Attention, Compile, FuseQKV, QuantizeInt8, optimize, report, restore
-from paceline.core.errors import BackendUnavailable
+from paceline.optimizers.core.errors import BackendUnavailable
 from random_pipelines import NamedPipeline, distance, picture, small
 
 

@@ -24,8 +24,8 @@ from paceline import (
     report,
     restore,
 )
-from paceline.core.errors import UnsupportedModel
-from paceline.optimizers.hosts.diffusers.components import device_of
+from paceline.optimizers.core.errors import UnsupportedModel
+from paceline.optimizers.in_diffusers.components import device_of
 from random_pipelines import baseline, differences, picture, small, state_of
 
 REPLACED: dict[str, Callable[[Any], None]] = {

@@ -8,8 +8,8 @@ import diffusers
 import pytest
 import torch
 from paceline import ScheduleOnCPU, optimize
-from paceline.optimizers.hosts.diffusers.step_reuse.scheduler import is_changed, noise_levels, solver_of
-from paceline.optimizers.samplers import SAMPLERS, Place
+from paceline.optimizers.in_diffusers.step_reuse.noise_levels import is_changed, noise_levels, solver_of
+from paceline.optimizers.models.samplers import SAMPLERS, Place
 from random_pipelines import small
 
 SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}

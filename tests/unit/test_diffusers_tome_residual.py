@@ -9,7 +9,7 @@ import torch
 from cases import often
 from diffusers_host.pipelines import NamedPipeline
 from paceline import Compile, TokenMerging, optimize, report, restore
-from paceline.optimizers.hosts.diffusers.host import host_of
+from paceline.optimizers.in_diffusers.host import host_of
 from random_pipelines import distance, picture, small
 
 STEPS = 8

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from paceline.faster.sentences import Tried, expected_speed, left_open, why_dropped
+from paceline.measure.expect import REUSED, Probed, Range, expect, propose, speedup
+from paceline.measure.replay import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample, replay
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.workbench.expectation.expect import REUSED, Probed, Range, expect, propose, speedup
-from paceline.workbench.expectation.sampling import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample, replay
+from paceline.service.faster.sentences import Tried, expected_speed, left_open, why_dropped
 
 
 def sampling(steps=20, noise=0.0, solver="euler", sound=False):

@@ -24,29 +24,29 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_no_import_points_up_and_a_new_file_in_a_layer_is_no_fault(checkout):
-    (checkout / "core" / "new_layer.py").touch()
+    (checkout / "optimizers" / "core" / "new_layer.py").touch()
     kept, said = check_layers.check(checkout)
     assert kept, said
     assert "0 broken" in said and "0 circles" in said
 
 
 POINTS_UP = (
-    ("core/activity.py", "from ..optimizers import attention", "paceline.core is not allowed to import"),
-    ("workbench/recipe.py", "from ..recipes import apply", "paceline.workbench is not allowed to import"),
-    ("recipes/apply.py", "from ..nodes import NODES", "paceline.recipes is not allowed to import"),
+    ("optimizers/core/activity.py", "from .. import attention", "paceline.optimizers.core is not allowed to import"),
+    ("measure/quality.py", "from ..service import routes", "paceline.measure is not allowed to import"),
+    ("service/recipes/apply_recipe.py", "from ...nodes import NODES", "paceline.service is not allowed to import"),
     # Imports inside of a function count too.
     ("optimizers/attention/backend.py", "def lazy():\n    from ..token_merging import x", "attention is not"),
-    ("optimizers/precision/settings.py", "from ..hosts.comfyui.targets import vae", "optimizers.precision is not"),
-    ("optimizers/hosts/comfyui/step_reuse/technique.py", "from ..token_merging import x", "step_reuse is not allowed"),
-    ("optimizers/hosts/comfyui/structure/unet.py", "from ..runtime import stack", "structure is not allowed"),
-    ("optimizers/hosts/diffusers/api.py", "from ..comfyui.targets import vae", "hosts.diffusers is not"),
-    ("workbench/sweep/study.py", "import comfy.utils", "paceline is not allowed to import comfy"),
-    ("recipes/apply.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
-    ("optimizers/hosts/comfyui/targets/vae.py", "import diffusers", "paceline is not allowed to import diffusers"),
-    ("scripts/page/accordion.py", "from ...server import routes", "paceline.scripts is not allowed to import"),
+    ("optimizers/models/families.py", "from ..in_comfyui.targets import vae_target", "optimizers.models is not"),
+    ("optimizers/in_comfyui/comfy_step_reuse.py", "from .token_merging import x", "comfy_step_reuse is not allowed"),
+    ("optimizers/in_comfyui/structure/unet_blocks.py", "from ..run import stack", "structure is not allowed"),
+    ("optimizers/in_diffusers/api.py", "from ..in_comfyui.targets import vae_target", "in_diffusers is not"),
+    ("service/sweep/study.py", "import comfy.utils", "paceline is not allowed to import comfy"),
+    ("service/recipes/apply_recipe.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
+    ("optimizers/in_comfyui/targets/vae_target.py", "import diffusers", "paceline is not allowed to import diffusers"),
+    ("scripts/page/accordion.py", "from ...service import routes", "paceline.scripts is not allowed to import"),
 )
 ALONE = (
-    ("core/errors.py", "from .files import sha256", "a circle of imports: paceline.core."),
+    ("optimizers/core/errors.py", "from .files import sha256", "a circle of imports: paceline.optimizers.core."),
     ("optimizers/new_technique.py", "", "paceline.optimizers.new_technique"),
 )
 
@@ -66,7 +66,8 @@ def test_nodes_are_not_named_below_them():
     ids = re.findall(r'"Paceline([A-Z]\w+)": "', (ROOT / "nodes" / "__init__.py").read_text())
     assert {"ApplyToMe", "FuseQKV"} <= set(ids)
     named = re.compile(rf"\bPaceline({'|'.join(ids)})\b|\b({'|'.join(ids)})\.[a-z]")
-    for path in (path for layer in ("core", "optimizers", "workbench") for path in (ROOT / layer).rglob("*.py")):
+    below = ("optimizers", "measure", "service/comfyui")
+    for path in (path for layer in below for path in (ROOT / layer).rglob("*.py")):
         tree = ast.parse(path.read_text())
         statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
         for node in ast.walk(tree):
@@ -77,8 +78,8 @@ def test_nodes_are_not_named_below_them():
 def test_the_map_names_files_that_exist():
     text = "".join((ROOT / name).read_text() for name in ("ARCHITECTURE.md", "CONTRIBUTING.md"))
     named = set(re.findall(r"[\w./]+\.(?:py|md|json|ts|js|sh|toml)\b|\b[\w/]+/(?=[`\s,])", text))
-    assert {"runtime/stack.py", "optimizers/families.py", "optimizers/token_merging/"} <= named
-    named -= {"/en.md", "/technique.py", "tests/artifacts/"}  # two behind a placeholder, and what tests make
+    assert {"run/stack.py", "families.py", "api.py", "token_merging/"} <= named
+    named -= {"/en.md", "_policy.py", "tests/artifacts/"}  # two behind a placeholder, and what tests make
     known = [path.relative_to(ROOT).as_posix() + "/" * path.is_dir() for path in tracked()]
     missing = {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)}
     assert not missing
@@ -86,11 +87,11 @@ def test_the_map_names_files_that_exist():
 
 def test_a_technique_is_read_in_ten_minutes():
     rows = re.findall(r"^\| .+? \| `(\w+/)`: (.+?) \| (.+?) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
-    policies = (ROOT / "optimizers").glob("*/policy.py")
+    policies = (ROOT / "optimizers").glob("*/*_policy.py")
     assert {f"{path.parent.name}/" for path in policies} == {row[0] for row in rows}
     for folder, own, host in rows:
         files = [ROOT / "optimizers" / folder / name for name in re.findall("`(.+?)`", own)]
-        files += [ROOT / "optimizers" / "hosts" / "comfyui" / name for name in re.findall("`(.+?)`", host)]
+        files += [ROOT / "optimizers" / "in_comfyui" / name for name in re.findall("`(.+?)`", host)]
         assert sum(len(path.read_text().splitlines()) for path in files) <= 950, folder
 
 
@@ -136,7 +137,7 @@ def _names_in(module: list[str]) -> set[str]:
 
 def test_a_name_that_another_file_has_is_found_but_for_what_two_hosts_call_alike(checkout):
     before = check_names.named_twice(checkout)
-    hosts = checkout / "optimizers" / "hosts"
-    for path in (checkout / "core" / "again.py", hosts / "webui" / "again.py", hosts / "diffusers" / "again.py"):
-        path.write_text("def adapted(): ...\n" if "hosts" in path.parts else "class Rule: ...\nclass _Own: ...\n")
+    hosts = checkout / "optimizers"
+    for path in (hosts / "core" / "again.py", hosts / "in_webui" / "again.py", hosts / "in_diffusers" / "again.py"):
+        path.write_text("def adapted(): ...\n" if "core" not in path.parts else "class Rule: ...\nclass _Own: ...\n")
     assert check_names.named_twice(checkout).keys() - before.keys() == {"Rule"}

@@ -8,7 +8,7 @@ import help_pages
 import pytest
 import update_locales
 from comfy_host.paths import ROOT
-from paceline.core.phrases import PLACEHOLDER, data, phrase
+from paceline.optimizers.core.phrases import PLACEHOLDER, data, phrase
 from phrases_in_code import plain_headlines
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
@@ -85,7 +85,7 @@ def test_a_value_is_translated_only_if_it_is_a_phrase():
 
 
 def test_no_headline_that_a_page_shows_is_plain_text():
-    found = [line for line in plain_headlines(ROOT) if not line.startswith("optimizers/hosts/diffusers/")]
+    found = [line for line in plain_headlines(ROOT) if not line.startswith("optimizers/in_diffusers/")]
     assert found == []
 
 

@@ -11,11 +11,11 @@ import planted
 import pytest
 import torch
 from cases import often
-from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.drawn import Decoded, Drawn, TimedRun
-from paceline.workbench.measurement.evidence import kept_levels
-from paceline.workbench.measurement.measure import MeasurePlan, measure
-from paceline.workbench.measurement.verdict import bound, settled
+from paceline.measure.drawn import Decoded, Drawn, TimedRun
+from paceline.measure.evidence import kept_levels
+from paceline.measure.measure import MeasurePlan, measure
+from paceline.measure.verdict import bound, settled
+from paceline.optimizers.core.errors import InvalidSetting
 from planted import FALSE, MACHINES, verdicts
 
 STEPS = 20

@@ -8,9 +8,9 @@ from types import CodeType, FunctionType, SimpleNamespace
 
 import pytest
 import torch
+from paceline.measure.resources import PeakMemory, StepTimes
 from paceline.optimizers.token_merging import tomesd
-from paceline.workbench.comfyui.profiling import SLICES, Operation, operations_of, slices_of
-from paceline.workbench.measurement.resources import PeakMemory, StepTimes
+from paceline.service.comfyui.profiling import SLICES, Operation, operations_of, slices_of
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
@@ -136,7 +136,7 @@ class Place:
 
 def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
     waited, places = [], iter([Place(900.0), Place(1000.0), Place(1300.0)])
-    monkeypatch.setattr("paceline.workbench.measurement.resources.synchronize", waited.append)
+    monkeypatch.setattr("paceline.measure.resources.synchronize", waited.append)
     events = SimpleNamespace(Event=lambda enable_timing: next(places), current_stream=lambda device: None)
     marked = StepTimes(torch.device("cuda"), lambda: 0.0)
     marked._backend = events

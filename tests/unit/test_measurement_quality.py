@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement.picture import _PAPER, comparison_sheet, difference_gain
-from paceline.workbench.measurement.quality import compare_pictures, distances, no_picture, seed_change, to_8_bit
+from paceline.measure.picture import _PAPER, comparison_sheet, difference_gain
+from paceline.measure.quality import compare_pictures, distances, no_picture, seed_change, to_8_bit
+from paceline.optimizers.core.errors import InvalidSetting
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 

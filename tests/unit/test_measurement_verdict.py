@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from paceline.faster.kept import KeptRun, slower
-from paceline.workbench.measurement.evidence import Control, Evidence, share_of
-from paceline.workbench.measurement.quality import Distance, distances
-from paceline.workbench.measurement.speedup import _T, measure_speedup
-from paceline.workbench.measurement.verdict import QUALITIES, judge
-from paceline.workbench.measurement.verdict_text import fraction, of_a_seed_change
+from paceline.measure.evidence import Control, Evidence, share_of
+from paceline.measure.quality import Distance, distances
+from paceline.measure.speedup import _T, measure_speedup
+from paceline.measure.verdict import QUALITIES, judge
+from paceline.measure.verdict_text import fraction, of_a_seed_change
+from paceline.service.faster.kept_runs import KeptRun, slower
 
 SAME = Distance(0.0, None, 1.0)
 SEED = Distance(0.36, 8.9, 0.2)

@@ -23,10 +23,10 @@ torch.nn.functional.scaled_dot_product_attention = older
 package = types.ModuleType("paceline")
 package.__path__ = [sys.argv[1]]
 sys.modules["paceline"] = package
-from paceline.core.devices import is_out_of_memory
+from paceline.optimizers.core.devices import is_out_of_memory
 from paceline.optimizers.attention.registry import get, probe_backend
-from paceline.optimizers.hosts.webui import accelerate
-from paceline.workbench.measurement.measure import measure
+from paceline.optimizers.in_webui import accelerate
+from paceline.measure.measure import measure
 
 cpu = torch.device("cpu")
 assert probe_backend(get("sdpa"), cpu, torch.float32, 64).available

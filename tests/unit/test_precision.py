@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 import torch
 from paceline import Precision, QuantizeInt8, optimize, report
-from paceline.core.activity import Activity
-from paceline.core.errors import InvalidSetting, NothingGained, UnsupportedModel
-from paceline.core.weights import foreign_weight
-from paceline.optimizers.precision.policy import PrecisionPolicy, choose_dtype
-from paceline.optimizers.precision.settings import PrecisionSettings, arithmetic, processor_dtype, useless_switch
+from paceline.optimizers.core.activity import Activity
+from paceline.optimizers.core.errors import InvalidSetting, NothingGained, UnsupportedModel
+from paceline.optimizers.core.weights import foreign_weight
+from paceline.optimizers.precision.precision_policy import PrecisionPolicy, choose_dtype
+from paceline.optimizers.precision.precision_settings import (
+    PrecisionSettings,
+    arithmetic,
+    processor_dtype,
+    useless_switch,
+)
 from random_pipelines import picture, small
 from torch.nn import Linear, Parameter
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.core.activity import Activity
-from paceline.optimizers.qkv_fusion.policy import QKVFusion
+from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.qkv_fusion.projections import FusedProjections
+from paceline.optimizers.qkv_fusion.qkv_policy import QKVFusion
 from paceline.optimizers.qkv_fusion.rows import join_rows, refuse_rows, separate_rows
 from torch.multiprocessing.reductions import StorageWeakRef
 

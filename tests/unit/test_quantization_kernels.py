@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from needs import package
-from paceline.optimizers.hosts.comfyui.quantization import kernel
-from paceline.optimizers.hosts.comfyui.quantization.kernel import as_operator, on_processor
+from paceline.optimizers.in_comfyui.quantization import int8_kernel
+from paceline.optimizers.in_comfyui.quantization.int8_kernel import as_operator, on_processor
 from paceline.optimizers.quantization import layer_times
 from paceline.optimizers.quantization.layer_times import KernelFailed, Timing, Timings, interleaved_seconds
 from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
@@ -58,14 +58,14 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
 
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
-    kernel.prefers_unsigned.cache_clear()
+    int8_kernel.prefers_unsigned.cache_clear()
     try:
         expected = on_processor(*layer())
-        kernel.prefers_unsigned.cache_clear()
+        int8_kernel.prefers_unsigned.cache_clear()
         monkeypatch.setattr(torch, "_int_mm", signed_only)
         assert torch.equal(on_processor(*layer()), expected)
     finally:
-        kernel.prefers_unsigned.cache_clear()
+        int8_kernel.prefers_unsigned.cache_clear()
 
 
 def test_it_traces_in_one_graph_with_the_same_bits():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline import QuantizeInt8
-from paceline.core.activity import Activity
-from paceline.core.errors import InvalidSetting, NothingGained
+from paceline.optimizers.core.activity import Activity
+from paceline.optimizers.core.errors import InvalidSetting, NothingGained
+from paceline.optimizers.quantization.int8_policy import QuantizationPolicy
+from paceline.optimizers.quantization.int8_settings import THRESHOLDS, QuantizationSettings
+from paceline.optimizers.quantization.layer_choice import Chooser, Layer, LayerChoice, LayerChoices, choose_layers
 from paceline.optimizers.quantization.layer_times import Timing
-from paceline.optimizers.quantization.layers import Chooser, Layer, LayerChoice, LayerChoices, choose_layers
-from paceline.optimizers.quantization.policy import QuantizationPolicy
 from paceline.optimizers.quantization.rounding import quantize_weight
-from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
 
 CPU = torch.device("cpu")
 

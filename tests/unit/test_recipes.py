@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from paceline.core.errors import InvalidSetting
-from paceline.workbench.recipe import FORMAT, Recipe, Step, load_recipe, save_recipe
+from paceline.optimizers.core.errors import InvalidSetting
+from paceline.service.recipes.recipe import FORMAT, Recipe, Step, load_recipe, save_recipe
 
 RECIPE = Recipe(
     "mine",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.core.activity import Activity, Summary
-from paceline.core.technique import Policy, RunHistory
+from paceline.optimizers.core.activity import Activity, Summary
+from paceline.optimizers.core.technique import Policy, RunHistory
 
 
 class Blocks(Policy):

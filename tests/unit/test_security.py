@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 
-FOLDERS = ("core", "optimizers", "workbench", "recipes", "faster", "server", "nodes", "scripts")
+FOLDERS = ("optimizers", "measure", "service", "nodes", "scripts")
 SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 MARKUP = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|DOMParser|\beval\(|new Function")
 RUNS_CODE = {"eval", "exec", "compile", "__import__"}
 NEVER_IMPORTED = {"pickle", "marshal", "shelve", "subprocess", "urllib", "http", "socket", "requests", "ftplib"}
-CONNECTS = "faster/tune.py"
+CONNECTS = "service/faster/tune.py"
 """The command ``tune`` asks the ComfyUI that the user names. No node, no route and no other command may use it."""
 
 

@@ -6,12 +6,12 @@ import math
 from dataclasses import fields
 
 import pytest
-from paceline.core.errors import InvalidSetting, require_choice
-from paceline.optimizers.compilation.settings import NetworkSettings
-from paceline.optimizers.precision.settings import PrecisionSettings
-from paceline.optimizers.quantization.settings import QuantizationSettings
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.compilation.compile_settings import NetworkSettings
+from paceline.optimizers.core.errors import InvalidSetting, require_choice
+from paceline.optimizers.precision.precision_settings import PrecisionSettings
+from paceline.optimizers.quantization.int8_settings import QuantizationSettings
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
 SETTINGS = (NetworkSettings, PrecisionSettings, QuantizationSettings, StepReuseSettings, TokenMergingSettings)
 FIELDS = [(owner, field) for owner in SETTINGS for field in fields(owner)]

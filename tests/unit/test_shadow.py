@@ -6,8 +6,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from paceline.core.files import write_atomically
-from paceline.core.shadow import Shadows
+from paceline.optimizers.core.files import write_atomically
+from paceline.optimizers.core.shadow import Shadows
 
 
 def test_an_error_while_undoing_leaves_nothing_behind():

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.optimizers import samplers
-from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
-from paceline.optimizers.samplers import Place
+from paceline.optimizers.in_comfyui.comfy_step_reuse import AttentionRoute, ReuseRun
+from paceline.optimizers.in_comfyui.run.sampling_run import SamplingRun
+from paceline.optimizers.models import samplers
+from paceline.optimizers.models.samplers import Place
 from paceline.optimizers.step_reuse.history import FORECASTS, Evaluation, History, Passes, lagrange
-from paceline.optimizers.step_reuse.long import LongRule
+from paceline.optimizers.step_reuse.long_rule import LongRule
 from paceline.optimizers.step_reuse.path import Blocks
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 
 

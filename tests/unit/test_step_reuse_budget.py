@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from paceline.optimizers.samplers import Calibration, calibration_of
+from paceline.optimizers.models.samplers import Calibration, calibration_of
 from paceline.optimizers.step_reuse.budget import Budget, ErrorRate
 
 

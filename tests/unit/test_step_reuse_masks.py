@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from paceline.optimizers.samplers import SAMPLERS, Place
+from paceline.optimizers.models.samplers import SAMPLERS, Place
 from paceline.optimizers.step_reuse.correction import Correction
-from paceline.optimizers.step_reuse.long import GROWS, LongRule
+from paceline.optimizers.step_reuse.long_rule import GROWS, LongRule
 from paceline.optimizers.step_reuse.parts import Blend
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from solving import LEVELS, UPDATES, drive, sample, smooth
 
 LEAP = [*torch.linspace(math.log(10.0), math.log(0.05), 14).exp().tolist(), 0.05 / 8, 0.0]

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from paceline.optimizers.hosts.diffusers.step_reuse.run import frames_of
-from paceline.optimizers.step_reuse.long import LongRule
+from paceline.optimizers.in_diffusers.step_reuse.reused_run import frames_of
+from paceline.optimizers.step_reuse.long_rule import LongRule
 from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 
 STEPS, BUDGET, RUNS = 30, 0.15, 40
 BESIDE = [*torch.linspace(math.log(10.0), math.log(0.03), STEPS).exp().tolist(), 0.0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from paceline.optimizers.hosts.comfyui.runtime.run import SamplingRun
-from paceline.optimizers.hosts.comfyui.step_reuse.technique import AttentionRoute, ReuseRun
-from paceline.optimizers.step_reuse.long import MOVED, LongRule
+from paceline.optimizers.in_comfyui.comfy_step_reuse import AttentionRoute, ReuseRun
+from paceline.optimizers.in_comfyui.run.sampling_run import SamplingRun
+from paceline.optimizers.step_reuse.long_rule import MOVED, LongRule
 from paceline.optimizers.step_reuse.path import TWICE, Blocks
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
 AFTER = "Reuse Steps steps aside"

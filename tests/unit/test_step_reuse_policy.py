@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core.activity import Activity
+from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.step_reuse.budget import Outcome
-from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.reuse_policy import StepReusePolicy
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(10.0, 0.1, 16).tolist(), 0.0]
 COUNTS = {"evaluations": 16, "computed": 10, "forecast": 6, "budget_used_percent": 80}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.workbench.sweep.axes import cell_key, cells_of, parse_axes
-from paceline.workbench.sweep.study import VARIABLE, Result, Sweep, SweepPlan, best, to_markdown
+from paceline.optimizers.core.errors import BackendUnavailable, InvalidSetting
+from paceline.service.sweep.axes import cell_key, cells_of, parse_axes
+from paceline.service.sweep.study import VARIABLE, Result, Sweep, SweepPlan, best, to_markdown
 from waiting import until
 
 RATIOS = {"ApplyToMe.ratio": (0.1, 0.2, 0.3, 0.4, 0.5)}
@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path[:0] = [{testing!r}]
 from comfy_host import pack
 pack.load_pack()
-from paceline.workbench.sweep.study import Result, Sweep, SweepPlan
+from paceline.service.sweep.study import Result, Sweep, SweepPlan
 log = Path(sys.argv[1])
 def measure(cell):
     with log.open("a") as out: out.write(f"{{cell['ApplyToMe.ratio']}}\\n")
@@ -54,7 +54,7 @@ def run(study: Sweep, measure=measured) -> tuple[list[Result], list[float]]:
 @pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_cell(tmp_path):
     log, file = tmp_path / "log", tmp_path / "sweeps" / "study.db"
-    code = WORKER.format(testing=str(ROOT / "testing"), ratios=RATIOS)
+    code = WORKER.format(testing=str(ROOT / "tests"), ratios=RATIOS)
     first = subprocess.Popen([sys.executable, "-c", code, str(log), str(file)])
     assert until(lambda: log.exists() and len(log.read_text().splitlines()) > 3)
     first.send_signal(signal.SIGKILL)

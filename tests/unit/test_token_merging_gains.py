@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core.activity import Activity
-from paceline.optimizers.families import Block
+from paceline.optimizers.core.activity import Activity
+from paceline.optimizers.models.families import Block
 from paceline.optimizers.token_merging import gains
 from paceline.optimizers.token_merging.call import TokenCall
 from paceline.optimizers.token_merging.kept import SamplingStep
-from paceline.optimizers.token_merging.policy import TokenMergingPolicy
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.token_merging.tome_policy import TokenMergingPolicy
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
 NOTE = gains.Gains.note  # other tests time nothing
 LEVELS = [float(level) for level in range(20, -1, -1)]

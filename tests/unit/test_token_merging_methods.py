@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import package
-from paceline.core.errors import InvalidSetting
+from paceline.optimizers.core.errors import InvalidSetting
 from paceline.optimizers.token_merging.kv_downsample import fewer_keys
-from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings, apply_preset
+from paceline.optimizers.token_merging.tome_settings import PRESETS, TokenMergingSettings, apply_preset
 from paceline.optimizers.token_merging.tomesd import choices, match, partition
 
 SIDES = st.integers(1, 21)

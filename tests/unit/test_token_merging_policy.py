@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core.activity import Activity
-from paceline.core.errors import InvalidSetting, UnsupportedModel
-from paceline.optimizers.families import Block
+from paceline.optimizers.core.activity import Activity
+from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
+from paceline.optimizers.models.families import Block
 from paceline.optimizers.token_merging.call import OTHER_OUTPUT, OTHER_TOKENS, TokenCall
 from paceline.optimizers.token_merging.kept import SamplingStep
-from paceline.optimizers.token_merging.policy import TokenMergingPolicy
-from paceline.optimizers.token_merging.settings import PRESETS, TokenMergingSettings
+from paceline.optimizers.token_merging.tome_policy import TokenMergingPolicy
+from paceline.optimizers.token_merging.tome_settings import PRESETS, TokenMergingSettings
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LATENT = (24, 16)

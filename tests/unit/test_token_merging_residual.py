@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.core import devices
-from paceline.optimizers.families import Block
+from paceline.optimizers.core import devices
+from paceline.optimizers.models.families import Block
 from paceline.optimizers.token_merging.call import TokenCall
 from paceline.optimizers.token_merging.full_steps import FullSteps
 from paceline.optimizers.token_merging.kept import Kept, SamplingStep
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
 LEVELS = [*range(20, 0, -1), 0.0]
 

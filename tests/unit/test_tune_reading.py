@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.core.errors import InvalidSetting
-from paceline.faster.tune import Server, read_workflow
+from paceline.optimizers.core.errors import InvalidSetting
+from paceline.service.faster.tune import Server, read_workflow
 
 PROMPT = {"4": {"class_type": "KSampler", "inputs": {"steps": 20}, "_meta": {"title": "KSampler"}}}
 
@@ -38,7 +38,7 @@ def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content):
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():
-    from paceline.faster.workflow import Workflow
+    from paceline.service.faster.workflow import Workflow
 
     def titled(about):
         return Workflow({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}).title("1")
@@ -71,7 +71,7 @@ def test_a_run_that_is_stopped_goes_on_nowhere(monkeypatch):
     def stop(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.faster.tune.time.sleep", stop)
+    monkeypatch.setattr("paceline.service.faster.tune.time.sleep", stop)
     with HTTPServer(("127.0.0.1", 0), Running) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         with pytest.raises(KeyboardInterrupt):

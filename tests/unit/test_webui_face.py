@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 from comfy_host.paths import ROOT
-from paceline.core.activity import Summary
-from paceline.core.choices import CHOICES as BY_NAME
-from paceline.core.errors import InvalidSetting
-from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import TechniqueReport, choices
-from paceline.optimizers.hosts.webui.choices import AS_ABOVE, CHOICES
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.core.activity import Summary
+from paceline.optimizers.core.choices import CHOICES as BY_NAME
+from paceline.optimizers.core.errors import InvalidSetting
+from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.in_webui import TechniqueReport, webui_choices
+from paceline.optimizers.in_webui.webui_choices import AS_ABOVE, CHOICES
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 
 LANGUAGES = {"ar_AR": "ar", "es_ES": "es", "ja_JP": "ja", "th_TH": "th", "zh_CN": "zh"}
 
@@ -231,15 +231,15 @@ def test_a_control_without_late_levels_is_drawn_in_as_many_steps(page: Page):
 
 
 def test_choices_are_settings_of_techniques():
-    single = choices.Single(ratio=0.0, budget=0.1, backend=choices.HOSTS_OWN)
-    assert choices.settings_of("Off", single) == {}
-    assert choices.settings_of("Same picture", single) == {ATTENTION: "auto"}
-    assert choices.settings_of("Custom", single) == {STEP_REUSE: StepReuseSettings(budget=0.1)}
-    found = choices.settings_of("Fastest", single)
+    single = webui_choices.Single(ratio=0.0, budget=0.1, backend=webui_choices.HOSTS_OWN)
+    assert webui_choices.settings_of("Off", single) == {}
+    assert webui_choices.settings_of("Same picture", single) == {ATTENTION: "auto"}
+    assert webui_choices.settings_of("Custom", single) == {STEP_REUSE: StepReuseSettings(budget=0.1)}
+    found = webui_choices.settings_of("Fastest", single)
     assert found[TOKEN_MERGING].ratio == 0.75 and found[STEP_REUSE].budget == 0.15
     for wrong in ("fastest", None, 1):
         with pytest.raises(InvalidSetting, match="It must be one of: Off, Same picture, Hardly visible"):
-            choices.settings_of(wrong, single)
+            webui_choices.settings_of(wrong, single)
     for name, value in (
         ("ratio", 2.0),
         ("method", "x"),
@@ -249,7 +249,7 @@ def test_choices_are_settings_of_techniques():
         ("residual", 1),
     ):
         with pytest.raises(InvalidSetting, match=name):
-            choices.settings_of("Custom", choices.Single(**{name: value}))
+            webui_choices.settings_of("Custom", webui_choices.Single(**{name: value}))
 
 
 def test_the_text_of_a_picture_draws_it_again(page: Page, controls: list[Component]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.optimizers.hosts.comfyui.weights.moves import GIB, WeightMoves
+from paceline.optimizers.in_comfyui.second_weights.moves import GIB, WeightMoves
 
 FITS = {"resident": 10 * GIB, "total": 10 * GIB}
 HALF = {"resident": 5 * GIB, "total": 10 * GIB}

@@ -25,7 +25,7 @@ def parts() -> set[str]:
             inputs = {put.id for put in kind.define_schema().inputs} - NO_SETTING
             found |= {f"{node.removeprefix('Paceline')}.{name}" for name in inputs}
     for folder in (ROOT / "optimizers").iterdir():
-        if (folder / "policy.py").exists():
+        if [*folder.glob("*_policy.py")]:
             found |= {f"{folder.name}/{file.name}" for file in folder.glob("*.py") if file.name != "__init__.py"}
     return found
 

@@ -3,15 +3,15 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { api, app, Node, open, until } from "./comfyui.mjs";
-import { Badge, hideTooltip, showTooltip } from "../../web/js/badge.js";
-import { renderCache } from "../../web/js/cache.js";
-import { attempt, tell } from "../../web/js/comfy.js";
-import { showDialog } from "../../web/js/elements.js";
-import { openLightbox } from "../../web/js/lightbox.js";
-import { createReportCommand } from "../../web/js/report.js";
-import { ask, failureOf } from "../../web/js/server.js";
-import { ActivityStore } from "../../web/js/store.js";
-import { Viewer } from "../../web/js/viewer.js";
+import { Badge, hideTooltip, showTooltip } from "../../web/js/badges/badge.js";
+import { renderCache } from "../../web/js/frontend/cache.js";
+import { attempt, tell } from "../../web/js/frontend/comfy.js";
+import { showDialog } from "../../web/js/frontend/elements.js";
+import { openLightbox } from "../../web/js/compare/lightbox.js";
+import { createReportCommand } from "../../web/js/badges/report.js";
+import { ask, failureOf } from "../../web/js/frontend/server.js";
+import { ActivityStore } from "../../web/js/badges/activity_store.js";
+import { Viewer } from "../../web/js/compare/viewer.js";
 
 const dialog = () => document.querySelector("dialog");
 const all = (selector, within = dialog()) => [...within.querySelectorAll(selector)];

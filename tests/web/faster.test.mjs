@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
-import { makeFaster } from "../../web/js/faster.js";
+import { makeFaster } from "../../web/js/faster/faster.js";
 
 const said = (text) => ({ text, phrase: text });
 const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], levers: [], offer: null, ...more });

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, Node, open, until, wired } from "./comfyui.mjs";
-import { foldAdvanced } from "../../web/js/inputs.js";
-import { createExpandCommand, expandMenuItems, expandToolbox } from "../../web/js/expand.js";
-import { fasterMenuItems } from "../../web/js/faster_command.js";
-import { executionIdOf, findNode, isOpen, ourNodes } from "../../web/js/graph.js";
-import { drawOverlay } from "../../web/js/overlay.js";
-import { ActivityStore } from "../../web/js/store.js";
-import { inputOf, locate } from "../../web/js/wires.js";
+import { foldAdvanced } from "../../web/js/frontend/inputs.js";
+import { createExpandCommand, expandMenuItems, expandToolbox } from "../../web/js/frontend/expand.js";
+import { fasterMenuItems } from "../../web/js/faster/faster_command.js";
+import { executionIdOf, findNode, isOpen, ourNodes } from "../../web/js/frontend/graph.js";
+import { drawOverlay } from "../../web/js/badges/overlay.js";
+import { ActivityStore } from "../../web/js/badges/activity_store.js";
+import { inputOf, locate } from "../../web/js/faster/wires.js";
 
 const STEPS = [{ node: "PacelineApplyToMe", inputs: { ratio: 0.5 } }, { node: "PacelineCompileUNet", inputs: {} }];
 

@@ -3,14 +3,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, app, open, speak, until } from "./comfyui.mjs";
-import { comparisonParts } from "../../web/js/comparisons.js";
-import { differences } from "../../web/js/viewer.js";
-import { createOffer } from "../../web/js/findings.js";
-import { createBar, profileParts } from "../../web/js/speed_bars.js";
-import { createResults } from "../../web/js/results.js";
-import { ActivityStore } from "../../web/js/store.js";
-import { sweepParts } from "../../web/js/sweeps.js";
-import { loadWords } from "../../web/js/words.js";
+import { comparisonParts } from "../../web/js/compare/comparisons.js";
+import { differences } from "../../web/js/compare/viewer.js";
+import { createOffer } from "../../web/js/faster/findings.js";
+import { createBar, profileParts } from "../../web/js/speed/speed_bars.js";
+import { createResults } from "../../web/js/badges/results.js";
+import { ActivityStore } from "../../web/js/badges/activity_store.js";
+import { sweepParts } from "../../web/js/compare/sweeps.js";
+import { loadWords } from "../../web/js/frontend/language.js";
 
 /** Put elements into a box, and find what a selector names in it. */
 function shown(parts) {

@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
-import { createBadges } from "../../web/js/badges.js";
-import { foretell } from "../../web/js/before.js";
-import { listen } from "../../web/js/events.js";
-import { settingsOf } from "../../web/js/saved.js";
-import { ActivityStore } from "../../web/js/store.js";
-import { Timeline } from "../../web/js/timeline.js";
+import { createBadges } from "../../web/js/badges/badges.js";
+import { foretell } from "../../web/js/badges/before.js";
+import { listen } from "../../web/js/badges/events.js";
+import { settingsOf } from "../../web/js/frontend/saved_settings.js";
+import { ActivityStore } from "../../web/js/badges/activity_store.js";
+import { Timeline } from "../../web/js/speed/timeline.js";
 
 let store, badges;
 

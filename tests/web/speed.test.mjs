@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
-import { measureBaseline, STEPS } from "../../web/js/baseline.js";
-import { startChips, timeText } from "../../web/js/chips.js";
-import { keepOutcomes, renderOutcomes } from "../../web/js/outcomes.js";
-import { expectOf, testPromises } from "../../web/js/promises.js";
-import { runPrompt } from "../../web/js/run_prompt.js";
-import { ActivityStore } from "../../web/js/store.js";
-import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
+import { measureBaseline, STEPS } from "../../web/js/speed/baseline.js";
+import { startChips, timeText } from "../../web/js/speed/chips.js";
+import { keepOutcomes, renderOutcomes } from "../../web/js/speed/outcomes.js";
+import { expectOf, testPromises } from "../../web/js/faster/expected.js";
+import { runPrompt } from "../../web/js/faster/run_prompt.js";
+import { ActivityStore } from "../../web/js/badges/activity_store.js";
+import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/speed/timeline.js";
 
 let now = 0;
 let timeline, store, showChips, prompt, prompts, kept, number = 0;
@@ -25,7 +25,7 @@ const picture = (width, seed, ours) => ({
   4: { class_type: "KSampler", inputs: { model: [ours ? "2" : "1", 0], latent_image: ["3", 0], seed, steps: 20 } },
 });
 
-/** What the server says of samplings, as server/runs.py does: a size is a work, and our node is 2. */
+/** What the server says of samplings, as service/outcomes.py does: a size is a work, and our node is 2. */
 function samplings({ body }) {
   const sent = JSON.parse(body);
   const { 3: latent, 4: sampler } = sent.prompt ?? prompts.get(sent.prompt_id);

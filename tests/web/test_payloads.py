@@ -13,39 +13,40 @@ SCRIPTS = ROOT / "web" / "js"
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.faster import jobs
-    from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
-    from paceline.optimizers.hosts.comfyui.runtime import reporting
-    from paceline.server import before, routes, runs
-    from paceline.server.sweep import SWEEP_EVENT
+    from paceline.optimizers.in_comfyui.compilation.comfy_env import COMPILE_EVENT
+    from paceline.optimizers.in_comfyui.run import reporting
+    from paceline.service import before_run, outcomes, routes
+    from paceline.service.faster import job_store
+    from paceline.service.sweep.run_sweep import SWEEP_EVENT
 
-    assert ours("faster.js") == {jobs.FASTER}
-    assert ours("before.js") == {before.BEFORE}
-    assert ours("server.js") == {runs.RUN, runs.SAMPLINGS}
-    assert ours("outcomes.js") == {runs.OUTCOMES}
+    assert ours("faster.js") == {job_store.FASTER}
+    assert ours("before.js") == {before_run.BEFORE}
+    assert ours("server.js") == {outcomes.RUN, outcomes.SAMPLINGS}
+    assert ours("outcomes.js") == {outcomes.OUTCOMES}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
 
 
 def ours(script: str) -> set[str]:
     """Return the names of our events and routes in a script."""
-    source = (SCRIPTS / script).read_text(encoding="utf-8")
+    source = next(SCRIPTS.rglob(script)).read_text(encoding="utf-8")
     return set(re.findall(r'"((?:paceline\.|/paceline/)\w+)"', source))
 
 
 @pytest.mark.usefixtures("comfy")
 def test_a_preset_switches_off_all_inputs_that_it_sets():
     from paceline.nodes.apply_tome import PacelineApplyToMe
-    from paceline.optimizers.token_merging.settings import PRESETS
+    from paceline.optimizers.token_merging.tome_settings import PRESETS
 
-    listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", (SCRIPTS / "inputs.js").read_text(encoding="utf-8"))
+    source = next(SCRIPTS.rglob("inputs.js")).read_text(encoding="utf-8")
+    listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", source)
     inputs = {entry.id for entry in PacelineApplyToMe.define_schema().inputs}
     assert listed and set(re.findall(r"\w+", listed[1])) == inputs & set().union(*PRESETS.values())
 
 
 def test_a_prompt_without_a_page_tells_no_page(page_server):
-    from paceline.core.activity import Summary
-    from paceline.optimizers.hosts.comfyui.runtime import reporting
+    from paceline.optimizers.core.activity import Summary
+    from paceline.optimizers.in_comfyui.run import reporting
 
     reporting.announce("7", Summary("active", "well"))
     assert [(payload["node"], payload["prompt_id"], client) for _, payload, client in page_server.sent] == [
@@ -58,7 +59,7 @@ def test_a_prompt_without_a_page_tells_no_page(page_server):
 
 @pytest.mark.usefixtures("comfy")
 def test_a_node_whose_work_a_later_one_replaces_is_told(page_server):
-    from paceline.optimizers.hosts.comfyui.runtime.technique import attach_for
+    from paceline.optimizers.in_comfyui.run.comfy_technique import attach_for
 
     def technique(ratio: float) -> SimpleNamespace:
         policy = SimpleNamespace(clauses=lambda: ("waiting",), describe=lambda: f"ratio {ratio}")

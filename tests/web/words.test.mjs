@@ -4,12 +4,12 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, before, test } from "node:test";
 import { api, speak } from "./comfyui.mjs";
-import { badgeText, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/activity.js";
-import { againstText, wonBackText } from "../../web/js/chips.js";
-import { finding } from "../../web/js/comparisons.js";
-import { reportParts } from "../../web/js/results.js";
-import { number, said } from "../../web/js/said.js";
-import { direction, languageChanges, loadWords, words, wordsOf } from "../../web/js/words.js";
+import { badgeText, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
+import { againstText, wonBackText } from "../../web/js/speed/chips.js";
+import { finding } from "../../web/js/compare/comparisons.js";
+import { reportParts } from "../../web/js/badges/results.js";
+import { number, said } from "../../web/js/badges/headlines.js";
+import { direction, languageChanges, loadWords, words, wordsOf } from "../../web/js/frontend/language.js";
 
 before(async () => {
   const main = (name) => JSON.parse(readFileSync(new URL(`../../locales/${name}/main.json`, import.meta.url)));

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { app, Node, open } from "./comfyui.mjs";
-import { makeNode } from "../../web/js/insert.js";
-import { layInRow } from "../../web/js/place.js";
-import { switchIgnored } from "../../web/js/inputs.js";
+import { makeNode } from "../../web/js/faster/insert.js";
+import { layInRow } from "../../web/js/faster/free_place.js";
+import { switchIgnored } from "../../web/js/frontend/inputs.js";
 
 test("new nodes are laid in a row where they lie on nothing", () => {
   const [loader, ...made] = open("a row", [1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [3, "PacelineCompileUNet", {}]);

@@ -120,7 +120,7 @@ def pixels(image: str) -> bytes:
 
 
 def trouble(again: bool = False, fail_in: int = -1, stop_in: int = -1, look: bool = False) -> dict[str, Any]:
-    """Return what asks the extension in ``extension/`` for something; an option of a request."""
+    """Return what asks the extension in ``webui_extension/`` for something; an option of a request."""
     return {"alwayson_scripts": {"Trouble": {"args": [again, fail_in, stop_in, look]}}}
 
 
@@ -133,7 +133,7 @@ def needed(name: str) -> None:
 @contextmanager
 def running(name: str, folder: Path, extensions: Mapping[str, Path] | None = None) -> Iterator[Host]:
     """Start a host with ``folder`` for its data, and the extension and that of the tests if no others are named."""
-    given = {"paceline": ROOT, "trouble": ROOT / "tests" / "webui" / "extension"} if extensions is None else extensions
+    given = {"paceline": ROOT, "trouble": ROOT / "tests" / "webui_extension"} if extensions is None else extensions
     (folder / "extensions").mkdir(exist_ok=True)
     for extension, source in given.items():
         (folder / "extensions" / extension).symlink_to(source)

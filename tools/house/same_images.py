@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FOLDERS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "testing")]
+FOLDERS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "tests")]
 sys.path[:0] = FOLDERS
 from comfy_host.paths import ROOT, cache_dir  # noqa: E402
 

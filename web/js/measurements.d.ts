@@ -2,7 +2,7 @@
 
 import type { Step } from "./payloads";
 
-/** What is shown of a comparison's record, from `record` in workbench/comfyui/comparison/report.py, and its files. */
+/** What is shown of a comparison's record, from `record` in service/comfyui/comparison_report.py, and its files. */
 export interface Comparison {
   /** One line. */
   verdict: string;
@@ -76,7 +76,7 @@ export interface Distance {
   ssim: number | null;
 }
 
-/** From `shown_profile` in nodes/measure.py. All times in seconds. */
+/** From `shown_profile` in nodes/compare_models.py. All times in seconds. */
 export interface Profile {
   /** Before the first step: loading, compiling, first allocations. */
   loading: number;
@@ -100,7 +100,7 @@ export interface SweepPayload {
   sweep: Sweep;
 }
 
-/** What is known of a sweep, from `sweep_payload` in server/sweep.py. */
+/** What is known of a sweep, from `sweep_payload` in service/sweep/run_sweep.py. */
 export interface Sweep {
   /** The command that shows plots of its study. */
   dashboard: string;

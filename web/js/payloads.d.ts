@@ -8,7 +8,7 @@ export * from "./measurements";
 /** A headline as data, from `data` in core/phrases.py: a number, a text that stays as it is, or a template with its values. */
 export type Phrase = string | number | { template: string; values: Record<string, Phrase> };
 
-/** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/runtime/reporting.py. */
+/** Websocket event `paceline.activity`, from `announce` in optimizers/in_comfyui/run/reporting.py. */
 export interface ActivityPayload {
   /** Execution id. */
   node: string;
@@ -26,13 +26,13 @@ export interface ActivityPayload {
   phrase: Phrase;
 }
 
-/** Answer of the route `/paceline/before`, from `before_payload` in server/before.py: what is known without a run. */
+/** Answer of the route `/paceline/before`, from `before_payload` in service/before_run.py: what is known without a run. */
 export interface BeforeRun {
   /** By execution id. */
   nodes: Record<string, Omit<ActivityPayload, "node" | "prompt_id">>;
 }
 
-/** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/hosts/comfyui/weights/moves.py: weights were loaded. */
+/** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/in_comfyui/second_weights/moves.py: weights were loaded. */
 export interface LoadingPayload {
   /** Execution id of a node of ours on that model. */
   node: string;
@@ -42,7 +42,7 @@ export interface LoadingPayload {
   why: string;
 }
 
-/** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/hosts/comfyui/compilation/comfy_env.py. */
+/** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/in_comfyui/compilation/comfy_env.py. */
 export interface CompilePayload {
   /** Execution id. */
   node: string;
@@ -57,7 +57,7 @@ export interface CompilePayload {
   graph: number;
 }
 
-/** Answer of the route `/paceline/run`, from `run_payload` in server/runs.py: of which workflow a prompt is. */
+/** Answer of the route `/paceline/run`, from `run_payload` in service/outcomes.py: of which workflow a prompt is. */
 export interface RunPayload {
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
@@ -65,7 +65,7 @@ export interface RunPayload {
   outcome: string;
 }
 
-/** Answer of the route `/paceline/faster`, from `faster_payload` in faster/jobs.py. */
+/** Answer of the route `/paceline/faster`, from `faster_payload` in service/faster/job_store.py. */
 export interface FasterState {
   /** `look`, `run`, `probe`, `answer`, `proof`, `proved` or `keep`. */
   phase: string;
@@ -85,7 +85,7 @@ export interface FasterState {
   time: PictureTime | null;
 }
 
-/** What can be changed in a workflow to make it faster, from `Lever` in faster/levers.py. */
+/** What can be changed in a workflow to make it faster, from `Lever` in service/faster/levers.py. */
 export interface Lever {
   said: Told;
   /** Execution id; empty where a person has to do it. */
@@ -94,14 +94,14 @@ export interface Lever {
   value: string | number | boolean;
 }
 
-/** The last run of a workflow, from `PictureTime` in faster/look.py. */
+/** The last run of a workflow, from `PictureTime` in service/faster/look.py. */
 export interface PictureTime {
   sentence: Told;
   /** The largest first: of a kind (see `KINDS` in timeline.js), and of a node with this title; empty for no single one. */
   parts: { kind: string; name: string; seconds: number; remedy: Told }[];
 }
 
-/** A sentence of the server, from `told` in faster/sentences.py. */
+/** A sentence of the server, from `told` in service/faster/sentences.py. */
 export interface Told {
   text: string;
   /** `text` for other languages than English. */
@@ -152,19 +152,19 @@ export interface Step {
   inputs: Record<string, unknown>;
 }
 
-/** Answer of the route `/paceline/cache`, from `cache_payload` in server/routes.py. */
+/** Answer of the route `/paceline/cache`, from `cache_payload` in service/routes.py. */
 export interface Cache {
   bytes: number;
   /** Folder on the server; null if nothing is kept. */
   path: string | null;
 }
 
-/** What ordinary runs took, the oldest first: server/runs.py. */
+/** What ordinary runs took, the oldest first: service/outcomes.py. */
 export interface KeptRuns {
   runs: object[];
 }
 
-/** Answer of the route `/paceline/samplings`, from server/runs.py: the samplers of a prompt by execution id. */
+/** Answer of the route `/paceline/samplings`, from service/outcomes.py: the samplers of a prompt by execution id. */
 export type Samplings = Record<string, Sampling>;
 
 export interface Sampling {

@@ -22,8 +22,8 @@ declare global {
   type Sweep = payloads.Sweep;
   type SweepCell = payloads.SweepCell;
 
-  type ActivityStore = import("./store.js").ActivityStore;
-  type Timeline = import("./timeline.js").Timeline;
+  type ActivityStore = import("./badges/activity_store.js").ActivityStore;
+  type Timeline = import("./speed/timeline.js").Timeline;
 
   /** What a node did or does; without a phrase where the message is of an error. */
   interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase">, Partial<Pick<ActivityPayload, "phrase">> {

@@ -77,8 +77,8 @@ def test_optuna_dashboard_shows_a_study_with_the_command_that_the_node_names(swe
 
 def test_cells_name_nodes_by_title_or_id(comfy):
     from paceline.nodes import NODES
-    from paceline.server.sweep import read_axes, steps_of
-    from paceline.workbench.recipe import Step
+    from paceline.service.recipes.recipe import Step
+    from paceline.service.sweep.run_sweep import read_axes, steps_of
 
     axes = read_axes("Apply ToMe.ratio = 0.5\nPacelineApplyToMe.sx = 2\ncompile unet = on\nFuseQKV=off", NODES)
     cell = {"ApplyToMe.ratio": 0.5, "ApplyToMe.sx": 2, "CompileUNet": "on", "FuseQKV": "off"}
@@ -134,7 +134,7 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
 
 
 def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
-    from paceline.server.sweep import digest_upstream
+    from paceline.service.sweep.run_sweep import digest_upstream
 
     def prompt(loader: str, text: str, words: str) -> dict[str, Any]:
         return {

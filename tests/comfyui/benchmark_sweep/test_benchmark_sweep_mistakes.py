@@ -6,7 +6,7 @@ import socket
 import sys
 
 import pytest
-from paceline.core.errors import BackendUnavailable, InvalidSetting
+from paceline.optimizers.core.errors import BackendUnavailable, InvalidSetting
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from compiled_models import with_model_of_its_own
-from paceline.optimizers.families import find_family
+from paceline.optimizers.models.families import find_family
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

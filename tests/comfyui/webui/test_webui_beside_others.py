@@ -10,9 +10,9 @@ import pytest
 import torch
 from cases import often
 from comfy_host import transformers
-from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.settings import TokenMergingSettings
+from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import BOTH_HOSTS, LOOSE, MERGE, SIZE, Host
 

@@ -7,11 +7,11 @@ import torch
 import webui_stand_ins as hosts
 from cases import often
 from comfy_host import checkpoints, in_process
-from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import accelerate, keep_levels
-from paceline.optimizers.hosts.webui.technique import WebUITechnique
-from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.token_merging.settings import METHODS, TokenMergingSettings
+from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.in_webui import accelerate, keep_levels
+from paceline.optimizers.in_webui.webui_technique import WebUITechnique
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from paceline.optimizers.token_merging.tome_settings import METHODS, TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import BOTH_HOSTS, LOOSE, MERGE, SIZE, Host, shadowed
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "testing"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests")]
 
 from comfy_host import pack, standins  # noqa: E402
 
@@ -27,7 +27,7 @@ pack.load_pack()
 
 import diffusers  # noqa: E402
 from paceline import Attention, FuseQKV, optimize  # noqa: E402
-from paceline.core.errors import PacelineError  # noqa: E402
+from paceline.optimizers.core.errors import PacelineError  # noqa: E402
 
 SETTINGS = (FuseQKV(), Attention("sdpa_math"))
 MODELS = (

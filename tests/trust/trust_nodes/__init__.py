@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("testing", "tests")]
+sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("tests",)]
 
 from . import faults, models, others, truth  # noqa: E402, F401 - each makes some nodes
 from .made import NODES  # noqa: E402

@@ -1,1 +1,0 @@
-"""What every layer above uses: counts, errors, canonical order, files, devices. Knows no technique and no host."""

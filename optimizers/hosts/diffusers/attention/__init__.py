@@ -1,1 +1,0 @@
-"""Set Attention Processor in diffusers."""

@@ -1,1 +1,0 @@
-"""Compile in diffusers."""

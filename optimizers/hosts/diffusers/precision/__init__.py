@@ -1,1 +1,0 @@
-"""Precision in diffusers."""

@@ -1,1 +1,0 @@
-"""Fuse QKV in diffusers."""

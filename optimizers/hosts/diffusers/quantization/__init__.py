@@ -1,1 +1,0 @@
-"""Quantize int8 in diffusers, with torchao."""

@@ -1,1 +1,0 @@
-"""Timesteps on the CPU."""

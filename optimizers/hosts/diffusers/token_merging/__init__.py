@@ -1,1 +1,0 @@
-"""Apply ToMe in diffusers."""

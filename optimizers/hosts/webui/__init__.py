@@ -1,9 +1,0 @@
-"""Put techniques on the UNet of Stable Diffusion WebUI (AUTOMATIC1111), Forge and their relatives, for one sampling."""
-
-from __future__ import annotations
-
-from .choices import TOOLTIPS
-from .run import accelerate, keep_levels
-from .technique import TechniqueReport
-
-__all__ = ["TOOLTIPS", "TechniqueReport", "accelerate", "keep_levels"]

@@ -1,0 +1,149 @@
+"""Quantize int8 on one MODEL: chosen layer by layer when the node runs, then on a second BaseModel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from types import MethodType
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch.nn import Linear, Module
+
+from ...core.activity import Activity, Summary
+from ...core.errors import UnsupportedModel
+from ...core.replaced import replacement
+from ...core.shadow import Shadows
+from ...quantization.int8_policy import QuantizationPolicy, before_run
+from ...quantization.int8_settings import QuantizationSettings
+from ...quantization.layer_choice import Chooser, LayerChoice, choose_layers, quantizing_device
+from ...quantization.layer_times import Timings
+from ..run.comfy_technique import ModelCall
+from ..run.user_folder import user_folder
+from ..second_weights.clone import WeightPlan, require_plain_weights
+from ..second_weights.swap import WeightTechnique, original, unload
+from ..structure.model_facts import describe_model, inference_dtype, require_model
+from ..structure.protocols import ModelPatcher
+from .input_act import modules_together
+from .int8_kernel import ELSEWHERE, ON_PROCESSOR
+from .int8_linear import MODEL_PREFIX, Network, both_layers, int8_layers, quantized_linear
+from .model_layers import linear_layers, refuse_quantised
+
+
+class Int8Quantization(WeightTechnique):
+    """Some linear layers in int8, in ComfyUI's own format."""
+
+    policy: QuantizationPolicy
+
+    def __init__(self, policy: QuantizationPolicy) -> None:
+        super().__init__(policy)
+        self._network = Network()
+        self._networks: WeakSet[Network] = WeakSet()
+        self._found: WeakKeyDictionary[Module, tuple[Network, tuple[tuple[Module, MethodType], ...]]] = (
+            WeakKeyDictionary()
+        )
+
+    def plan(self, plan: WeightPlan) -> None:
+        self._network = Network()
+        self._networks.add(self._network)
+        plan.config.quant_config = {"mixed_ops": True}
+
+    def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
+        choice = self.policy.choices.quantized.get(name.removeprefix(MODEL_PREFIX))
+        if choice is None or choice.weight is None or not isinstance(module, Linear):
+            return None
+        weight_only = self.policy.settings.mode == "weight_only"
+        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, weight_only, self._network)
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        network = call.model.diffusion_model
+        if network not in self._found:  # walking through all modules takes milliseconds
+            shared = (getattr(layer, "network", None) for layer in int8_layers(network))
+            self._found[network] = (next(filter(None, shared), Network()), tuple(modules_together(network)))
+        counter, together = self._found[network]
+        counter.activity = activity
+        call.count(self.kind, counter)
+        shadows = call.cleanup.enter_context(Shadows())
+        for module, forward in together:
+            if replacement(module) is None:  # else another node computes it, and may ask its layers
+                shadows.put(module, "forward", forward)
+
+    def began(self) -> None:
+        """Look for the layers anew: another node may have exchanged modules."""
+        super().began()
+        self._found.clear()
+        for network in self._networks:
+            network.in_run = True
+
+    def ended(self) -> None:
+        super().ended()
+        for network in self._networks:
+            network.in_run = False
+
+
+def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quantization:
+    """Return the technique for a MODEL (with LoRAs or not, quantised by us before or not), its int8 weights made.
+
+    Raises `UnsupportedModel` if nothing can be in int8 or would gain, `BackendUnavailable` if the device that was asked
+    for is not there.
+    """
+    require_model(patcher)
+    home = original(patcher)
+    require_plain_weights("Quantize int8", home.model, describe_model(home))
+    unload(home)
+    timings, layers = timings_of(home), linear_layers(home)
+    device = quantizing_device(settings.device, timings.device)
+    each = _each_layer(len(layers), home.offload_device)
+    read = [(layer, module.weight.detach) for layer, module in layers]
+    policy = QuantizationPolicy(settings, choose_layers(read, settings, device, timings, each))
+    policy.require_gain(describe_model(home))
+    return Int8Quantization(policy)
+
+
+def int8_gains(patcher: ModelPatcher) -> bool:
+    """Return whether Quantize int8 would find at least the MODEL's largest layer quicker in int8, measured."""
+    home = original(patcher)
+    try:
+        require_plain_weights("Quantize int8", home.model, describe_model(home))
+        layers = [layer for layer, _ in linear_layers(home) if not layer.protected]
+    except UnsupportedModel:
+        return False  # no linear layers, or quantised already
+    timings = timings_of(home)
+    largest = max(layers, key=lambda layer: layer.inputs * layer.outputs, default=None)
+    chooser = Chooser(QuantizationSettings(), timings.time, timings.device)
+    gains = largest is not None and not chooser.before(largest).reason
+    timings.save()
+    return gains
+
+
+def timings_of(patcher: ModelPatcher) -> Timings:
+    """Return the times of int8 layers that are kept for a MODEL's device and dtype."""
+    device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
+    kernel = ON_PROCESSOR if device.type == "cpu" else ELSEWHERE
+    return Timings(device, dtype, kernel, both_layers, user_folder("int8_timings.json"))
+
+
+def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:
+    """Return what to do after each of ``count`` layers: show how far it is, stop if the user wants to, make room."""
+    import comfy.model_management
+    import comfy.utils
+
+    progress = comfy.utils.ProgressBar(count)
+
+    def after(choice: LayerChoice) -> LayerChoice:
+        progress.update(1)
+        comfy.model_management.throw_exception_if_processing_interrupted()
+        return choice.on(rest)  # where the model rests
+
+    return after
+
+
+def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: Set[str]) -> Summary:
+    """Return what is known before a run; nothing is timed, and no weight is read, so they may be on ``meta``.
+
+    ``formats``: those that layers of the file are quantised in. Raises as `quantize` where it is known that it will.
+    """
+    refuse_quantised(patcher, formats)
+    timings = timings_of(patcher)
+    chooser = Chooser(settings, timings.known, quantizing_device(settings.device, timings.device))
+    choices = [chooser.before(layer) for layer, _ in linear_layers(patcher)]
+    return before_run(settings, choices, describe_model(patcher))

@@ -1,0 +1,192 @@
+"""ComfyUI's own quantised linear layer, which counts, computes weight only in floating point, and can be compiled.
+
+ComfyUI's class has ``_forward`` for the product alone, after casting: a subclass inherits everything else, and nothing
+is patched.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from ...core.activity import Counter
+from ...core.errors import UnsupportedModel
+from ...core.not_copied import Function, Kwargs
+from ...quantization.int8_policy import LAYERS
+from ...quantization.rounding import Int8Weight
+from .int8_kernel import as_operator, on_processor, shape_of_linear
+
+FORMAT = "int8_tensorwise"
+LAYOUT = "TensorWiseINT8Layout"
+MODEL_PREFIX = "diffusion_model."
+"""Of the network in the names of a whole model."""
+
+
+OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
+FLOATING = "ComfyUI handed over the weight in floating point: computed in full precision"
+
+
+@dataclass(eq=False)
+class Network(Counter):
+    """What all int8 layers of one network share.
+
+    Attributes:
+        in_run: whether it is sampled with at the moment.
+    """
+
+    in_run: bool = False
+
+
+def is_int8(module: object) -> TypeGuard[Any]:
+    """Return whether a module is a linear layer in ComfyUI's int8 format, of a class that is no ``torch.nn.Linear``."""
+    weight = getattr(module, "weight", None)
+    return getattr(weight, "_layout_cls", None) == LAYOUT and hasattr(module, "in_features")
+
+
+def int8_layers(network: Module) -> list[Any]:
+    """Return the layers of a network that are in ComfyUI's int8 format."""
+    return [module for module in network.modules() if is_int8(module)]
+
+
+# torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators.
+@torch.library.custom_op("paceline::quantized_linear", mutates_args=())
+def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    raise TypeError(f"the weight is a {type(weight).__name__}, not one of ComfyUI's quantised tensors")
+
+
+_quantized_linear.register_fake(shape_of_linear)
+
+
+def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None], kwargs: Kwargs) -> Tensor:
+    """Compute our operator for a quantised tensor: what its class calls while and after torch.compile traces."""
+    x, weight, bias = args
+    result: Tensor = as_operator(x, weight._qdata, weight._params.scale, bias)
+    return result
+
+
+@lru_cache(maxsize=8)
+def linear_class(compute_dtype: torch.dtype) -> type:
+    """Return the class of quantised layers that compute in ``compute_dtype``."""
+    import comfy.ops
+    from comfy.quant_ops import QuantizedTensor, get_layout_class
+    from comfy_kitchen.tensor import register_layout_op
+
+    register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
+
+    class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
+        """A quantised linear layer. ``weight_only``: in floating point; ``stands_for``: layers that it computes."""
+
+        weight_only = False
+        network: Network
+        stands_for = 1
+
+        def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> Any:
+            """Give the weight as one tensor, which is floating point for whoever computes with it.
+
+            Its numbers and scales apart, as ComfyUI's own layers give them, are for files, which are written from the
+            network's dictionary when nothing is sampled. Whoever reads these numbers as a weight gets noise:
+            Control-LoRA while a run begins, merging and extracting LoRAs through the model's dictionary.
+            """
+            found = super().state_dict(*args, prefix=prefix, **kwargs)
+            is_read = self.network.in_run or prefix.startswith(MODEL_PREFIX)
+            if is_read and isinstance(self.weight, QuantizedTensor):
+                for name in (f"{prefix}comfy_quant", *self.weight.state_dict(f"{prefix}weight")):
+                    found.pop(name, None)
+                found[f"{prefix}weight"] = self.weight
+            return found
+
+        def set_weight(self, weight: Tensor, inplace_update: bool = False, **options: Any) -> Any:
+            if inplace_update:  # from a hook; afterwards ComfyUI would put the int8 values back, but not their scales
+                raise UnsupportedModel(
+                    "A LoRA hook of this conditioning changes layers that Quantize int8 has put in int8, whose weights "
+                    "cannot be changed while they are sampled with.",
+                    "Load the LoRA with Load LoRA instead, or exclude its layers in Quantize int8.",
+                )
+            return super().set_weight(weight, **options)
+
+        def _forward(self, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
+            left = ""
+            if not (isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT):
+                left = OFFLOADED if self.weight_function else "" if self.weight_only else FLOATING
+                result = super()._forward(input, weight, bias)
+            elif self.weight_only:
+                # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
+                result = torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
+            elif torch.compiler.is_compiling():
+                result = torch.ops.paceline.quantized_linear(input, weight, bias)
+            elif input.device.type == "cpu":
+                result = on_processor(input, weight._qdata, weight._params.scale, bias)
+            else:
+                result = super()._forward(input, weight, bias)  # ComfyUI's own dispatch
+            if left:
+                self.network.activity.fall_back(left, self.stands_for)
+            else:
+                self.network.activity.use(LAYERS, times=self.stands_for)
+            return result
+
+        def _apply(self, fn: Function, recurse: bool = True) -> Any:
+            # ComfyUI unloads models inside and outside of inference mode. A quantised tensor that was made outside
+            # cannot become a parameter inside, so it is always made inside.
+            with torch.inference_mode():
+                weight = self._parameters.get("weight")
+                if isinstance(weight, QuantizedTensor) and not weight.is_inference():
+                    inside = QuantizedTensor(weight._qdata, weight._layout_cls, weight._params)
+                    self._parameters["weight"] = torch.nn.Parameter(inside, requires_grad=False)
+                return super()._apply(fn, recurse)
+
+    return Int8Linear
+
+
+@torch.inference_mode()
+def quantized_linear(
+    weight: Int8Weight,
+    bias: Tensor | None,
+    compute_dtype: torch.dtype,
+    weight_only: bool = False,
+    network: Network | None = None,
+) -> Module:
+    """Return a new layer, with what ComfyUI's files carry for each quantised layer.
+
+    ``weight``: int8 ``[out, in]``, on the device the layer rests on. ``bias``: ``[out]``; copied. ``compute_dtype``: of
+    its inputs and outputs. ``weight_only``: compute the product in floating point. ``network``: what all layers of its
+    network share.
+    """
+    import comfy.model_management
+
+    settings: dict[str, object] = {"format": FORMAT}
+    if weight_only:
+        settings["full_precision_matrix_mult"] = True
+    state = {
+        "weight": weight.values,
+        "weight_scale": weight.scale,
+        "comfy_quant": torch.frombuffer(bytearray(json.dumps(settings).encode()), dtype=torch.uint8),
+    }
+    if bias is not None:
+        state["bias"] = bias.detach()
+    outputs, inputs = weight.values.shape
+    layer: Any = linear_class(compute_dtype)(
+        inputs, outputs, bias=bias is not None, device=weight.values.device, dtype=compute_dtype
+    )
+    layer.load_state_dict(state, strict=False)
+    layer.weight_only, layer.network = weight_only, network or Network()
+    layer.requires_grad_(False).train(False)
+    comfy.model_management.archive_model_dtypes(layer)
+    result: Module = layer
+    return result
+
+
+@torch.inference_mode()
+def both_layers(quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
+    """Return ComfyUI's layer with ``weight`` ``[out, in]``, and ours with it in int8: to time what will run."""
+    import comfy.ops
+
+    outputs, inputs = weight.shape
+    plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
+    plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
+    return plain, quantized_linear(quantized, bias, weight.dtype)

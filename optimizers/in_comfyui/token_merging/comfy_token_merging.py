@@ -1,0 +1,263 @@
+"""Token merging in ComfyUI's UNets: merge before a layer, run it on fewer tokens, make its output whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+from torch.nn import Module
+
+from ...core.activity import Activity
+from ...core.not_copied import Function
+from ...core.replaced import computed_by, replacement
+from ...core.shadow import Shadows
+from ...core.technique import COMPILATION, find
+from ...models.families import find_family
+from ...models.samplers import sampler_of
+from ...token_merging.call import Reduction, TokenCall
+from ...token_merging.kept import COMPILED, WINDOWS
+from ...token_merging.tome_policy import TokenMergingPolicy, no_unet
+from ...token_merging.tome_settings import TokenMergingSettings
+from ..run.attention_chain import Attend, ChainedAttention, add_layer
+from ..run.comfy_technique import ComfyTechnique, ModelCall
+from ..run.sampling_run import SamplerCall, SamplingRun, followed_sampler
+from ..run.user_folder import user_folder
+from ..structure.model_facts import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
+from ..structure.protocols import ModelPatcher, Options
+from ..structure.unet_blocks import AttentionBlock, BlockKey, attention_blocks, described_blocks
+from .evaluations import Evaluations, step_of
+from .other_layers import MergedLayers
+
+CALL = "paceline_token_merging"
+_RESTORE = "paceline_restore_tokens"
+_LAYERS = ("attn1", "attn2")
+
+_OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
+_PLACES = ", and may take its keys for places of the picture"
+_PARTS = "another node computes attention in parts or in another layout, so no difference was kept or added"
+
+Patched = tuple[Tensor, Tensor, Tensor]
+"""What a patch in front of attention is given and returns: tokens for queries, keys and values."""
+
+
+@dataclass
+class ComfyTokenCall(TokenCall):
+    """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
+
+    ``replaced``: why blocks are left alone whose attention another node computes itself, by its name and the block's;
+    ``runs``: of each block; ``next``: block, reduction and batch of the attention that comes next, which keeps a
+    difference; ``is_whole``: whether its output is whole again.
+    """
+
+    replaced: Mapping[str, Mapping[tuple[Any, ...], str]] = field(default_factory=dict)
+    runs: dict[BlockKey, int] = field(default_factory=dict)
+    next: tuple[AttentionBlock, Reduction, int] | None = None
+    is_whole: bool = False
+
+    def forget_next(self) -> None:
+        self.next = None
+
+    def is_over_time(self, block: AttentionBlock) -> bool:
+        """Return whether the block that runs is the one over frames, which has the key of the spatial one before it."""
+        return block.then_over_time and self.runs.get(block.key, 0) % 2 == 0
+
+    def is_replaced(self, name: str, block: AttentionBlock) -> bool:
+        """Return whether another node's function stands in for attention ``name`` of a block, and note it."""
+        reasons = self.replaced.get(name, {})
+        reason = reasons.get(block.key) or reasons.get(block.key[:2])
+        if reason:
+            self.activity.skip(block.name, reason + _PLACES)
+        return bool(reason)
+
+
+class ComfyTokenMerging(ComfyTechnique[ModelCall]):
+    """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
+
+    policy: TokenMergingPolicy[AttentionBlock]
+
+    def __init__(self, patcher: ModelPatcher, settings: TokenMergingSettings) -> None:
+        blocks = [block for block in attention_blocks(patcher) if block.self_attention]
+        policy = TokenMergingPolicy(describe_model(patcher), blocks, settings)
+        super().__init__(policy)
+        policy.allocating = kept_memory
+        policy.gains.file = user_folder("tome_times.json")
+        self._by_key = {block.key: block for block in policy.blocks}
+        self._other_layers: WeakKeyDictionary[Module, MergedLayers] = WeakKeyDictionary()
+        # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
+        # Each patch costs time in every block: where queries all stay, nothing is to be done behind attention.
+        self._before, self._after = self._before_self_attention, self._after_attention if settings.merges else None
+        self._layer: Attend = self._attend
+
+    def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:
+        run.followed = sampler_of(followed_sampler(call)).once_a_step
+        if self.policy.settings.keeps:
+            run.kept[self.kind] = Evaluations("context_handler" in call.options)
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        policy, options, settings = self.policy, call.transformer_options, self.policy.settings
+        if not settings.does_something:
+            return
+        evaluations: Any = call.run.kept.get(self.kind)
+        latest, passes, refusal = None, tuple(options.get("uuids", ())), ""
+        if evaluations is not None and evaluations.latest is not None and passes:
+            latest = evaluations.latest
+            # A wrapper of another node may cut the latent into tiles and hand over several at once.
+            tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
+            refusal = WINDOWS if evaluations.windows or tiles else ""
+        refusal, sizes = _compiled(policy, call) or refusal, frozenset(call.shapes.items())
+        step = step_of(call) if policy.draws else 0
+        beside = "; ".join(one.policy.describe() for one in call.techniques if one is not self)
+        beside = f"{beside}, with other patches" if call.foreign_patches else beside
+        tokens = policy.call(ComfyTokenCall, activity, step, latest, (passes, sizes), refusal, call.again, beside)
+        options[CALL], tokens.replaced = tokens, _replaced(call)
+        if tokens.record is not None:
+            call.cleanup.callback(tokens.settle)
+            add_layer(options, ChainedAttention(self._layer, not_reached=tokens.forget_next, knows_places=True))
+        # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
+        _add_innermost(options["patches"], self._before, self._after)
+        if settings.other_layers:
+            network, shadows = call.model.diffusion_model, call.cleanup.enter_context(Shadows())
+            layers = self._other_layers.setdefault(network, MergedLayers())
+            layers.put([*self._asked(network, tokens)], tokens, shadows)
+
+    def _asked(self, network: Module, call: ComfyTokenCall) -> Iterator[tuple[AttentionBlock, Module]]:
+        """Yield the layers besides self-attention whose tokens are merged too."""
+        settings = self.policy.settings
+        for block, module in described_blocks(network):
+            if block.key not in self._by_key:
+                continue
+            if settings.merge_crossattn and not call.is_replaced("attn2", block):
+                yield block, module.attn2
+            if settings.merge_mlp:
+                yield block, module.ff
+
+    def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
+        """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""
+        tokens, block = (query, context, value), self._by_key.get(_block_key(extra_options))
+        if block is None:
+            return tokens
+        call: ComfyTokenCall = extra_options[CALL]
+        if block.then_over_time:
+            call.runs[block.key] = call.runs.get(block.key, 0) + 1
+        if call.is_over_time(block) or call.is_replaced("attn1", block):
+            return tokens
+        batch, _, height, width = extra_options["activations_shape"]
+        # Tokens of another batch are not this picture's either: a size that cannot be says so.
+        size = (height, width) if query.shape[0] == batch else (0, 0)
+        with kept_memory():
+            reduction = call.reduction(block, query, size)
+        if reduction is None or not call.settings.merge_attn:
+            return tokens
+        same = context is query and value is query  # as long as no other patch gives them tokens of their own
+        if not (same or reduction.merges or (_are_aligned(context, query) and _are_aligned(value, query))):
+            call.activity.fall_back(_OTHER_KEYS)
+            return tokens
+        if call.keeps(block):
+            call.next = (block, reduction, query.shape[0])
+            if call.full:
+                return tokens
+        # Keys and values are the same tokens unless another patch changed them. Where it changed their number
+        # (reference images appended to the context), they stay whole: attention allows that.
+        keys = reduction.reduce(query) if same else _reduce_if_aligned(reduction, context, query)
+        values = keys if value is context else _reduce_if_aligned(reduction, value, query)
+        if not reduction.merges:  # nothing of ours runs behind this attention
+            call.activity.use(block.name, reduction.tokens, reduction.kept)
+            return query, keys, values
+        extra_options[_RESTORE] = reduction
+        return keys if context is query else reduction.reduce(query), keys, values
+
+    def _attend(self, func: Attend, q: Tensor, k: Tensor, v: Tensor, *args: object, **kwargs: object) -> Tensor:
+        """One call of ``optimized_attention`` on ``[batch, tokens, channels]``; ``func`` is the next layer inside.
+
+        Projections work token by token, so that tokens can be left out or averaged behind them as well.
+        """
+        call: ComfyTokenCall = kwargs["transformer_options"][CALL]  # type: ignore[index]
+        if call.next is None:
+            return func(q, k, v, *args, **kwargs)
+        (block, reduction, batch), call.next = call.next, None
+        is_merged = reduction.merges and not call.full
+        if q.shape[:-1] != (batch, reduction.kept if is_merged else reduction.tokens):  # a part of it
+            call.activity.fall_back(_PARTS)
+            return func(q, k, v, *args, **kwargs)
+
+        def reduced() -> Tensor:
+            tokens = (q, k, v)
+            if call.full:
+                keys, values = _reduce_if_aligned(reduction, k, q), _reduce_if_aligned(reduction, v, q)
+                tokens = (reduction.reduce(q) if reduction.merges else q, keys, values)
+            output = func(*tokens, *args, **kwargs)
+            if reduction.merges:
+                return call.restored(block, reduction, output)
+            if call.full:  # else it was counted with its keys
+                call.activity.use(block.name, reduction.tokens, reduction.kept)
+            return output
+
+        call.is_whole = is_merged
+        output: Tensor = call.attend(block, lambda: func(q, k, v, *args, **kwargs), reduced)
+        return output
+
+    def _after_attention(self, output: Tensor, extra_options: Options) -> Tensor:
+        """ComfyUI's ``attn1_output_patch``: back to all tokens."""
+        reduction: Reduction | None = extra_options.pop(_RESTORE, None)
+        call: ComfyTokenCall = extra_options[CALL]
+        if reduction is None or call.is_whole:
+            call.is_whole = False
+            return output
+        return call.restored(self._by_key[_block_key(extra_options)], reduction, output)
+
+
+def _replaced(call: ModelCall) -> dict[str, dict[tuple[Any, ...], str]]:
+    """Return who computes the attention of which blocks: with a patch, or a ``forward`` on the layer."""
+    patches = call.transformer_options.get("patches_replace", {})
+    found = {name: {key: computed_by(one) for key, one in patches.get(name, {}).items()} for name in _LAYERS}
+    for block, module in described_blocks(call.model.diffusion_model):
+        for name, reasons in found.items():
+            if reason := computed_by(replacement(getattr(module, name))):
+                reasons[block.key] = reason
+    return found
+
+
+def _add_innermost(patches: Options, before: Function, after: Function | None) -> None:
+    """Add a patch before and maybe one after self-attention, inside all pairs set by others.
+
+    ComfyUI runs input and output patches in the same order, so pairs of two packs would cross: ours must come last on
+    the way in and first on the way out.
+    """
+    patches["attn1_patch"] = [*patches.get("attn1_patch", ()), before]
+    if after is not None:
+        patches["attn1_output_patch"] = [after, *patches.get("attn1_output_patch", ())]
+
+
+def _block_key(extra_options: Options) -> BlockKey:
+    part, number = extra_options["block"][:2]
+    return (part, number, extra_options["block_index"])
+
+
+def _are_aligned(tokens: Tensor, query: Tensor) -> bool:
+    return tokens.shape[:2] == query.shape[:2]
+
+
+def _reduce_if_aligned(reduction: Reduction, tokens: Tensor, query: Tensor) -> Tensor:
+    return reduction.reduce(tokens) if _are_aligned(tokens, query) else tokens
+
+
+def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> str:
+    """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
+    technique: Any = find(call.techniques, COMPILATION)
+    if is_compiled_by_others(call.transformer_options):
+        return COMPILED
+    # Where blocks share their code, what merges tokens runs outside of it.
+    return policy.refused_by("" if technique is None or technique.blocks_share_code else technique.policy.how.scope)
+
+
+def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
+    """Return Apply ToMe for a MODEL; `UnsupportedModel` if it has no UNet, or no block would be reached."""
+    require_model(patcher)
+    if is_unet(patcher):
+        return ComfyTokenMerging(patcher, settings)
+    family = find_family(patcher.model.diffusion_model)
+    attention = "" if family is not None and not family.override_hook else ", Set Attention Processor"
+    raise no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")

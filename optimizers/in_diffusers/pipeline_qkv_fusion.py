@@ -1,0 +1,131 @@
+"""Fused projections in diffusers' attention layers, below their processors.
+
+diffusers' own ``fuse_qkv_projections`` replaces processors, keeps the weights twice, does nothing for ControlNets and
+drops a LoRA's part on the fused layers. Here the linear layers themselves work together, so all of these stay right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from ..core.not_copied import Args, Function, Kwargs
+from ..core.replaced import computed_by, replacement
+from ..core.technique import INT8
+from ..models.families import AttentionLayer, find_layer
+from ..qkv_fusion.projections import FusedProjections
+from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
+from .components import CONTROLNET, DENOISER, VAE
+from .host import Host
+from .patches import Make, Patches, Wrap
+from .pipeline_technique import PipelineTechnique
+
+_QKV = ("to_q", "to_k", "to_v")
+GRADIENTS = "gradients of its weights are asked for"
+_ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+
+
+@dataclass(frozen=True)
+class FuseQKV:
+    """Compute query, key and value of each attention layer in one matrix product: the node Fuse QKV. No settings."""
+
+
+class ComponentQKVFusion(PipelineTechnique):
+    """Fuse QKV on one component.
+
+    On attaching, raises `UnsupportedModel` if nothing can be fused; beside int8, which may have taken all layers, not.
+    """
+
+    kind, title = QKVFusion.kind, QKVFusion.title
+    roles = (DENOISER, CONTROLNET, VAE)
+
+    def __init__(self, settings: FuseQKV) -> None:
+        super().__init__(settings)
+        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        part, refused = host.component.part, []
+        for path, layer in part.named_modules():
+            known = find_layer(layer) or _by_names(layer)
+            for number, group in enumerate(groups_in(layer, known, LinearProjections) if known is not None else ()):
+                reason = group.prepare()
+                if reason is not None:
+                    refused.append(reason)
+                    continue
+                name = f"{path} {'added' if number else group.names[0].replace(' and', ',')}"
+                wraps = [patches.wrap(*place) for place in group.places()]
+                self._groups.append((name, group, wraps))
+                patches.on_undo(group.separate)
+        notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
+        self.policy = QKVFusion([group for _, group, _ in self._groups], notes)
+        if not self._groups and host.find(INT8) is None:
+            remedy = "Leave FuseQKV out for this component, with components=..."
+            raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
+
+    def begin_call(self) -> None:
+        """Count anew, and forget a call that was broken off in the middle."""
+        super().begin_call()
+        for _, group, _ in self._groups:
+            group.reset()
+            group.activity = self.activity
+
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
+        """Join weights that were moved, converted or loaded since the last call."""
+        trained = torch.is_grad_enabled()
+        for name, group, wraps in self._groups:
+            weights = (parameter for layer in group.layers for parameter in layer.parameters())
+            # Joined weights have no gradients.
+            reason = GRADIENTS if trained and any(one.requires_grad for one in weights) else group.prepare()
+            if reason is not None:
+                self.activity.fall_back(f"{name}: {reason}")
+            for wrap in wraps:
+                wrap.switch(reason is None)
+
+
+class LinearProjections(FusedProjections):
+    """Below torch's own linear layers: hooks and layers around them go on to be called."""
+
+    def places(self) -> Iterator[tuple[Module, str, Make]]:
+        """Yield what is put where: see ``Patches.wrap``."""
+        for index, layer in enumerate(self.layers):
+            yield layer, "forward", partial(self._instead, index)
+        if self.foresee is not None:
+            yield self.attention, "forward", self._around
+
+    def _instead(self, index: int, forward: Function) -> Function:
+        self.alone[index] = forward
+        return self.functions[index]
+
+    def _around(self, forward: Function) -> Function | None:
+        self.inner = forward
+        return self.foresee
+
+    def look(self, layer: Module, device: Any) -> tuple[object, ...]:
+        weight, reason = layer._parameters.get("weight"), None
+        if getattr(self.attention, "fused_projections", False):
+            reason = "diffusers has fused them itself (fuse_qkv_projections)"
+        elif type(layer) is not torch.nn.Linear:
+            reason = f"its projections are {type(layer).__name__}, not plain linear layers"
+        elif weight is None:
+            reason = "its weights are made anew in each call (pruning or another reparametrization)"
+        elif weight.device.type == "meta":
+            reason = "its weights are not on a device (sequential offloading)"
+        elif hasattr(layer, "_diffusers_hook"):
+            reason = "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
+        return (reason or computed_by(replacement(layer)) or None,)
+
+
+def _by_names(layer: Module) -> AttentionLayer | None:
+    if not all(hasattr(layer, name) for name in _QKV):
+        return None
+    # Joint attention: the encoder's tokens go through projections of their own. Those of Wan are a picture's instead,
+    # beside a text in the others; it has no queries of the encoder, and not the flag of diffusers' older class.
+    added = getattr(layer, "add_k_proj", None) is not None
+    joint = added and (getattr(layer, "add_q_proj", None) is not None or hasattr(layer, "only_cross_attention"))
+    inputs = () if joint else ("hidden_states", "encoder_hidden_states")
+    return AttentionLayer("", (_QKV, _ADDED) if added else (_QKV,), inputs)

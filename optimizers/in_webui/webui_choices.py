@@ -1,0 +1,76 @@
+"""The choices of the accordion in WebUI, as settings of techniques."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..attention.attention_policy import AUTO
+from ..attention.attention_policy import TOOLTIP as BACKEND_TOOLTIP
+from ..attention.registry import backend_names
+from ..core.choices import CHOICES as BY_NAME
+from ..core.errors import not_allowed, one_of, require_choice
+from ..core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from ..step_reuse.reuse_settings import TOOLTIPS as REUSE_TOOLTIPS
+from ..step_reuse.reuse_settings import StepReuseSettings
+from ..token_merging.tome_settings import TOOLTIPS as TOME_TOOLTIPS
+from ..token_merging.tome_settings import TokenMergingSettings, apply_preset, level_of
+from .webui_run import SettingsByKind
+
+OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
+
+PRESETS = {choice.label: choice for choice in BY_NAME.values()}
+
+CHOICES = (OFF, *PRESETS, CUSTOM)
+BACKENDS = (HOSTS_OWN, AUTO, *backend_names())
+
+_WORDS = {"without this node": "without Paceline", "(ComfyUI's own)": "(of comfy-kitchen)"}
+_WORDS |= {f"{choice.limit:g} {name}": f"{choice.limit:g} {choice.label}" for name, choice in BY_NAME.items()}
+
+
+def _here(text: str) -> str:
+    """Return a text with this host's words in the place of ComfyUI's."""
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
+TOOLTIPS = {name: _here(text) for name, text in {**TOME_TOOLTIPS, **REUSE_TOOLTIPS, "backend": BACKEND_TOOLTIP}.items()}
+"""What the page says about single settings."""
+
+
+@dataclass(frozen=True)
+class Single:
+    """The settings of single techniques, for the choice *Custom*; 0 leaves a technique out."""
+
+    method: str = TokenMergingSettings.method
+    ratio: float = TokenMergingSettings.ratio
+    max_downsample: int | str = TokenMergingSettings.max_downsample
+    budget: float = StepReuseSettings.budget
+    backend: str = AUTO
+    residual: str = TokenMergingSettings.residual
+
+    def settings(self) -> SettingsByKind:
+        require_choice("backend", self.backend, BACKENDS)
+        level = level_of(self.max_downsample)
+        merging = TokenMergingSettings(self.ratio, level, method=self.method, residual=self.residual)
+        reuse = StepReuseSettings(budget=self.budget)
+        chosen: dict[str, Any] = {ATTENTION: self.backend} if self.backend != HOSTS_OWN else {}
+        chosen |= {TOKEN_MERGING: merging} if merging.ratio else {}
+        return chosen | ({STEP_REUSE: reuse} if reuse.budget else {})
+
+
+def settings_of(choice: str, single: Single) -> SettingsByKind:
+    """Return the settings of one of ``CHOICES``; `InvalidSetting` for others, and for values out of range."""
+    if choice == CUSTOM:
+        return single.settings()
+    if choice == OFF:
+        return {}
+    if choice not in CHOICES:
+        raise not_allowed("Paceline's choice", choice, one_of(CHOICES))
+    preset = PRESETS[choice]
+    chosen: dict[str, Any] = {ATTENTION: AUTO}
+    if preset.merging:
+        chosen[TOKEN_MERGING] = TokenMergingSettings(**apply_preset(preset.merging, {}))
+        chosen[STEP_REUSE] = StepReuseSettings(budget=preset.limit)
+    return chosen

@@ -1,0 +1,1 @@
+"""What is known of families of models and of samplers, as data."""

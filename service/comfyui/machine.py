@@ -1,0 +1,162 @@
+"""ComfyUI itself: its version and whether it is new enough, its device and what it holds there, progress, and Cancel.
+
+What this pack needs is told by what ComfyUI has; version numbers are compared for one warning only.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import reduce
+from importlib import import_module, metadata
+from typing import Any
+
+import torch
+
+from ...optimizers.core.errors import HostTooOld
+from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
+
+
+def host_version() -> str:
+    """Return ComfyUI's version, or ``unknown version``."""
+    try:
+        return str(import_module("comfyui_version").__version__)
+    except (ImportError, AttributeError):
+        return "unknown version"
+
+
+def loaded_families() -> list[str]:
+    """Return the classes of the diffusion models that ComfyUI has loaded, e.g. ``SDXL``."""
+    models = [one.model for one in loaded_patchers()]
+    return sorted({type(one).__name__ for one in models if hasattr(one, "diffusion_model")})
+
+
+def loaded_patchers() -> list[Any]:
+    """Return ComfyUI's holders (``ModelPatcher``) of what it has on a device: diffusion models, encoders, VAEs."""
+    from comfy.model_management import current_loaded_models
+
+    return [one.model for one in current_loaded_models if one.model is not None]
+
+
+def quantizations() -> list[str]:
+    """Return ComfyUI's names of the forms of weights in few bits that it loads, e.g. ``float8_e4m3fn``."""
+    return [*import_module("comfy.quant_ops").QUANT_ALGOS]
+
+
+def host_device() -> torch.device:
+    """Return the device that ComfyUI computes on."""
+    from comfy.model_management import get_torch_device
+
+    return torch.device(get_torch_device())
+
+
+def beside_the_allocator(model: ModelPatcher) -> int:
+    """Return bytes of weights that dynamic VRAM holds on a MODEL's device, which torch's allocator does not count."""
+    found = sum(
+        patcher.loaded_size() - patcher.model.model_loaded_weight_memory
+        for patcher in loaded_patchers()
+        if patcher.load_device == model.load_device and patcher.is_dynamic()
+    )
+    return int(found)
+
+
+_TICKS = 10_000
+
+
+def progress_bar() -> Callable[[float], None]:
+    """Return a function that shows the running node's progress, from 0 to 1."""
+    import comfy.utils
+    from comfy_execution.utils import get_executing_context
+
+    node = get_executing_context()  # while it works it may run other nodes, which have progress of their own
+    bar = comfy.utils.ProgressBar(_TICKS, node_id=None if node is None else node.node_id)
+    return lambda share: bar.update_absolute(round(_TICKS * share), _TICKS)
+
+
+def stop_if_cancelled() -> None:
+    """Raise ComfyUI's exception if the user has cancelled the workflow."""
+    import comfy.model_management
+
+    comfy.model_management.throw_exception_if_processing_interrupted()
+
+
+def empty_cache() -> None:
+    """Return torch's cached memory to the device."""
+    import comfy.model_management
+
+    comfy.model_management.soft_empty_cache()
+
+
+def unload_models() -> None:
+    """Unload all models, and free their memory."""
+    import comfy.model_management
+
+    gc.collect()
+    comfy.model_management.unload_all_models()
+    empty_cache()
+
+
+MINIMUM_VERSION, NEWEST_TESTED = "0.27", "0.33.0"
+
+_REQUIRED = (
+    "comfy.patcher_extension:WrappersMP.APPLY_MODEL",
+    "comfy.patcher_extension:CallbacksMP.ON_PRE_RUN",
+    "comfy.patcher_extension:CallbacksMP.ON_CLEANUP",
+    "comfy.model_patcher:ModelPatcher.set_attachments",
+    "comfy.model_patcher:ModelPatcher.remove_wrappers_with_key",
+    "comfy.ldm.modules.attention:wrap_attn",
+    "comfy.ops:scaled_dot_product_attention",
+    "comfy.quant_ops:TensorWiseINT8Layout",
+)
+"""Without these there are no nodes at all. The last one came with 0.27, whose life cycle of models (dynamic VRAM,
+clones) is the oldest that this pack was run against."""
+
+
+def missing(touch: str) -> str:
+    """Return why ``module:attribute.attribute`` is not there; empty if it is."""
+    module, _, path = touch.partition(":")
+    try:
+        reduce(getattr, path.split("."), import_module(module))
+    except (ImportError, AttributeError) as error:
+        return f"{touch} is missing ({error})"
+    return ""
+
+
+def require_host() -> None:
+    """Raise `HostTooOld`, naming what is missing, why, and what helps, if this ComfyUI lacks what all nodes need."""
+    faults = ((touch, missing(touch)) for touch in _REQUIRED)
+    touch, fault = next(((touch, fault) for touch, fault in faults if fault), ("", ""))
+    if not fault:
+        return
+    version = host_version()
+    if "comfy_kitchen" in fault:
+        why = f" It needs another comfy-kitchen than {_installed('comfy-kitchen')}: {fault}."
+        remedy = "Install what ComfyUI's requirements.txt names, and restart it."
+    elif _numbers(version) < _numbers(MINIMUM_VERSION):
+        why = ""
+        remedy = f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer: update ComfyUI and restart it."
+    else:
+        why = f" Paceline was tested with {MINIMUM_VERSION} to {NEWEST_TESTED}."
+        remedy = "Update Paceline, and start ComfyUI again."
+    raise HostTooOld(f"This ComfyUI ({version}) has no {touch.replace(':', '.')}.{why}", remedy)
+
+
+def _installed(package: str) -> str:
+    try:
+        return f"the installed {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return "the one that is there"
+
+
+def untested() -> str | None:
+    """Return a line that names this ComfyUI's version if it is newer than the newest tested one; else None."""
+    version = host_version()
+    if _numbers(version) <= _numbers(NEWEST_TESTED):
+        return None
+    return f"ComfyUI {version} is newer than {NEWEST_TESTED}, the newest that this version of Paceline was tested with."
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return e.g. ``(0, 38, 1)``; nothing for a version without numbers, which is older than all."""
+    parts = version.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()

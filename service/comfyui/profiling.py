@@ -1,0 +1,250 @@
+"""Where the time of a run goes in ComfyUI: every step on the clock, then one more of them under torch's profiler."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...optimizers.core.devices import synchronize
+from ...optimizers.core.errors import InvalidSetting
+from ...optimizers.core.not_copied import NotCopied
+from ...optimizers.core.phrases import phrase
+from ...optimizers.in_comfyui.run.stack import stack_of
+from ...optimizers.in_comfyui.second_weights.moves import WeightMoves, in_place_of, weight_moves
+from ...optimizers.in_comfyui.structure.protocols import VAE, Executor, ModelPatcher
+from .machine import stop_if_cancelled
+from .sampling_job import SamplingJob, timed_decode
+
+SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "ours", "gaps")
+"""The parts of a step. ``gaps``: the device waits for Python."""
+
+# Parts of names of operators and kernels. A time belongs to the innermost operator that matches one of them.
+_COMPUTES = (
+    ("attention", ("attention", "flash", "fmha", "softmax", "bmm", "sage")),
+    ("convolution", ("conv", "winograd", "implicit_gemm", "im2col")),
+    ("linear", ("linear", "addmm", "aten::mm", "_mm", "matmul", "gemm", "cutlass", "cublas", "nvjet", "aten::dot")),
+)
+_COPIES = ("copy", "aten::to", "aten::cat", "clone", "contiguous", "memcpy", "memset", "pad", "aten::stack", "repeat")
+_BOOKKEEPING = re.compile(
+    r"aten::_?(view|t|transpose|as_strided_?|expand|reshape|permute|empty\w*|(un)?squeeze|slice|select|detach|alias|resize_|"
+    r"unsafe_view|narrow|split\w*|chunk|unbind|unflatten|flatten|movedim|resolve_\w+|result_type|is_\w+|item|local_scalar_dense)"
+)
+_FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
+_FOREIGN = re.compile(r"^<built-in|^nn\.Module: |(^|/)torch/")
+_OURS = tuple(
+    sorted(
+        path.name for path in (Path(__file__).parents[2] / "optimizers").iterdir() if (path / "__init__.py").is_file()
+    )
+)
+_OUR_FRAME = re.compile(rf"(?:^|/)optimizers/(?:in_\w+/(?:comfy_)?)?({'|'.join(_OURS)})\b")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operator of a profile.
+
+    ``seconds`` are on the processor, without those of the operators that it calls; ``callers`` are the operators and
+    Python frames that led to it, the nearest first; ``kernels`` what it started on a device, with the seconds of each.
+    """
+
+    name: str
+    seconds: float
+    callers: tuple[str, ...] = ()
+    kernels: tuple[tuple[str, float], ...] = ()
+
+
+def operations_of(events: Sequence[Any]) -> tuple[list[Operation], dict[str, float]]:
+    """Return the operators of ``torch.profiler.profile.events()``, and the seconds of all kernels by name."""
+    operations: list[Operation] = []
+    kernels: defaultdict[str, float] = defaultdict(float)
+    for event in events:
+        if event.device_type.name != "CPU":
+            if not event.is_user_annotation:  # which spans kernels that have events of their own
+                kernels[event.name] += event.device_time_total / 1e6
+        elif not _FRAME.search(event.name):
+            started = tuple((kernel.name, kernel.duration / 1e6) for kernel in event.kernels)
+            operations.append(Operation(event.name, event.self_cpu_time_total / 1e6, _callers(event), started))
+    return operations, dict(kernels)
+
+
+def slices_of(operations: Sequence[Operation], kernels: dict[str, float], seconds: float) -> dict[str, float]:
+    """Return the seconds of each of ``SLICES``, which add up to those that a step takes without the profiler.
+
+    ``kernels`` are the seconds of all that ran on a device, by name; empty on a processor.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    rest = defaultdict(float, kernels)
+    for operation in operations:
+        for name, duration in operation.kernels:
+            found[_kind(operation, name)] += duration
+            rest[name] -= duration
+        if not kernels:
+            found[_kind(operation)] += operation.seconds
+    for name, duration in rest.items():  # of a recorded graph, whose kernels no operator has started
+        if duration > 1e-9:
+            found[_kind(Operation(name, 0.0))] += duration
+    found.pop("gaps", None)  # part of what is left
+    busy = sum(found.values())
+    # A profiler makes operators slower: more than the whole step cannot have been busy.
+    scale = min(1.0, seconds / busy) if busy else 1.0
+    times = {name: found[name] * scale for name in SLICES[:-1]}
+    return {**times, "gaps": max(0.0, seconds - sum(times.values()))}
+
+
+def _kind(operation: Operation, kernel: str = "") -> str:
+    operators = [operation.name, *(name for name in operation.callers if not _FRAME.search(name))]
+    names = [name.lower() for name in [*operators, kernel]]
+    kinds = (kind for name in names for kind, parts in _COMPUTES if any(part in name for part in parts))
+    kind = next(kinds, None) or _other(operation.name, kernel)
+    folder = _our_folder(operation.callers)
+    if folder in ("", "attention") or kind in ("linear", "convolution"):
+        return kind
+    return "ours"
+
+
+def _other(name: str, kernel: str) -> str:
+    if any(part in text.lower() for text in (name, kernel) for part in _COPIES):
+        return "copies"
+    return "gaps" if not kernel and _BOOKKEEPING.fullmatch(name) else "norm_elementwise"
+
+
+def _our_folder(callers: Sequence[str]) -> str:
+    """Return the folder of ours whose code is the nearest that is not torch's, or an empty text."""
+    nearest = next((name for name in callers if _FRAME.search(name) and not _FOREIGN.search(name)), "")
+    found = _OUR_FRAME.search(nearest)
+    return found.group(1) if found else ""
+
+
+def _callers(event: Any) -> tuple[str, ...]:
+    names, parent = [], event.cpu_parent
+    while parent is not None:
+        names.append(parent.name)
+        parent = parent.cpu_parent
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time went, in seconds.
+
+    ``loading`` is all before the first step, also compiling and first allocations; ``step`` is the median step, which
+    ``slices`` are parts of: see `SLICES`; ``weights`` is how they were moved.
+    """
+
+    loading: float
+    steps: tuple[float, ...]
+    decoding: float | None
+    step: float
+    slices: dict[str, float]
+    weights: WeightMoves
+
+    @property
+    def seconds(self) -> float:
+        return self.loading + sum(self.steps) + (self.decoding or 0.0)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        return {name: seconds / self.step for name, seconds in self.slices.items()}
+
+
+class WeightWatch(NotCopied):
+    """Times what ComfyUI does before each of two runs of ``model``, a clone of the MODEL that it was given."""
+
+    def __init__(self, patcher: ModelPatcher) -> None:
+        from comfy.patcher_extension import WrappersMP
+
+        self.model = patcher.clone()
+        self.model.add_wrapper_with_key(WrappersMP.PREPARE_SAMPLING, "paceline_weights", self._prepare)
+        self._seconds: list[float] = []
+        self._others: tuple[str, ...] = ()
+
+    def _prepare(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+        device = torch.device(self.model.load_device)
+        self._others = in_place_of(self.model)
+        synchronize(device)
+        started = time.perf_counter()
+        result = executor(*args, **kwargs)
+        synchronize(device)
+        self._seconds.append(time.perf_counter() - started)
+        return result
+
+    def found(self) -> WeightMoves:
+        """Return what was seen in the two runs."""
+        first, again = (*self._seconds, 0.0)[:2]
+        return weight_moves(self.model, stack_of(self.model).techniques, first, again, self._others)
+
+
+class _Enough(Exception):
+    """Ends a run after the step that was profiled."""
+
+
+def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Callable[[str], None]) -> Profile:
+    """Sample once with a clock, decode if there is a VAE, and sample again up to the end of one profiled step.
+
+    `InvalidSetting` if the settings leave no step.
+    """
+    device, clock = torch.device(model.load_device), time.perf_counter
+    ends: list[float] = []
+
+    def on_step() -> None:
+        stop_if_cancelled()
+        synchronize(device)  # each step for itself, as the profiled one is
+        ends.append(clock())
+
+    watch = WeightWatch(model)
+    model = watch.model
+    say(phrase("every step on the clock"))
+    synchronize(device)
+    started = clock()
+    sampled = job.sample(model, 0, clock, on_step)
+    if not ends:
+        remedy = "Give a denoise of more than 0, or more steps."
+        raise InvalidSetting("No step was sampled, so there is nothing to measure.", remedy)
+    steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)] or [ends[0] - started]
+    typical = statistics.median(steps)
+    loading = max(0.0, ends[0] - started - typical)
+    decoding = None if vae is None else timed_decode(vae, sampled.latent, device, clock)[1]
+    say(phrase("one step under the profiler"))
+    operations, kernels = _profiled(model, job, device)
+    slices = slices_of(operations, kernels, typical)
+    clocked = (ends[0] - started - loading, *steps[: len(ends) - 1])
+    return Profile(loading, clocked, decoding, typical, slices, watch.found())
+
+
+def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tuple[list[Operation], dict[str, float]]:
+    """Return the operations and kernels of the second step, or of the whole run where there is one step only."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    # Frames of Python are in the profile only if it is verbose; they tell whose code has started an operator.
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    profiler = torch.profiler.profile(activities=activities, with_stack=True, experimental_config=verbose)
+    done = 0
+
+    def start() -> None:
+        running.enter_context(profiler)
+        running.callback(synchronize, device)
+
+    def on_step() -> None:
+        nonlocal done
+        stop_if_cancelled()
+        done += 1
+        if done == 1 and job.steps > 1:
+            start()
+        elif done == min(2, job.steps):
+            raise _Enough
+
+    with suppress(_Enough), ExitStack() as running:  # a run that ends before it is started has nothing to stop
+        if job.steps == 1:
+            start()
+        job.sample(model, 0, time.perf_counter, on_step)
+    return operations_of(profiler.events())

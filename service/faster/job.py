@@ -1,0 +1,240 @@
+"""One workflow that is made faster, as a state machine: each answer has a prompt to run, or says what is known."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from ...measure.expect import Probed
+from ...optimizers.core.choices import CHOICES
+from ...optimizers.core.errors import InvalidSetting
+from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.in_comfyui.run.reporting import Payload
+from ..comfyui.observer import Observer
+from ..comfyui.probe import SPARE, probe
+from ..recipes.apply_recipe import Nodes, behind
+from ..recipes.recipe import Step
+from .kept_runs import KeptRun, KeptRuns, Trial, foretold, history
+from .levers import Lever, needless_tiles
+from .look import time_of
+from .offers import Offer, make_offer, what_became
+from .plan import Plan, most_gain_first
+from .prompts import FEWEST, PICTURES, Chosen, inserted, probing, proving
+from .proof import Proof
+from .request import Request
+from .same_work import workflow_key
+from .sentences import Tried, left_open, told, why_dropped
+from .workflow import Workflow
+
+
+@dataclass
+class Job:
+    """One workflow that is made faster: what was asked, what it has of its own, and what is known by now.
+
+    ``pictures``: how many are to be drawn, which have to win back what costs time once.
+
+    ``measured`` are the seconds of the run, by kind and node. ``probed`` has the findings of each sampling, in their
+    order; ``left_open`` says what they could not tell, ``tried`` what became of each candidate and of the offer;
+    ``proof`` is None before one has begun.
+    """
+
+    workflow: Workflow
+    choice: str
+    plans: list[Plan]
+    nodes: Nodes
+    pictures: int = 20
+    levers: list[Lever] = field(default_factory=list)
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    observer: Observer = field(default_factory=Observer)
+    probed: list[list[Probed]] = field(default_factory=list)
+    probing: bool = False
+    concluded: bool = False
+    offer: Offer | None = None
+    left_open: list[Phrase] = field(default_factory=list)
+    tried: list[Trial] = field(default_factory=list)
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    proof: Proof | None = None
+    lock: Any = field(default_factory=Lock)
+
+    def next(self, request: Request) -> Payload:
+        """Return what follows after a prompt has ended, or was stopped."""
+        if self.proof is not None:
+            return self.proved(request)
+        if self.concluded:
+            return self.answer()
+        if self.observer.empty:
+            why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
+            return job_state("look", why_not=why)
+        if not self.probing:
+            self.probed = [[] for _ in self.observer.samplings]
+            self.measured = self._measured(request.seconds)
+            tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
+            if tries and not request.stopped:
+                self.probing = True
+                links = [plan.link for plan in self.plans if plan.link.input == "model"]
+                prompt = probing(self.workflow, links, self.id)
+                return job_state("probe", self.id, prompt) | {"time": self.time}
+        self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
+        return self.answer()
+
+    def probe(self, say: Any) -> None:
+        """Try each candidate on what was kept of the run; ``say`` is told the share that is done.
+
+        Called by a node. What is known when somebody stops it stays.
+        """
+        stopped = True
+        try:
+            self._probe(say)
+            stopped = False
+        finally:
+            self.conclude(stopped)
+
+    def conclude(self, stopped: bool) -> None:
+        """Find the offer once, and free what was kept of the run.
+
+        A probe that is stopped can end after the answer, or after the run was dropped.
+        """
+        with self.lock:
+            samplings = self.observer.samplings
+            if not self.concluded and not self.observer.empty:
+                limit = CHOICES[self.choice].limit
+                known = samplings, self.probed, self.plans, self.observer.decodings
+                self.offer = make_offer(*known, self.choice, self.whole, self.pictures)
+                found = what_became(*known, limit)
+                offered = self.offer.names if self.offer is not None else frozenset()
+                self.tried = [self._trial(each, limit, offered) for each in found]
+                self.remember("" if self.offer is None else self.offer.said)
+                self.left_open = left_open(found, offered, stopped)
+                self.left_open += needless_tiles(self.observer.decodings.values())
+                self.concluded = True
+                self.observer.forget()
+
+    def _probe(self, say: Any) -> None:
+        """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried."""
+        parts, runs, key = len(self.observer.samplings), KeptRuns().read(), workflow_key(self.workflow)
+        known = {one.name for _, one in history((run for run in runs if run.workflow == key), self.choice)}
+        end = monotonic() + max(SPARE, self.whole)
+        for number, sampling in enumerate(self.observer.samplings):
+            deadline = monotonic() + max(0.0, end - monotonic()) / (parts - number)
+            tries, costly = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds, runs)
+            self.probed[number] += costly
+            order = sorted(most_gain_first(tries), key=known.__contains__)
+            ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in order}
+            if ways and sampling.can_probe:
+                tell = partial(lambda number, share: say((number + share) / parts), number)
+                probe(sampling, ways, tell, SPARE / parts, self.probed[number], deadline)
+
+    def _too_long(
+        self, tries: Mapping[str, Step], seconds: float, runs: Sequence[KeptRun]
+    ) -> tuple[dict[str, Step], list[Probed]]:
+        """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
+        known = [foretold(step.node, title, self.workflow, runs) for title, step in tries.items()]
+        costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
+        return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
+
+    def _trial(self, each: Tried, limit: float, offered: Collection[str]) -> Trial:
+        one, why = each.one, why_dropped(each, limit, self.pictures)
+        said = phrase("{name} is offered.", name=one.name) if one.name in offered else why or ""
+        once = one.once if one.too_long else 0.0
+        return Trial(each.link, one.name, self.choice, str(said), once, bool(one.why_not) and not once)
+
+    def remember(self, offered: str = "") -> None:
+        """Keep what was tried with the workflow's last run, and what is to be said of the offer.
+
+        Called again when that run is kept, which may be later.
+        """
+        if offered and self.offer is not None:
+            trial = Trial("", self.offer.label, self.choice, offered)
+            self.tried = [*(one for one in self.tried if one.link), trial]
+        KeptRuns().note(self.workflow, [one for one in self.tried if one.said])
+
+    def answer(self) -> Payload:
+        offer = None if self.offer is None else self.offer.payload
+        known = {"offer": offer, "time": self.time, "levers": [one.payload for one in self.levers]}
+        return job_state("answer", self.id, lines=self.left_open) | known
+
+    @property
+    def whole(self) -> float:
+        """The seconds of the run."""
+        return sum(sum(nodes.values()) for nodes in self.measured.values())
+
+    @property
+    def time(self) -> Payload:
+        """Where the time of the run went: ``PictureTime`` in web/js/payloads.d.ts."""
+        sentence = phrase("This run took {seconds:.3g} s", seconds=self.whole)
+        return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
+
+    def prove(self) -> Payload:
+        state = self._proving(range(FEWEST))
+        self.proof = Proof(Observer(keep=False))
+        return state
+
+    def _proving(self, seeds: range) -> Payload:
+        prompt = proving(self.workflow, self.chosen, self.id, seeds)
+        if prompt is None:
+            raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
+        return job_state("proof", self.id, prompt)
+
+    def proved(self, request: Request) -> Payload:
+        proof = self.proof
+        if proof is not None and proof.latents and proof.text is None and not request.stopped:
+            return self._proving(range(proof.seeds, PICTURES))
+        self.proof = None
+        state = self.answer()
+        if proof is not None and state["offer"] and not request.stopped:
+            measured = None if proof.text is None else told(proof.text)
+            if proof.text is not None:
+                self.remember(f"{state['offer']['label']}: {proof.text}")
+            state["phase"] = "proved"
+            state["offer"] |= {"measured": measured, "picture": proof.picture}
+        return state
+
+    def keep(self) -> Payload:
+        prompt = inserted(self.workflow, self.chosen)
+        self.remember(f"{self.tried[-1].said} It was put in.")
+        return job_state("keep", self.id, prompt)
+
+    @property
+    def chosen(self) -> Chosen:
+        """The offer's nodes."""
+        if self.offer is None:
+            raise InvalidSetting("There is no offer.", "Run the workflow first.")
+        return self.offer.chosen
+
+    def _measured(self, kinds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Return the seconds of the run by kind and node, from those that the page tells and what was observed.
+
+        The page tells weights that a sampler loads from its rest.
+        """
+        watched = self.parts(0.0)
+        found = {
+            kind: {"": max(kinds.get(kind, 0.0), sum(watched.get(kind, {}).values()))} for kind in [*kinds, *watched]
+        }
+        found["samplingRun"] = watched["samplingRun"]
+        found["otherNodes"] = {}
+        rest = sum(kinds.values()) - sum(sum(nodes.values()) for nodes in found.values())
+        return found | {"otherNodes": {"": max(0.0, rest)}}
+
+    def parts(self, whole: float) -> dict[str, dict[str, float]]:
+        """Return what was observed of a run of ``whole`` seconds, by the page's kinds of nodes and by node."""
+        samplings, decodings = self.observer.samplings, self.observer.decodings.values()
+        steps: dict[str, float] = {}
+        for one in samplings:
+            samplers = self.plans[int(one.link)].link.samplers
+            id = samplers[0] if len(samplers) == 1 else ""
+            steps[id] = steps.get(id, 0.0) + one.sampling_seconds
+        loading, decoding = sum(one.loading_seconds for one in samplings), sum(one.seconds for one in decodings)
+        rest = max(0.0, whole - loading - decoding - sum(steps.values()))
+        found = {"loading": {"": loading}, "samplingRun": steps, "decoding": {"": decoding}, "otherNodes": {"": rest}}
+        return {kind: nodes for kind, nodes in found.items() if sum(nodes.values())} | {"samplingRun": steps}
+
+
+def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", lines: Sequence[str] = ()) -> Payload:
+    """Return ``FasterState`` in web/js/payloads.d.ts."""
+    state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None, "levers": []}
+    return state | {"why_not": told(why_not), "lines": [told(line) for line in lines]}

@@ -1,0 +1,284 @@
+"""What ordinary runs took, kept in one file on this machine, and what that tells: no text, no name of a file, no seed.
+
+Does a workflow take clearly longer than it did? Like is compared with like: runs in which the same nodes did something,
+as ComfyUI keeps the results of others. Where models were loaded from disk, as in the first run after a start, loading
+and compiling do not count: they depend on what the system holds in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from threading import Lock
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from ...measure.expect import ROUNDING, Probed
+from ...optimizers.core.files import fingerprint_of, write_atomically
+from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.in_comfyui.run.user_folder import user_folder
+from .request import Seconds, Sent
+from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
+from .sentences import STAGES, by_stage
+from .workflow import Workflow
+
+BEFORE, MOST_BEFORE = 3, 5
+"""So many runs must have been quicker, and so many of the latest are looked at."""
+
+NOW = 2
+"""So many must have been slower, one after the other up to the latest: one alone can be chance."""
+
+LONGER, SECONDS = 1.3, 1.0
+"""The quickest of these takes so many times as long as the slowest of those before, and so many seconds more."""
+
+COLD = ("loading", "compiling")
+"""Stages that say nothing where models were loaded from disk."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a node on the link of a plan, by its number, or of an offer, where that is empty.
+
+    Attributes:
+        said: in the English of that time.
+        once: seconds after which a compilation was given up; 0 for none.
+        idle: whether the node has nothing to do there.
+    """
+
+    link: str
+    name: str
+    choice: str
+    said: str
+    once: float = 0.0
+    idle: bool = False
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """What an ordinary run took.
+
+    Attributes:
+        work: stands for the workflow, without seeds, texts and names of files, and for the nodes that did something.
+        when: when it ended, ISO 8601 in UTC.
+        seconds: of each stage.
+        loaded: whether models were loaded from disk.
+        facts: versions and devices.
+        about: what was drawn: family of the model, solver, steps, size; and with which of our nodes.
+        workflow: stands for the workflow alone.
+        parts: seconds by kind of node and by node.
+        again: why weights were loaded again; empty where they were not, or that is not known.
+        texts: what stands for all that each text was encoded from.
+        tried: what was tried and offered after the run.
+        plain_steps: seconds of a step in each half of a sampler's run without our nodes, by what was sampled.
+    """
+
+    work: str
+    when: str
+    seconds: dict[str, float]
+    loaded: bool
+    facts: dict[str, str]
+    about: dict[str, str]
+    workflow: str = ""
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    again: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
+    tried: list[Trial] = field(default_factory=list)
+    plain_steps: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """The seconds that can be compared with other runs'."""
+        return {stage: each for stage, each in self.seconds.items() if not (self.loaded and stage in COLD)}
+
+    @property
+    def total(self) -> float:
+        return sum(self.counted.values())
+
+
+def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Phrase | None:
+    """Return what became slower in the runs that are like ``latest``, since when, and what is known to have changed.
+
+    None where nothing did, or it is not clear.
+    """
+    alike = [one for one in outcomes if (one.work, one.loaded) == (latest.work, latest.loaded)]
+    found = sorted(_changes(alike), key=lambda pair: pair[0])
+    if not found:
+        return None
+    split = found[-1][1]
+    before, after = alike[max(0, split - MOST_BEFORE) : split], alike[split:]
+
+    def middle(runs: Sequence[KeptRun], stage: str) -> float:
+        return median(one.counted.get(stage, 0.0) for one in runs)
+
+    stages = {stage for one in alike for stage in one.counted}
+    stage = max(sorted(stages), key=lambda name: middle(after, name) - middle(before, name))
+    then, now, arrow = before[-1].facts, after[0].facts, "\N{RIGHTWARDS ARROW}"  # a Windows console has none to print
+    names = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
+    changed = ", ".join(f"{name} {then.get(name, '?')} {arrow} {now.get(name, '?')}" for name in names)
+    same = phrase("Versions and device are the same as before.")
+    return phrase(
+        "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",
+        when=after[0].when.replace("T", " ")[:16] + " UTC",
+        stage=STAGES[stage],
+        now=middle(after, stage),
+        total=median(one.total for one in after),
+        was=middle(before, stage),
+        before=median(one.total for one in before),
+        changed=phrase("Changed since: {what}.", what=changed) if changed else same,
+    )
+
+
+def _changes(runs: Sequence[KeptRun]) -> Iterator[tuple[float, int]]:
+    """Yield how many times as long runs take from a number on, for each number from which they clearly take longer."""
+    for split in range(BEFORE, len(runs) - NOW + 1):
+        slowest = max(one.total for one in runs[max(0, split - MOST_BEFORE) : split])
+        quickest = min(one.total for one in runs[split:])
+        if quickest >= LONGER * slowest and quickest - slowest >= SECONDS:
+            yield quickest / max(slowest, 1e-3), split
+
+
+MOST_BYTES = 10**6
+"""The oldest runs leave first."""
+
+_KEPT_RUN = TypeAdapter(KeptRun)
+
+StepSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Ended(Sent):
+    """What the page tells of a run.
+
+    Attributes:
+        seconds: by kind of node; ``parts`` the same by kind and node.
+        nodes: those that did something.
+        loaded: whether one read a model from disk.
+        again: why weights were loaded again; empty where they were not, or that is not known.
+        steps: by sampler, seconds of a step in each half of its run.
+    """
+
+    prompt_id: str = Field(max_length=100)
+    seconds: Seconds
+    nodes: list[str] = Field(max_length=3000)
+    loaded: bool
+    parts: dict[str, Annotated[dict[str, float], Field(max_length=3000)]] = Field(default_factory=dict, max_length=20)
+    again: str = Field(default="", max_length=500)
+    steps: dict[str, Annotated[list[StepSeconds], Field(max_length=2)]] = Field(default_factory=dict, max_length=100)
+
+
+def history(runs: Iterable[KeptRun], choice: str) -> list[tuple[str, Trial]]:
+    """Return what was tried for a choice in runs of one workflow, each node's last trial with its day."""
+    found = {(one.link, one.name): (run.when[:10], one) for run in runs for one in run.tried if one.choice == choice}
+    return [*found.values()]
+
+
+class KeptRuns:
+    """The runs in one file, a line of JSON each, the oldest first."""
+
+    _lock = Lock()
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    @property
+    def path(self) -> Path:
+        return user_folder("outcomes.jsonl")
+
+    def read(self) -> list[KeptRun]:
+        """Return what is kept; lines that are none of ours are left out."""
+        try:
+            lines = self.path.read_bytes()[-2 * MOST_BYTES :].splitlines()
+        except OSError:
+            return []
+        runs = []
+        for line in lines:
+            with suppress(ValidationError):
+                runs.append(_KEPT_RUN.validate_json(line))
+        return runs
+
+    def add(self, run: KeptRun, prompt_id: str) -> list[KeptRun]:
+        """Keep a run, once if two tabs tell of it; return all that are kept."""
+        with self._lock:
+            known = self.read()
+            if self._last != prompt_id:
+                self._last = prompt_id
+                known.append(run)
+                self._write(known)
+        return known
+
+    def note(self, workflow: Workflow, trials: Sequence[Trial]) -> None:
+        """Note with the last run of a workflow what was tried on it, as ``KeptRun.tried``."""
+        key = workflow_key(workflow)
+        with self._lock:
+            known = self.read()
+            last = max((number for number, run in enumerate(known) if run.workflow == key), default=None)
+            if trials and last is not None:
+                known[last] = replace(known[last], tried=[*trials])
+                self._write(known)
+
+    def clear(self) -> None:
+        """Forget all runs; `NotWritten` if the file cannot be changed."""
+        with self._lock:
+            self._write([])
+
+    def _write(self, runs: list[KeptRun]) -> None:
+        lines = [json.dumps(asdict(one)).encode() + b"\n" for one in runs]
+        while sum(map(len, lines)) > MOST_BYTES:
+            del lines[: max(1, len(lines) // 10)]
+        write_atomically(self.path, lambda path: path.write_bytes(b"".join(lines)))
+
+
+def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
+    """Return what is kept of a run."""
+    seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
+    parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
+    texts = {id: made_of(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
+    plain = [id for id in ended.steps if id in workflow and not techniques_before(workflow, id)]
+    return KeptRun(
+        fingerprint_of([lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
+        datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        seconds,
+        ended.loaded,
+        facts_here(),
+        about(workflow),
+        workflow_key(workflow),
+        parts,
+        ended.again,
+        texts,
+        plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
+    )
+
+
+COMPILING = "PacelineCompileUNet"
+"""The node that costs time once and makes steps shorter."""
+
+
+def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun]) -> Probed | None:
+    """Return what runs on this machine tell of a node that compiles; None where they do not say what it costs.
+
+    ``title`` is the node's; the models of the ``workflow``, which is without it, are loaded.
+    """
+    now, facts = about(workflow), facts_here()
+    if node != COMPILING:
+        return None
+    alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
+    having = [run for run in alike if title in run.about.get("nodes", "")]
+    costs = [run.seconds.get("compiling", 0.0) for run in having]
+    given_up = [one.once for run in alike for one in run.tried if one.name == title]
+    once = max([*costs, *given_up], default=0.0)
+    if not once:
+        return None
+    with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
+    ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
+    faster = [run.seconds["steps"] for run in ready if run.seconds.get("steps")]
+    plain = [run.seconds["steps"] for run in alike if run.about == now and run.seconds.get("steps")]
+    if plain and faster and any(costs):
+        ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
+        return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)
+    why = phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once)
+    return Probed(title, why_not=why, once=once)

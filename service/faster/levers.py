@@ -1,0 +1,166 @@
+"""What a workflow and ComfyUI have in themselves that would make it faster, as far as that is known for certain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.in_comfyui.run.reporting import Payload
+from ..comfyui.decoding import Decoding
+from ..comfyui.machine import loaded_patchers, quantizations
+from ..recipes.recipe import Value
+from .node_types import node_type
+from .request import Bypassed
+from .sentences import told
+from .workflow import Workflow, is_switch
+
+
+@dataclass(frozen=True)
+class Lever:
+    """What can be changed: a value of a node's input by its execution id; no input: the node is switched on."""
+
+    said: Phrase
+    node: str = ""
+    input: str = ""
+    value: Value = True
+
+    @property
+    def payload(self) -> Payload:
+        """``Lever`` in web/js/payloads.d.ts."""
+        return {"said": told(self.said), "node": self.node, "input": self.input, "value": self.value}
+
+
+_STEPS = re.compile(r"(\d+) ?[-_]?steps?(?![a-z])", re.IGNORECASE)
+
+_FEW_BITS = {"fp8": "float8", "int8": "int8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+"""How names of files say that weights have 8 bits or fewer, and what ComfyUI calls that; plain fp8 it always loads."""
+
+_BITS = re.compile(r"[-_.](fp32|fp16|bf16|e4m3fn|e5m2|scaled|tensorwise|" + "|".join(_FEW_BITS) + r")(?=[-_.])", re.I)
+
+
+def levers(
+    workflow: Workflow, bypassed: Iterable[Bypassed] = (), names: Mapping[str, str] | None = None
+) -> list[Lever]:
+    """Return what can be changed in the workflow, that which leaves out steps first.
+
+    ``bypassed`` nodes are those of the page that are no part of it; ``names`` are those of widgets that a person sees
+    outside of a subgraph, by ``node.input``.
+    """
+    return [*_fewer_steps(workflow, names or {}), *_turbo_loras(workflow, bypassed), *_smaller_files(workflow)]
+
+
+def of_loaded_models() -> Iterator[Phrase]:
+    """Yield what is known of the models that the last run has left loaded."""
+    for patcher in loaded_patchers():
+        applied = patcher.lowvram_patch_counter()
+        if applied:
+            yield phrase(
+                "{model} does not fit the device whole, so its LoRAs are applied anew each time in {count} layers. "
+                "Save Checkpoint merges them once.",
+                model=type(patcher.model).__name__,
+                count=applied,
+            )
+
+
+def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
+    """Yield what is known of VAEs that a node had decode in tiles, where ComfyUI has the memory for the whole.
+
+    VAEs that make tiles of their own are left alone.
+    """
+    for one in decodings:
+        if one.method != "decode_tiled" or getattr(one.vae, "handles_tiling", False):
+            continue
+        needed, free = one.memory
+        if needed < free:
+            yield phrase(
+                "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
+                "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
+                needed=needed / 1e9,
+                free=free / 1e9,
+            )
+
+
+def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[Lever]:
+    taken = _steps(workflow) or 0
+    for node in bypassed:
+        kind = node_type(node.type)
+        if "MODEL" not in kind.outputs or "MODEL" not in kind.inputs.values():
+            continue
+        there = [file for files in kind.choices.values() for file in files]
+        for value in node.values:
+            fewer = _STEPS.search(value)
+            if value in there and fewer and int(fewer[1]) < taken:
+                said = phrase(
+                    "{node} is bypassed: its LoRA, {file}, is for {fewer} steps, by its name, and this workflow takes "
+                    "{steps}.",
+                    node=node.title,
+                    file=value,
+                    fewer=int(fewer[1]),
+                    steps=taken,
+                )
+                yield Lever(said)  # the steps are to be set too, which a person has to do
+
+
+def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
+    """Yield the files beside those that are loaded which are, by their names, the same with fewer bits."""
+    known = " ".join(quantizations())
+    for id in workflow:
+        choices = workflow.declared(id).choices if "load" in workflow.type(id).lower() else {}
+        for name, file in workflow.inputs(id).items():
+            beside = choices.get(name, ())
+            if not isinstance(file, str) or file not in beside or _bits(file):
+                continue
+            fewer = [one for one in beside if (bits := _bits(one)) and bits in known and _alike(one) == _alike(file)]
+            if fewer:
+                said = phrase(
+                    "Beside {file} lies {other}: by its name the same with fewer bits. It loads faster and takes less "
+                    "memory; the picture changes.",
+                    file=file,
+                    other=fewer[0],
+                )
+                yield Lever(said, id, name, fewer[0])
+
+
+def _bits(file: str) -> str:
+    """Return what ComfyUI calls the few bits that a file's name tells of; empty where it tells of none."""
+    told = (found.lower() for found in _BITS.findall(file))
+    return next((_FEW_BITS[one] for one in told if one in _FEW_BITS), "")
+
+
+def _alike(file: str) -> str:
+    return _BITS.sub("", file).lower()
+
+
+def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever]:
+    """Yield the switches by which fewer steps would be sampled: each is turned, and the workflow is looked at again."""
+    now = _steps(workflow)
+    for id, name, value in _turnable(workflow):
+        turned = _steps(workflow.edited({(id, name): not value}))
+        if now is not None and turned is not None and turned < now:
+            said = phrase(
+                "This workflow has a switch of its own: {node} takes {fewer} steps in place of {steps} when it is "
+                "{on}.",
+                node=names.get(f"{id}.{name}", workflow.title(id)),
+                fewer=turned,
+                steps=now,
+                on=phrase("off") if value else phrase("on"),
+            )
+            yield Lever(said, id, name, not value)
+
+
+def _turnable(workflow: Workflow) -> Iterator[tuple[str, str, bool]]:
+    """Yield the values that decide a switch: its own, or one of a node that gives nothing but a boolean."""
+    for id in workflow:
+        if not is_switch(workflow, id) and set(workflow.gives(id)) != {"BOOLEAN"}:
+            continue
+        for name, value in workflow.inputs(id).items():
+            if isinstance(value, bool):
+                yield id, name, value
+
+
+def _steps(workflow: Workflow) -> int | None:
+    """Return the steps of all samplers; None where those of one are not known before a run."""
+    steps = [link.steps for link in workflow.model_links]
+    return sum(one for one in steps if one is not None) if steps and None not in steps else None

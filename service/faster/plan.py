@@ -1,0 +1,201 @@
+"""What can make a model or a VAE faster on this machine, by how much the picture may change: what is to be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import Any
+
+from ...optimizers.attention.attention_policy import AUTO
+from ...optimizers.core.choices import CHOICES
+from ...optimizers.core.errors import CannotHelp
+from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.in_comfyui.comfy_attention import host_does
+from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ...optimizers.step_reuse.reuse_settings import FEWEST_STEPS
+from ...optimizers.token_merging.kv_downsample import minimum_tokens
+from ..comfyui.unloaded import model_file, network_in
+from ..recipes.apply_recipe import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
+from ..recipes.recipe import PREFIX, Step
+from .node_types import class_of, node_type
+from .workflow import ModelLink, Workflow
+
+REUSE_STEPS, _PRESET = "PacelineReuseSteps", "PacelineOptimizePreset"
+MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
+
+DISTILLED = 8
+"""Models that take at most so many steps were made for that."""
+
+_FIRST = ("PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
+"""Where there is not work for all these are tried, before what makes attention alone quicker."""
+
+_COMPILE = (
+    "TorchCompileModel",
+    "ModelCompile+",  # cubiq/ComfyUI_essentials
+    # kijai/ComfyUI-KJNodes
+    "TorchCompileModelAdvanced",
+    "TorchCompileModelFluxAdvanced",
+    "TorchCompileModelFluxAdvancedV2",
+    "TorchCompileModelWanVideo",
+    "TorchCompileModelWanVideoV2",
+    "TorchCompileModelQwenImage",
+    "TorchCompileModelHyVideo",
+    "TorchCompileLTXModel",
+    "TorchCompileCosmosModel",
+)
+
+_DO_WHAT_OURS_DOES = {
+    "TomePatchModel": MERGING,
+    "ToDoPatchModel": MERGING,  # ethansmith2000/comfy-todo
+    "EasyCache": REUSE_STEPS,
+    "LazyCache": REUSE_STEPS,
+    "WanVideoTeaCacheKJ": REUSE_STEPS,
+    "PathchSageAttentionKJ": ATTENTION,
+    "PatchFlashAttentionKJ": ATTENTION,
+    **dict.fromkeys(_COMPILE, "PacelineCompileUNet"),
+}
+"""Our node by the other's type. Only what changes a MODEL: nothing else is tried."""
+
+_FILES = {"ckpt_name": "checkpoints", "unet_name": "diffusion_models"}
+"""Folders of ComfyUI's models, by the inputs of its own loaders that name a file."""
+
+_OWN = ("nodes", "comfy_extras.")
+"""Modules of ComfyUI's own nodes: what those of other packs do to a model is not known."""
+
+_COMFYUIS_OWN = {"WanAnimate2Cache": "WanAnimate2ToVideo", "FluxKVCache": "ReferenceLatent"}
+"""Caches of ComfyUI for one network, by their ids, and the node beside which there is something to keep."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried on the link of a model or a VAE.
+
+    Attributes:
+        tries: nodes that make an evaluation or a decoding shorter, each by the title under which it is probed.
+        reuse: whether Reuse Steps can come behind them.
+        notes: what is left out, and why.
+    """
+
+    link: ModelLink
+    tries: dict[str, Step]
+    reuse: bool = False
+    notes: tuple[Phrase, ...] = ()
+
+    @property
+    def titles(self) -> list[str]:
+        """What can be tried."""
+        return [*self.tries, *(["Reuse Steps"] if self.reuse else [])]
+
+    def nodes(self, names: Sequence[str], budget: float | None) -> list[Step]:
+        """Return the nodes to insert, in order."""
+        reused = [] if budget is None else [Step(REUSE_STEPS, {"budget": budget})]
+        return [*(step for name, step in self.tries.items() if name in names), *reused]
+
+
+def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
+    """Return what is tried on each link of a workflow: of models where anything is, then of VAEs."""
+    machine, links = machine_here(), [*workflow.model_links, *workflow.vae_links]
+    plans = [
+        _plan(workflow, link, choice, machine, nodes)
+        if link.input == "model"
+        else _vae_plan(workflow, link, choice, machine, nodes)
+        for link in links
+        if _PRESET not in map(workflow.type, link.upstream)  # it applies what would be inserted
+    ]
+    return [plan for plan in plans if plan.titles or plan.notes or plan.link.input == "vae"]
+
+
+def network_before(workflow: Workflow, way: Sequence[str]) -> tuple[ModelPatcher, frozenset[str]] | None:
+    """Return the network in the file that a model is loaded from, as ``network_in``.
+
+    None where other packs, or inputs without a value, are on the way.
+    """
+    for id in way:
+        kind = class_of(workflow.type(id))
+        ours = workflow.type(id).startswith(PREFIX)
+        if not ours and (kind is None or not getattr(kind, "RELATIVE_PYTHON_MODULE", "nodes").startswith(_OWN)):
+            return None
+    inputs: Mapping[str, Any] = workflow.inputs(way[-1]) if way else {}
+    for name, folder in _FILES.items():
+        file = workflow.known(inputs.get(name))
+        path = model_file(folder, file) if isinstance(file, str) else None
+        if path is not None:
+            return network_in(path)
+    return None
+
+
+def _not_for(step: Step, network: ModelPatcher, nodes: Nodes) -> str:
+    """Return why a node is not for a network; empty where it is."""
+    try:
+        made(step, {"model": network}, nodes)
+    except CannotHelp as error:
+        return error.brief
+    return ""
+
+
+def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
+    """Return the titles in the order in which they are tried."""
+    return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
+
+
+def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
+    way = {id: workflow.type(id) for id in link.upstream}
+    there = {_DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
+    steps = link.steps
+    few = steps if steps is not None and steps < FEWEST_STEPS else None
+    values = (value for id in way for value in workflow.inputs(id).values() if isinstance(value, str))
+    file = next((value for value in values if "int8" in value.lower()), "")
+    # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
+    distilled = steps is not None and steps <= DISTILLED
+    machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
+    recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
+    # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
+    recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]
+    changes = CHOICES[choice].merging != ""
+    tries = {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
+    own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
+    nothing = host_does(AUTO) if own else ""
+    tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
+    merging = next((title for title, step in tries.items() if step.node == MERGING), "")
+    known = network_before(workflow, link.upstream) if merging else None
+    unfit = "" if known is None else _not_for(tries[merging], known[0], nodes)
+    tries = {title: step for title, step in tries.items() if not (unfit and title == merging)}
+    caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
+    reuse = changes and few is None and REUSE_STEPS not in there
+    least = minimum_tokens(machine.device)
+    side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
+    notes = [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
+    notes += [phrase("{name} is left out: {why}.", name=merging, why=unfit)] if unfit else []
+    types = {workflow.type(id) for id in workflow}
+    notes += [
+        phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)
+        for id, beside in _COMFYUIS_OWN.items()
+        if changes and beside in types and id not in types and class_of(id) is not None
+    ]
+    if changes and few is not None:
+        notes.append(
+            phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
+        )
+    elif changes and caches:
+        notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
+    # On a processor small pictures have enough tokens.
+    if machine.device != "cpu" and any(step.node == MERGING for step in tries.values()):
+        notes.append(
+            phrase(
+                "Apply ToMe pays from about {least} tokens on, in most models {side} x {side} pixels.",
+                least=least,
+                side=side,
+            )
+        )
+    if file:
+        notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
+    return Plan(link, tries, reuse, tuple(notes))
+
+
+def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
+    """Return the plan of a VAE: what is tried on it is not tried, but known by a rule (``expect.COMPILED_VAE``)."""
+    there = {workflow.type(id) for id in link.upstream}
+    steps = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "vae"]
+    tries = {str(nodes[step.node].define_schema().display_name): step for step in steps if step.node not in there}
+    return Plan(link, tries)

@@ -1,0 +1,209 @@
+"""What is said of a workflow's speed. Expected and measured never use the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...measure.expect import Probed, Range, pays_from
+from ...measure.measure import Comparison
+from ...measure.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
+from ...optimizers.core.phrases import Phrase, data, phrase
+from ...optimizers.in_comfyui.run.reporting import Payload
+
+STAGES = {
+    "steps": phrase("steps"),
+    "loading": phrase("loading"),
+    "compiling": phrase("compiling"),
+    "text": phrase("text"),
+    "vae": phrase("VAE"),
+    "rest": phrase("the rest"),
+}
+"""The stages of a run, in words."""
+
+_KINDS = {
+    "loading": "loading",
+    "compiling": "compiling",
+    "textEncoding": "text",
+    "samplingRun": "steps",
+    "decoding": "vae",
+}
+"""Stages by the page's kinds of nodes, see ``KINDS`` in web/js/speed/timeline.js; all others are the rest."""
+
+
+def by_stage(kinds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each stage, from those of a run's nodes by kind."""
+    seconds: dict[str, float] = {}
+    for kind, each in kinds.items():
+        stage = _KINDS.get(kind, "rest")
+        seconds[stage] = seconds.get(stage, 0.0) + each
+    return seconds
+
+
+def told(text: str) -> Payload:
+    """Return ``Told`` in web/js/payloads.d.ts: a sentence, and the same as data for other languages."""
+    return {"text": str(text), "phrase": data(text)}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate on a link: ``won`` are the seconds that it wins for each picture, which moves ``farthest`` so far."""
+
+    link: str
+    one: Probed
+    won: float
+    farthest: float
+
+
+def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -> list[Phrase]:
+    """Return what a probe could not tell of candidates that are not among the ``offered``.
+
+    ``found`` has each candidate of each sampler and VAE: one that another sampler on the same link tried is not open.
+    Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
+    """
+    tried = {(each.link, each.one.name) for each in found if each.one.points}
+    left = {(each.link, each.one.name) for each in found if each.one.untried} - tried
+    untried = ", ".join(sorted({name for _, name in left}))
+    drowned = [each.one for each in found if each.one.drowned]
+    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.unclear and not offered))
+    lines = []
+    if drowned:
+        lines.append(
+            phrase(
+                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. {names} "
+                "cannot be measured now. Try it again when the machine is idle.",
+                times=max(one.noise for one in drowned),
+                names=", ".join(dict.fromkeys(one.name for one in drowned)),
+            )
+        )
+    if unclear:
+        lines.append(phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear))
+    if stopped:
+        lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
+    elif untried:
+        count = len({(each.link, each.one.name) for each in found})
+        lines.append(
+            phrase(
+                "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
+                tried=count - len(left),
+                count=count,
+                names=untried,
+            )
+        )
+    if not offered and not lines:
+        lines.append(phrase("No change we know would make it faster within the limit you chose."))
+    return lines
+
+
+def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
+    """Return why a candidate is not offered; None where it is open.
+
+    ``limit``: how far a picture may move; ``pictures``: how many are drawn.
+    """
+    one = tried.one
+    if one.too_long:
+        return phrase(
+            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw.",
+            name=one.name,
+            why=one.why_not,
+            least=one.once / pictures,
+            pictures=pictures,
+        )
+    if one.why_not:
+        return phrase("{name}: {why}.", name=one.name, why=one.why_not)
+    if one.untried or one.unclear or one.drowned:
+        return None
+    if not one.faster:
+        return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
+    picture = pays_from(one.once, tried.won)
+    if picture > pictures:
+        cost = _cost(one.once, tried.won, picture)
+        return phrase("{name}: {why}.", name=one.name, why=cost)
+    if tried.farthest > limit:
+        return phrase("{name}: the picture could move farther than you chose.", name=one.name)
+    return phrase("{name}: the whole run would gain too little.", name=one.name)
+
+
+def _cost(once: float, won: float, picture: int) -> Phrase:
+    return phrase(
+        "costs {once:.3g} s once, wins {won:.2g} s a picture: pays from picture {picture}",
+        once=once,
+        won=won,
+        picture=picture,
+    )
+
+
+def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
+    """Return how much faster a whole run is expected to get, and when what it costs once is won back."""
+    expected = phrase("expected {likely:#.2g}x ({low:#.2g} to {high:#.2g})", **speedup._asdict())
+    picture = pays_from(once, won)
+    if picture == 1:
+        return expected
+    return phrase("{expected}; {cost}", expected=expected, cost=_cost(once, won, picture))
+
+
+def expected_parts(sampling: Range | None, decoding: Range | None, distance: Range) -> Phrase:
+    """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
+    if sampling is None and decoding is not None:
+        return phrase(
+            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
+            **decoding._asdict(),
+            share=of_a_seed_change(distance.likely),
+        )
+    steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
+    if decoding is None:
+        return steps
+    return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
+
+
+def _expected_steps(speedup: Range, distance: Range) -> Phrase:
+    if distance.high == 0:
+        return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
+    return phrase(
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
+        **speedup._asdict(),
+        share=of_a_seed_change(distance.likely),
+        least=fraction(distance.low),
+        most=fraction(distance.high),
+    )
+
+
+def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
+    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
+
+    Where the time cannot be told, what was counted comes first.
+    """
+    speed, share = speed_text(found.evidence.speedup), found.verdict.seed_share
+    work = computed[0] / max(1.0, computed[1])
+    if not found.evidence.speedup.clear and work < 1:
+        counted = counted_text(computed, share)
+        return phrase(
+            "Measured, steps of {pictures} pictures: {counted}; {speed}.",
+            pictures=pictures,
+            counted=counted,
+            speed=speed,
+        )
+    if share is None:  # another seed draws the same picture
+        return phrase(
+            "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",
+            pictures=pictures,
+            speed=speed,
+            work=work,
+        )
+    measured = phrase(
+        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} in "
+        "the farthest.",
+        pictures=pictures,
+        speed=speed,
+        work=work,
+        share=of_a_seed_change(share),
+    )
+    control = found.evidence.control
+    if control is None:
+        return measured
+    late = late_text(control, found.evidence.seed)
+    if found.evidence.as_good:
+        return phrase(
+            "{measured} Without these nodes {control}: you do not need them.", measured=measured, control=late
+        )
+    return phrase("{measured} Without these nodes {control}.", measured=measured, control=late)

@@ -1,0 +1,119 @@
+"""Runs of prompts: which workflow each is of, what became of it, and what ordinary ones took, kept and compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import Field
+
+from ..optimizers.in_comfyui.run.reporting import Payload
+from .faster.job_store import JOBS
+from .faster.kept_runs import Ended, KeptRuns, kept_run, slower
+from .faster.prompts import as_it_is
+from .faster.request import Sent
+from .faster.same_work import sampled_by, techniques_before
+from .faster.sentences import told
+from .faster.workflow import Workflow
+
+RUN = "/paceline/run"
+OUTCOMES = "/paceline/outcomes"
+SAMPLINGS = "/paceline/samplings"
+
+MOST_TIMES = 10
+"""Of earlier runs that a sampler's step is compared with."""
+
+_ENDS = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
+"""By ComfyUI's message that ends a run."""
+
+_NOT_ORDINARY = re.compile(r"_PacelinePro|Paceline(Compare|Benchmark|Profile)")
+"""Nodes of prompts that measure. One that is only watched is an ordinary run."""
+
+
+def run_payload(server: Any, prompt_id: str) -> Payload:
+    """Return ``RunPayload`` in web/js/payloads.d.ts; empty if ComfyUI does not know the run any more.
+
+    The page's workflow is empty for a prompt of a script.
+    """
+    queue, item = server.prompt_queue, _item_of(server, prompt_id)
+    if item is None:
+        return {}
+    with queue.mutex:
+        status = queue.history.get(prompt_id, {}).get("status") or {}
+    ended = dict(status.get("messages") or ())
+    outcome = next((name for event, name in _ENDS.items() if event in ended), "running")
+    return {"workflow": _mapping(_mapping(_mapping(item[3]).get("extra_pnginfo")).get("workflow")), "outcome": outcome}
+
+
+def _item_of(server: Any, prompt_id: str) -> Any:
+    """Return a prompt as ComfyUI's queue holds it, with its nodes in the third place; None where it is not known."""
+    queue = server.prompt_queue
+    with queue.mutex:
+        items = [*queue.currently_running.values(), *(one["prompt"] for one in queue.history.values())]
+    return next((item for item in items if item[1] == prompt_id), None)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """Return what a client has sent beside a prompt, which ComfyUI does not look at; empty if it is anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+class Question(Sent):
+    """What the page asks of samplers: of those in a prompt, or in the run of one."""
+
+    prompt_id: str = Field(default="", max_length=100)
+    prompt: dict[str, Any] = Field(default_factory=dict)
+
+
+class Outcomes:
+    """Keeps each run once, and tells what became slower."""
+
+    def __init__(self) -> None:
+        self.kept = KeptRuns()
+
+    def ended(self, sent: Any, server: Any) -> Payload:
+        """Keep what a run took; return whether it is slower than it was, ``{"slower": Told or None}``.
+
+        `InvalidSetting` if it cannot be read. A prompt that is not known any more, or measures, is not kept.
+        """
+        ended = Ended.read(sent)
+        item = _item_of(server, ended.prompt_id)
+        if item is None or any(_NOT_ORDINARY.match(str(node.get("class_type"))) for node in item[2].values()):
+            return {"slower": None}
+        watched = JOBS.watching(item[2])
+        if watched is not None and not ended.parts:  # from ``tune``, which is told of no node
+            parts = watched.parts(sum(ended.seconds.values()))
+            seconds = {kind: sum(nodes.values()) for kind, nodes in parts.items()}
+            ended = ended.model_copy(update={"parts": parts, "seconds": seconds})
+        outcome = kept_run(ended, as_it_is(Workflow.read(item[2])))
+        found = slower(self.kept.add(outcome, ended.prompt_id), outcome)
+        if watched is not None:
+            watched.remember()
+        return {"slower": None if found is None else told(found)}
+
+    def samplings(self, sent: Any, server: Any) -> Payload:
+        """Return ``Samplings`` in web/js/payloads.d.ts; empty for a run that is not known any more."""
+        asked = Question.read(sent)
+        item = None if asked.prompt else _item_of(server, asked.prompt_id)
+        workflow = Workflow.read(asked.prompt if item is None else item[2])
+        samplers = {id: sampled_by(workflow, id) for id in workflow if "sampler" in workflow.type(id).lower()}
+        kept = self.kept.read()
+        return {
+            id: {
+                "work": work,
+                "techniques": techniques_before(workflow, id),
+                "off": [each for one in kept for each in one.plain_steps.get(work, ())][-MOST_TIMES:],
+            }
+            for id, work in samplers.items()
+        }
+
+    def payload(self) -> Payload:
+        """Return ``KeptRuns`` in web/js/payloads.d.ts."""
+        return {"runs": [asdict(one) for one in self.kept.read()]}
+
+    def clear(self) -> Payload:
+        """Forget all runs, and return what is kept then: nothing; `NotWritten` if the file cannot be changed."""
+        self.kept.clear()
+        return self.payload()

@@ -1,0 +1,113 @@
+// What a node did or does, and its words for the badge, the tooltip and the report.
+
+import { number, said } from "./headlines.js";
+import { words, wordsOf } from "../frontend/language.js";
+
+const OURS = "Paceline";
+
+/** The last phase of a compilation: the run goes on with what was compiled. */
+const READY = "ready";
+
+/** @param {CompilePayload} payload */
+export function compileActivity({ phase, headline, phrase, seconds, graph }) {
+  return {
+    state: "working",
+    title: OURS,
+    headline,
+    counts: { graph, seconds: Math.round(seconds) },
+    details: [phase],
+    phrase,
+    ...(phase !== READY && { progress: null }),
+  };
+}
+
+/** @param {string} message of an error, several lines */
+export function failure(message) {
+  const [headline, ...details] = message.trim().split("\n");
+  return { state: "failed", title: OURS, headline, counts: {}, details };
+}
+
+/** Titles of nodes that change no model: for them the other states are only colours. */
+const MEASURE = ["Compare Models", "Benchmark Sweep", "Profile", "Save int8 Model"];
+
+/**
+ * @param {Pick<Activity, "title" | "state">} activity
+ * @returns {string} its state in words
+ */
+export function stateText({ title, state }) {
+  return wordsOf(MEASURE.includes(title) && ["active", "partly", "inactive"].includes(state) ? "ran" : state);
+}
+
+/** Values of `node.mode`. */
+const MUTED = 2;
+const BYPASSED = 4;
+
+/**
+ * @param {Entry | undefined} entry of the last run
+ * @param {{mode: number}} node as it is now
+ * @returns {Activity | undefined} what is true now
+ */
+export function shownActivity(entry, { mode }) {
+  const activity = entry?.activity;
+  if (!activity || !entry.stale || activity.state === "working") return activity;
+  const why = mode === BYPASSED ? "bypassed" : mode === MUTED ? "muted" : "settingsChanged";
+  return { ...activity, state: "stale", before: [why, ...(activity.before ?? [])] };
+}
+
+/** States in which a node has said already what it did, or why it did nothing. */
+const DONE = ["active", "partly", "failed", "inactive"];
+
+/** Where the words before the headline are all there is to say. */
+const NOTHING = { headline: "", counts: {}, details: [] };
+
+/** @param {Activity} activity in a run that the user has cancelled */
+export function cancelled(activity) {
+  const done = DONE.includes(activity.state) ? activity : { ...NOTHING, title: activity.title };
+  return { ...done, state: "cancelled", before: ["cancelled"] };
+}
+
+/** @param {Activity} activity in a run that has failed at some node */
+export function notReached(activity) {
+  if (activity.state !== "waiting" && activity.state !== "working") return activity;
+  return { ...NOTHING, title: activity.title, state: "inactive", before: ["notReached"] };
+}
+
+/** @param {Activity} activity in a run whose end this page has not heard */
+export function lost(activity) {
+  if (activity.state !== "working") return activity;
+  return { ...NOTHING, title: activity.title, state: "failed", before: ["runLost"] };
+}
+
+/**
+ * @param {Activity} activity
+ * @returns {string} its headline in the language of the page
+ */
+export function headlineOf({ headline, phrase, before = [] }) {
+  return [...before.map(wordsOf), ...(headline ? [said({ text: headline, phrase })] : [])].join(" · ");
+}
+
+/**
+ * @param {Activity} activity
+ * @returns {string} what fits on a badge: the headline, and how often something did not go as asked
+ */
+export function badgeText(activity) {
+  const { fallbacks } = activity.counts;
+  const headline = headlineOf(activity);
+  if (!fallbacks) return headline;
+  return `${headline} · ${fallbacks} ${words(fallbacks === 1 ? "fallback" : "fallbacks")}`;
+}
+
+/**
+ * @param {Activity} activity
+ * @returns {string[]} everything that is known, the important first
+ */
+export function activityLines(activity) {
+  const { counts, details } = activity;
+  const numbers = Object.entries(counts).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll("_", " ")}: ${numberText(value)}`);
+  return [headlineOf(activity), ...(numbers.length ? [numbers.join(", ")] : []), ...details];
+}
+
+/** @param {number} value */
+function numberText(value) {
+  return number(value, Number.isInteger(value) || Math.abs(value) >= 100 ? ".0f" : ".3g");
+}

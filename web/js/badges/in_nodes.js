@@ -1,0 +1,104 @@
+// What we show in the nodes of the open workflow: added, renewed and taken away as the store says.
+//
+// It is a DOM widget, because that is what both renderers of the frontend show (the list `node.badges` is copied by the
+// Vue renderer when the node is made, and has no details on hover in either). It is never saved.
+
+import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
+import { findNode, openWorkflow } from "../frontend/graph.js";
+import { languageChanges } from "../frontend/language.js";
+
+/**
+ * What one node shows.
+ * @template Value
+ * @typedef {object} View
+ * @property {HTMLElement} element
+ * @property {(value: Value, node: LGraphNode) => void} show called at every change; should do nothing without a new value
+ * @property {(node: LGraphNode) => void} [added] called when it stands in the node
+ * @property {() => void} renew called before the same value is shown again, in another language
+ * @property {() => void} [removed] called when it does not stand there any more
+ */
+
+/**
+ * @template Value
+ * @typedef {object} Kind
+ * @property {string} widget name of the widget
+ * @property {Parameters<typeof addElement>[3]} size of the widget
+ * @property {(entry: Entry) => Value | undefined} pick what of an entry is shown, if anything
+ * @property {() => View<Value>} create
+ */
+
+/** @template Value */
+export class Shown {
+  /** @type {Map<LGraphNode, View<Value>>} */
+  #views = new Map();
+  #started = false;
+
+  /**
+   * @param {ActivityStore} store
+   * @param {Kind<Value>} kind
+   */
+  constructor(store, kind) {
+    this.store = store;
+    this.kind = kind;
+  }
+
+  /** Begin, once the frontend has a graph and the settings have their values. */
+  start() {
+    this.#started = true;
+    this.store.addEventListener("change", (event) => this.#changed(/** @type {CustomEvent} */ (event).detail));
+    languageChanges.addEventListener("change", () => {
+      for (const view of this.#views.values()) view.renew();
+      this.refresh();
+    });
+    this.refresh();
+  }
+
+  /** @param {string[] | null} nodes execution ids of those that have news; null for all */
+  #changed(nodes) {
+    if (!nodes) return this.refresh();
+    for (const executionId of nodes) {
+      const entry = this.store.entry(openWorkflow(), executionId);
+      const value = entry && this.kind.pick(entry);
+      const node = value && findNode(executionId);
+      if (value && node) this.#viewOf(node).show(value, node);
+    }
+  }
+
+  /** Show what the store knows about the open workflow, and nothing else. */
+  refresh() {
+    if (!this.#started) return;
+    /** @type {Map<LGraphNode, Value>} */
+    const wanted = new Map();
+    for (const entry of this.store.entries(openWorkflow())) {
+      const value = this.kind.pick(entry);
+      // A node inside of a subgraph that is used twice has two execution ids: it shows what it did last.
+      const node = value && findNode(entry.node);
+      if (value && node) wanted.set(node, value);
+    }
+    for (const [node, view] of this.#views) {
+      if (wanted.has(node)) continue;
+      this.#views.delete(node);
+      removeElement(node, this.kind.widget);
+      view.removed?.();
+      redraw();
+    }
+    for (const [node, value] of wanted) this.#viewOf(node).show(value, node);
+  }
+
+  /** @param {LGraphNode} node */
+  #viewOf(node) {
+    const existing = this.#views.get(node);
+    if (existing && hasElement(node, this.kind.widget)) return existing;
+    const view = existing ?? this.kind.create();
+    this.#views.set(node, view);
+    addElement(node, this.kind.widget, view.element, this.kind.size);
+    view.added?.(node);
+    redraw();
+    return view;
+  }
+}
+
+/** Let the canvas make room, or take it back. What changes inside of an element needs no drawing of all nodes. */
+function redraw() {
+  app.canvas?.setDirty(true, true);
+}

@@ -1,0 +1,83 @@
+// The command "Paceline: report": what every Paceline node of the open workflow did in its last run.
+
+import { activityLines, shownActivity, stateText } from "./activity.js";
+import { signOf } from "./badge.js";
+import { createButton, createElement, showDialog } from "../frontend/elements.js";
+import { nodeAt, openWorkflow, ourNodes } from "../frontend/graph.js";
+import { words } from "../frontend/language.js";
+
+/** @typedef {{title: string, state: string, said: string, lines: string[]}} Row state and what it is called: "" where there is none */
+
+/**
+ * @param {ActivityStore} store
+ * @returns {Row[]} one for each of our nodes
+ */
+function reportRows(store) {
+  return ourNodes().map(({ executionId, node }) => {
+    const activity = shownActivity(store.entry(openWorkflow(), executionId), node);
+    // Optimization Report, for one, runs and has nothing to say about itself.
+    const state = activity?.state ?? (store.tookPart(openWorkflow(), executionId) ? "ran" : "unknown");
+    return {
+      title: `${node.getTitle()} (#${executionId})`,
+      state,
+      said: stateText({ title: activity?.title ?? "", state }),
+      lines: activity ? activityLines(activity) : [],
+    };
+  });
+}
+
+/**
+ * @param {Timeline} timeline
+ * @returns {Row[]} how fast each sampler of the open workflow was in its last run
+ */
+function speedRows(timeline) {
+  const run = timeline.runs.findLast(({ workflow, parts }) => workflow === openWorkflow() && parts.some(({ chip }) => chip));
+  return (run?.parts ?? []).flatMap(({ node: id, chip, wonBack }) => {
+    const node = chip ? nodeAt(id) : undefined;
+    const lines = [chip, wonBack].flatMap((line) => line || []);
+    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", said: "", lines }] : [];
+  });
+}
+
+/**
+ * @param {ActivityStore} store
+ * @param {Timeline} timeline
+ */
+export function openReport(store, timeline) {
+  const rows = [...speedRows(timeline), ...reportRows(store)];
+  const list = createElement("dl");
+  for (const row of rows) {
+    list.append(createElement("dt", {}, row.title));
+    if (row.state) {
+      const textContent = `${signOf(row.state)} ${row.said}`;
+      const state = createElement("dd", { textContent, className: "paceline-report-state" });
+      state.dataset.state = row.state;
+      list.append(state);
+    }
+    list.append(...row.lines.map((line) => createElement("dd", {}, createElement("bdi", {}, line))));
+  }
+  const text = rows.map(({ title, said, lines }) => [said ? `${title}: ${said}` : title, ...lines].join("\n  ")).join("\n");
+  const copy = createButton(words("copy"), async () => {
+    await navigator.clipboard?.writeText(text);
+    copy.textContent = words("copied");
+  });
+  copy.disabled = !navigator.clipboard; // browsers offer it to secure pages only: https or localhost
+  const close = createButton(words("close"), () => dialog.close());
+  close.autofocus = true;
+  const content = rows.length ? list : createElement("p", {}, words("reportEmpty"));
+  const dialog = showDialog(words("reportTitle"), content, [copy, close]);
+}
+
+/**
+ * @param {ActivityStore} store
+ * @param {Timeline} timeline
+ * @returns {Command}
+ */
+export function createReportCommand(store, timeline) {
+  return {
+    id: "Paceline.Report",
+    label: "Paceline: report",
+    icon: "pi pi-gauge",
+    function: () => openReport(store, timeline),
+  };
+}

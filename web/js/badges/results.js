@@ -1,0 +1,95 @@
+// What a run leaves behind for a node to show in itself: a comparison, a report.
+
+import { makeRoom } from "../frontend/comfy.js";
+import { comparisonParts } from "../compare/comparisons.js";
+import { createBox, createElement } from "../frontend/elements.js";
+import { comfyClassOf } from "../frontend/graph.js";
+import { profileParts } from "../speed/speed_bars.js";
+import { Shown } from "./in_nodes.js";
+import { sweepParts } from "../compare/sweeps.js";
+import { words } from "../frontend/language.js";
+
+const MIN_WIDTH = 420;
+
+/**
+ * @param {LGraphNode} node
+ * @returns {boolean} whether its output pictures are in what it shows
+ */
+export function showsOwnPictures(node) {
+  return comfyClassOf(node) === "PacelineCompareModels";
+}
+
+/** @template Value */
+class Result {
+  /** @type {Value | undefined} */
+  #result;
+
+  /**
+   * @param {string} className of the element
+   * @param {(result: Value, node: LGraphNode) => HTMLElement[]} parts what is shown
+   */
+  constructor(className, parts) {
+    this.element = createBox(className);
+    this.parts = parts;
+  }
+
+  /**
+   * @param {Value} result
+   * @param {LGraphNode} node
+   */
+  show(result, node) {
+    if (this.#result === result) return; // a slider stays where the user has put it
+    this.#result = result;
+    this.element.replaceChildren(...this.parts(result, node));
+  }
+
+  /** Show the same again, in another language. */
+  renew() {
+    this.#result = undefined;
+  }
+
+  /** @param {LGraphNode} node */
+  added(node) {
+    makeRoom(node, MIN_WIDTH);
+  }
+}
+
+/**
+ * @template Value
+ * @param {ActivityStore} store
+ * @param {string} name of the widget and the class
+ * @param {number} minHeight in pixels
+ * @param {(entry: Entry) => Value | undefined} pick
+ * @param {(result: Value, node: LGraphNode) => HTMLElement[]} parts what is shown
+ */
+function shownAs(store, name, minHeight, pick, parts) {
+  const size = { margin: 8, getMinHeight: () => minHeight };
+  return new Shown(store, { widget: `$$${name}`, size, pick, create: () => new Result(name, parts) });
+}
+
+/** @param {ActivityStore} store */
+export function createResults(store) {
+  return [
+    shownAs(store, "paceline-comparison", 450, (entry) => entry.comparison, comparisonParts),
+    shownAs(store, "paceline-report", 90, (entry) => entry.report, reportParts),
+    shownAs(store, "paceline-sweep", 160, (entry) => entry.sweep, sweepParts),
+    shownAs(store, "paceline-profile", 260, (entry) => entry.profile, profileParts),
+  ];
+}
+
+/**
+ * @param {string} report several lines
+ * @returns {HTMLElement[]} what the node shows
+ */
+export function reportParts(report) {
+  const text = createBox("paceline-report-text", ...report.split("\n").filter((line) => line.trim()).map(lineElement));
+  // It scrolls, so the keyboard must get there, and a screen reader say what it is.
+  return [Object.assign(text, { tabIndex: 0, role: "region", ariaLabel: words("reportTitle") })];
+}
+
+/** @param {string} line with two blanks for each level: of what is reported, what is said of it, details */
+function lineElement(line) {
+  const element = createElement("div", {}, line.trimStart());
+  element.dataset.level = String((line.length - line.trimStart().length) / 2);
+  return element;
+}

@@ -1,0 +1,87 @@
+// What a workflow has of its own that makes it faster: named as the person sees it, and switched on to look.
+
+import { app } from "../frontend/comfy.js";
+import { createBox, createButton, createElement } from "../frontend/elements.js";
+import { asOneStep, nodeAt, nodesInSubgraphs } from "../frontend/graph.js";
+import { number, said } from "../badges/headlines.js";
+import { address } from "../frontend/server.js";
+import { inputOf, sourceOf } from "./wires.js";
+import { words } from "../frontend/language.js";
+
+/** @typedef {import("../payloads").Lever} Lever */
+/** @typedef {import("../measurements").SavedImage} SavedImage */
+/** @typedef {NonNullable<LGraphNode["widgets"]>[number]} Widget */
+/** @typedef {{picture: SavedImage | undefined, seconds: number | undefined}} Drawn */
+
+/**
+ * @param {string} id execution id of a node
+ * @param {string} input
+ * @returns {Widget | undefined} the widget that a person sets it by: of the outermost subgraph that has it, else its own
+ */
+function widgetOf(id, input) {
+  const node = nodeAt(id);
+  if (!node) return undefined;
+  const source = inputOf(node, input) < 0 ? null : sourceOf(node, input);
+  const outer = id.slice(0, Math.max(0, id.lastIndexOf(":")));
+  if (source && outer && !source.graph.getNodeById(source.origin)) {
+    const given = /** @type {{inputs?: {name: string}[]}} */ (/** @type {unknown} */ (source.graph)).inputs?.[source.slot];
+    return given && widgetOf(outer, given.name);
+  }
+  return node.widgets?.find(({ name }) => name === input);
+}
+
+/** @returns {Record<string, string>} what widgets of subgraphs are called, by `node.input` of the inputs that they set */
+export function outerNames() {
+  /** @type {Record<string, string>} */
+  const names = {};
+  for (const { id, node } of nodesInSubgraphs()) {
+    for (const { name } of node.inputs ?? []) {
+      const seen = widgetOf(id, name);
+      if (seen && !(node.widgets ?? []).includes(/** @type {any} */ (seen))) names[`${id}.${name}`] = seen.label || seen.name;
+    }
+  }
+  return names;
+}
+
+/**
+ * @param {Lever[]} levers
+ * @param {(turn: () => void, back: () => void) => void} look switches it on, draws once and shows both
+ * @returns {HTMLElement[]}
+ */
+export function createLevers(levers, look) {
+  return levers.map((lever) => {
+    const widget = lever.node ? widgetOf(lever.node, lever.input) : undefined;
+    const text = createElement("span", {}, said(lever.said));
+    if (!widget) return createBox("paceline-lever", text);
+    const before = widget.value;
+    const set = (/** @type {Widget["value"]} */ value) => {
+      asOneStep(() => {
+        widget.value = value;
+        widget.callback?.(value);
+      });
+      app.canvas.setDirty(true, true);
+    };
+    const turn = createButton(words("leverLook"), () => look(() => set(lever.value), () => set(before)));
+    return createBox("paceline-lever", text, turn);
+  });
+}
+
+/** @returns {SavedImage | undefined} the last picture that the page has of the open workflow */
+export function lastPicture() {
+  const outputs = /** @type {Record<string, {images?: SavedImage[]}>} */ (/** @type {any} */ (app).nodeOutputs ?? {});
+  return Object.values(outputs).flatMap(({ images }) => images ?? []).at(-1);
+}
+
+/**
+ * @param {Drawn} before
+ * @param {Drawn} after
+ * @returns {HTMLElement} both pictures, each with its seconds
+ */
+export function createPair(before, after) {
+  const side = (/** @type {string} */ title, /** @type {Drawn} */ { picture, seconds }) => {
+    const label = seconds === undefined ? title : `${title}: ${number(seconds, ".3g")} s`;
+    const image = picture ? [createElement("img", { src: address(picture), alt: title })] : [];
+    return createElement("figure", {}, ...image, createElement("figcaption", {}, label));
+  };
+  return createBox("paceline-pair", side(words("leverBefore"), before), side(words("leverAfter"), after));
+}

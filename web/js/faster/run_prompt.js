@@ -1,0 +1,97 @@
+// Runs a prompt and waits for its end: a measurement, which is no run of the workflow, or the workflow itself.
+
+import { api, onMessage } from "../frontend/comfy.js";
+import { ask, failureOf } from "../frontend/server.js";
+import { words } from "../frontend/language.js";
+
+/** What the ids of nodes begin with by which such a prompt is known; service/faster/prompts.py has the same. */
+export const NO_RUN = "paceline_trial";
+
+/**
+ * @template Shown
+ * @param {Prompt} prompt
+ * @param {((output: NodeOutput) => Shown | undefined) | null} pick what is wanted, of what a node shows; null where only the end is
+ * @param {(share: number, node: string) => void} [progress]
+ * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
+ * @param {SavedWorkflow} [workflow] that the prompt is a run of
+ * @param {() => void} [begins] told when it leaves the queue
+ * @returns {Promise<Shown | string>} the last that was shown; without pick the id of the prompt
+ * @throws {Error} if it fails; an AbortError if somebody stops it
+ */
+export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined, workflow = undefined, begins = () => {}) {
+  cancelled?.throwIfAborted();
+  return new Promise((resolve, reject) => {
+    const stop = new AbortController();
+    // Its messages can be quicker than the answer that says which prompt it is: they wait for that.
+    const extra = workflow && { extra_data: { extra_pnginfo: { workflow } } };
+    const asked = ask("/prompt", { client_id: api.clientId, prompt, ...extra });
+    /** @type {Shown | undefined} */
+    let shown;
+    /**
+     * @param {string} type
+     * @param {(detail: any) => void} handler
+     */
+    const on = (type, handler) => {
+      const listener = async (/** @type {any} */ detail) => {
+        const { prompt_id } = await asked.catch(() => ({}));
+        if (prompt_id && detail?.prompt_id === prompt_id) handler(detail);
+      };
+      onMessage(type, listener, { signal: stop.signal });
+    };
+    /** @param {() => void} action */
+    const end = (action) => {
+      stop.abort();
+      action();
+    };
+    const cancel = () => {
+      void asked.then(withdraw, () => {}); // refused: it is in no queue
+      end(() => reject(new DOMException("", "AbortError")));
+    };
+    cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
+    on("execution_start", begins);
+    // The node that measures runs others, which tell of progress of their own.
+    on("progress", ({ node, value, max }) => (workflow || String(node).startsWith(NO_RUN)) && progress(max ? value / max : 0, String(node)));
+    on("executed", ({ output }) => (shown = pick?.(output ?? {}) ?? shown));
+    on("execution_error", (failed) => end(() => reject(new Error(failureOf(failed)))));
+    on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
+    on("execution_success", () => void asked.then(done));
+    const done = (/** @type {{prompt_id: string}} */ { prompt_id }) => {
+      const result = pick ? shown : prompt_id;
+      end(() => (result ? resolve(result) : reject(new Error("?"))));
+    };
+    asked.catch((error) => end(() => reject(error)));
+    const known = async () => {
+      const { prompt_id } = await asked;
+      const { queue_running, queue_pending } = await ask("/queue");
+      const queued = [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt_id);
+      return { prompt_id, queued, ended: (await ask(`/history/${prompt_id}`))[prompt_id] };
+    };
+    const look = async () => {
+      const { prompt_id, queued, ended } = await known();
+      if (!queued && ended?.status?.status_str !== "success") {
+        const said = failureOf(ended?.status?.messages?.at(-1)?.[1] ?? {});
+        return end(() => reject(new Error(said || words("runLost"))));
+      }
+      for (const output of Object.values(ended?.outputs ?? {})) shown = pick?.(/** @type {NodeOutput} */ (output)) ?? shown;
+      if (ended && (shown || !pick)) done({ prompt_id });
+    };
+    // Of one that somebody takes out of the queue there is no other message.
+    const lookInQueue = async (/** @type {Event} */ event) => {
+      if (!(/** @type {CustomEvent} */ (event).detail)) return; // the connection is lost: see below
+      const { queued, ended } = await known();
+      if (!queued && !ended) end(() => reject(new DOMException("", "AbortError")));
+    };
+    api.addEventListener("status", (event) => void lookInQueue(event).catch(() => {}), { signal: stop.signal });
+    // Messages were missed; a server that was started again knows nothing of the prompt.
+    api.addEventListener("reconnected", () => void look().catch((error) => end(() => reject(error))), { signal: stop.signal });
+  });
+}
+
+/**
+ * Take a prompt out of the queue; if it runs by now, stop it.
+ * @param {{prompt_id: string}} prompt
+ */
+async function withdraw({ prompt_id }) {
+  await ask("/queue", { delete: [prompt_id] });
+  await ask("/interrupt", { prompt_id });
+}

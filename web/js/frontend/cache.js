@@ -1,0 +1,48 @@
+// The setting that shows how large the cache of compiled code is, and clears it.
+
+import { attempt, tell } from "./comfy.js";
+import { createBox, createButton, createElement } from "./elements.js";
+import { number } from "../badges/headlines.js";
+import { ask } from "./server.js";
+import { words } from "./language.js";
+
+/** Served by service/routes.py. */
+const ROUTE = "/paceline/cache";
+
+/**
+ * @param {number} bytes
+ * @returns {string} e.g. "12.3 MB"
+ */
+function sizeText(bytes) {
+  if (bytes <= 0) return words("cacheEmpty");
+  const units = ["B", "kB", "MB", "GB"];
+  const power = Math.min(Math.floor(Math.log10(bytes) / 3), units.length - 1);
+  return `${number(bytes / 1000 ** power, power ? ".1f" : ".0f")} ${units[power]}`;
+}
+
+/** @returns {HTMLElement} the setting's control */
+export function renderCache() {
+  const size = createElement("output", { ariaLive: "polite", textContent: "…" });
+  const folder = createElement("code");
+  const clear = createButton(words("cacheClear"), async () => {
+    clear.disabled = true;
+    const cleared = await attempt(async () => {
+      show(await ask(ROUTE, undefined, "DELETE"));
+      tell("success", words("cacheCleared"));
+    });
+    if (!cleared) clear.disabled = false;
+  });
+  clear.disabled = true;
+
+  /** @param {import("../payloads").Cache} cache */
+  function show({ bytes, path }) {
+    size.textContent = sizeText(bytes);
+    folder.textContent = path;
+    clear.disabled = bytes <= 0;
+  }
+
+  ask(ROUTE).then(show, () => {
+    size.textContent = words("cacheUnknown");
+  });
+  return createBox("paceline-cache", size, clear, folder);
+}

@@ -1,0 +1,263 @@
+// The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
+
+import { showsBadges } from "../badges/badges.js";
+import { STEPS, measureBaseline } from "./baseline.js";
+import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
+import { createButton, createElement } from "../frontend/elements.js";
+import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
+import { keepsOutcomes } from "./outcomes.js";
+import { draw, isFar } from "../badges/overlay.js";
+import { number } from "../badges/headlines.js";
+import { samplingsOf } from "../frontend/server.js";
+import { secondsPerStep } from "./timeline.js";
+import { words } from "../frontend/language.js";
+
+const WIDGET = "$$paceline-chip";
+const HEIGHT = 24;
+
+/** @typedef {WeakMap<TimedRun, Promise<import("../payloads").Samplings>>} Asked what the server said of the samplers of runs */
+
+/** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
+const measurements = new Set();
+
+/**
+ * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
+ * @param {Map<string, {workflow: string, text: string}>} texts by execution id
+ */
+function drawChips(texts) {
+  const { canvas } = app;
+  drawOnTop((context) => {
+    const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
+    if (prefix === undefined || !showsBadges()) return;
+    const far = isFar();
+    for (const [id, { workflow, text }] of texts) {
+      if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
+      const [first, ...rest] = id.slice(prefix.length).split(":");
+      const node = canvas.graph?.nodes.find((candidate) => String(candidate.id) === first);
+      // Above the badge of a subgraph node, which stands in the row below.
+      if (node && (rest.length || far)) draw(context, node, { state: "", text }, canvas.ds.scale, rest.length ? 1 : 0);
+    }
+  });
+}
+
+/**
+ * @param {Timeline} timeline
+ * @param {ActivityStore} store
+ * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
+ *   when badges are switched on or off
+ */
+export function startChips(timeline, store) {
+  /** @type {Map<string, {workflow: string, text: string}>} */
+  const texts = new Map();
+  drawChips(texts);
+  /** @type {Asked} */
+  const asked = new WeakMap();
+  /** @type {WeakMap<LGraphNode, HTMLElement>} */
+  const chips = new WeakMap();
+  /** @type {Set<string>} prompts that measured a baseline: the chip says what it was measured for, not how fast they were */
+  const answered = new Set();
+
+  timeline.addEventListener("change", async () => {
+    const run = timeline.current;
+    if (!run?.parts.length) texts.clear();
+    for (const part of run?.parts.filter(({ kind }) => kind === "samplingRun") ?? []) {
+      if (secondsPerStep(part) === null || !run) continue;
+      const sampling = (await samplingsOfRun(run, asked))[part.node];
+      const idle = store.idle(run.workflow);
+      say(run, part, sampling, idle);
+      delete part.off;
+      if (run.over && sampling?.techniques && !idle && sampling.off.length <= OF_ONE_RUN) part.off = sampling.off.length;
+      if (run.over) timeline.keep();
+      if (!answered.has(run.promptId)) show(run.workflow, part);
+    }
+  });
+
+  // Say again how fast samplers were where there is a baseline now: one that a chip asked for is shown on that chip.
+  timeline.addEventListener("kept", async (event) => {
+    const promptId = /** @type {CustomEvent} */ (event).detail;
+    const measured = (await Promise.all(measurements)).includes(promptId);
+    /** @type {Asked} */
+    const again = new WeakMap();
+    for (const run of timeline.runs) {
+      for (const part of run.parts) {
+        if (part.off === undefined) continue;
+        const known = samplingsOfRun(run, again);
+        const sampling = (await known)[part.node];
+        if (!sampling || sampling.off.length <= part.off) continue;
+        asked.set(run, known);
+        delete part.off;
+        say(run, part, sampling);
+        timeline.keep();
+        if (!measured) continue;
+        answered.add(promptId);
+        show(run.workflow, part);
+      }
+    }
+  });
+
+  /**
+   * @param {string} workflow that the run is of
+   * @param {Part} part
+   */
+  const show = (workflow, part) => {
+    const { node: id, chip, expected } = part;
+    if (!chip) return; // a workflow without our nodes
+    // What was expected stands in the place of the comparison: both have no room in a node.
+    const text = expected ? `${expected} · ${chip.split(" · ").at(-1)}` : chip;
+    texts.set(id, { workflow, text });
+    app.canvas?.setDirty(true, false);
+    const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
+    if (!node || !showsBadges()) return;
+    const missing = part.off !== undefined && !expected && keepsOutcomes();
+    const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
+    const said = createElement("span", { textContent: text, title });
+    chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(part)] : []));
+  };
+
+  return () => {
+    if (!showsBadges()) for (const node of allNodes()) removeElement(node, WIDGET);
+    for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
+      for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
+    }
+  };
+}
+
+/**
+ * @param {TimedRun} run
+ * @param {Asked} asked
+ * @returns {Promise<import("../payloads").Samplings>} asked once
+ */
+function samplingsOfRun(run, asked) {
+  const known = asked.get(run) ?? samplingsOf({ prompt_id: run.promptId });
+  asked.set(run, known);
+  return known;
+}
+
+/**
+ * @param {Part} part that is compared with too few
+ * @returns {HTMLButtonElement} measures the same without our nodes
+ */
+function measureButton(part) {
+  const time = ` (${timeText(STEPS * (secondsPerStep(part) ?? 0))})`;
+  const button = createButton(words("measure"), async () => {
+    button.disabled = true;
+    const measurement = measureBaseline(part.node);
+    measurements.add(measurement.catch(() => ""));
+    button.disabled = await attempt(() => measurement);
+  });
+  button.title = words("measure") + time;
+  if (!part.off) button.append(createElement("span", { textContent: time }));
+  return button;
+}
+
+/**
+ * @param {Part} part
+ * @param {number} seconds of a step
+ * @param {Sampling | undefined} sampling
+ * @param {boolean} over
+ * @param {boolean} idle whether none of our nodes did anything
+ * @returns {string} e.g. "1.6x against off · 14 s left · 3.1 it/s", as a narrow node cuts the end
+ */
+function chipText({ steps, total }, seconds, sampling, over, idle) {
+  const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
+  const off = sampling?.off ?? [];
+  const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
+  if (sampling && !sampling.techniques) return [words("off"), ...left, rate].join(" · ");
+  if (idle) return [words("noneActive"), ...left, rate].join(" · ");
+  const against = off.length ? againstText(off, seconds) : words("noBaseline");
+  return [against, ...left, rate].join(" · ");
+}
+
+/**
+ * Say of a sampler how fast it is, and when what was compiled for it pays.
+ * @param {TimedRun} run
+ * @param {Part} part
+ * @param {Sampling | undefined} sampling
+ * @param {boolean} [idle] whether none of our nodes did anything
+ */
+function say({ parts, ours, over }, part, sampling, idle = false) {
+  const seconds = secondsPerStep(part) ?? 0;
+  part.chip = ours ? chipText(part, seconds, sampling, over, idle) : "";
+  const before = parts[parts.indexOf(part) - 1];
+  if (!over || !sampling?.techniques || idle || before?.kind !== "compiling") return;
+  part.wonBack = wonBackText(sampling.off, seconds, before.end - before.start, part.total);
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {WeakMap<LGraphNode, HTMLElement>} chips
+ */
+function chipOf(node, chips) {
+  const element = chips.get(node) ?? createElement("output", { className: "paceline-chip" });
+  if (!hasElement(node, WIDGET)) {
+    addElement(node, WIDGET, element, { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT });
+    app.canvas?.setDirty(true, true);
+  }
+  chips.set(node, element);
+  return element;
+}
+
+/**
+ * @param {number} seconds
+ * @returns {string} e.g. "about 4 min"
+ */
+export function timeText(seconds) {
+  const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"];
+  return `${words("about")} ${number(Math.max(1, Math.round(seconds / size)))} ${unit}`;
+}
+
+/** As many are of one run, which cannot tell how much one run differs from the next. */
+export const OF_ONE_RUN = 2;
+
+/** Half of a range in logarithms from which on it says nothing. */
+const TOO_WIDE = Math.log(1.3);
+
+/** Student's t for 95 %, by degrees of freedom. */
+const STUDENT = [NaN, 12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
+
+/**
+ * @param {number[]} off seconds of a step without our nodes, in each half of the runs that are remembered; 1 to 10
+ * @param {number} seconds of a step now
+ * @returns {string} e.g. "1.62x against off"; "about 1.6x against off" with one run to compare with; between which two
+ *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast; that there are too
+ *   few, where these numbers are far apart
+ */
+export function againstText(off, seconds) {
+  const { mean, spread } = compare(off, seconds);
+  const ratio = (/** @type {number} */ log, form = ".2f") => number(Math.exp(log), form);
+  const against = words("againstOff");
+  if (spread === null) return `${words("about")} ${ratio(mean, "#.2g")}x ${against}`;
+  if (Math.abs(mean) > spread) return `${ratio(mean)}x ${against}`;
+  if (spread > TOO_WIDE) return words("tooFewRuns");
+  return `${ratio(mean - spread)}–${ratio(mean + spread)}x ${against}`;
+}
+
+/**
+ * @param {number[]} off as above
+ * @param {number} seconds of a step now
+ * @param {number} once seconds that compiling took
+ * @param {number} steps of a run
+ * @returns {string} from how many runs on compiling was worth it; "" where one more run without could be as fast
+ */
+export function wonBackText(off, seconds, once, steps) {
+  if (!off.length) return "";
+  const { mean, spread } = compare(off, seconds);
+  if (mean <= (spread ?? 0)) return "";
+  const runs = Math.ceil(once / (steps * seconds * (Math.exp(mean) - 1)));
+  return words("wonBack").replace("%s", number(once, ".0f")).replace("%n", `${spread === null ? "~" : ""}${runs}`);
+}
+
+/**
+ * @param {number[]} off as above
+ * @param {number} seconds of a step now
+ * @returns {{mean: number, spread: number | null}} logarithms: how many times as fast, and within what of it one more
+ *   run without our nodes would be; null where one run cannot tell
+ */
+function compare(off, seconds) {
+  const logs = off.map((time) => Math.log(time / seconds)); // a busy machine slows a step by a share of its time
+  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
+  if (logs.length <= OF_ONE_RUN) return { mean, spread: null };
+  const squares = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0);
+  const free = logs.length - 1;
+  return { mean, spread: STUDENT[free] * Math.sqrt((squares / free) * (1 + 1 / logs.length)) }; // of one more value
+}

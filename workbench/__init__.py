@@ -1,1 +1,0 @@
-"""What measures, compares and chooses optimizations; nothing here optimizes."""
