@@ -123,8 +123,8 @@ def _look(job: Job, request: Request) -> Payload:
             phrase("Looks at: {names}", names=", ".join(titles)),
         ]
     lines = [*offers, *unknown, *notes, *of_loaded_models()]
-    own = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]
-    return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": own}
+    ways = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]
+    return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": ways}
 
 
 def _begin(job: Job, request: Request) -> Payload:
