@@ -31,7 +31,7 @@ class Reads:
             self.told.append(text)
             if self.expected is not None:
                 expected = self.expected[place] if place < len(self.expected) else "nothing"
-                assert text == expected, "other words: run `make texts`, and read the difference in tests/texts.json"
+                assert text == expected, f"{text!r} is not {expected!r}: run `make texts`, and read the difference"
 
     def refused(self, kind: type[Exception], function: Callable[..., object], *args: Any, **inputs: Any) -> None:
         """The same for the sentence with which a call is refused."""

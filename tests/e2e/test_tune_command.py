@@ -55,7 +55,7 @@ def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server
     assert client.run(faster).outputs["7"]["images"]
     again = run(str(path), "--choice", "fast", "--server", server.base_url).stdout
     assert again.startswith("The last picture took ") and "nothing is measured here yet." not in again
-    assert "\n  KSampler: " in again and "Can be tried: " in again
+    assert "\n  KSampler: " in again and "Reuse Steps is offered. (" in again
 
 
 def test_it_writes_nothing_where_nothing_is_left_to_try(tmp_path, sd15_checkpoint, server):
