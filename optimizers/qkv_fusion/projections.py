@@ -68,10 +68,7 @@ class FusedProjections:
         self.reset()
 
     def look(self, layer: Module, device: Any) -> tuple[object, ...]:
-        """Return why a layer's weight cannot be used in the coming call, or None; then all else that may change.
-
-        Asked in every call, so it is quick and waits for no device.
-        """
+        """Return, in no time, why a weight cannot be used in the coming call, or None; then all else that may change."""
         return (None,)
 
     def refuse(self, weights: Sequence[Any]) -> str | None:
