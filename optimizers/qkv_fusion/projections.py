@@ -68,7 +68,7 @@ class FusedProjections:
         self.reset()
 
     def look(self, layer: Module, device: Any) -> tuple[object, ...]:
-        """Return, in no time, why a weight cannot be used in the coming call, or None; then all else that may change."""
+        """Return, quickly, why a weight cannot be used in the coming call, or None; then all that may change."""
         return (None,)
 
     def refuse(self, weights: Sequence[Any]) -> str | None:
