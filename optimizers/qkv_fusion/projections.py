@@ -8,7 +8,6 @@ is always that of separate projections.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +21,19 @@ from .rows import join_rows, refuse_rows, separate_rows
 ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
 
 OTHER_CODE = "other code replaces this attention, or gives its keys or values tokens of their own"
+
+
+class Projection:
+    """One linear layer of a group.
+
+    Its method takes the place of the layer's ``forward``: blocks share compiled code through methods of ours alone.
+    """
+
+    def __init__(self, group: FusedProjections, index: int) -> None:
+        self._group, self._index = group, index
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self._group.project(self._index, tokens)
 
 
 class FusedProjections:
@@ -41,7 +53,7 @@ class FusedProjections:
     def __init__(self, attention: Module, layers: Sequence[Module], inputs: Sequence[str] = ()) -> None:
         self.attention, self.layers = attention, tuple(layers)
         self.names = (ALL, KEYS_AND_VALUES)[-len(layers) + 1 :]
-        self.functions = tuple(partial(self._project, index) for index in range(len(layers)))
+        self.functions = tuple(Projection(self, index).forward for index in range(len(layers)))
         self.foresee = self._foresee if inputs else None
         self.inner: Callable[..., Any] = attention.forward
         self.alone: list[Callable[[Tensor], Tensor]] = [layer.forward for layer in layers]
@@ -56,10 +68,7 @@ class FusedProjections:
         self.reset()
 
     def look(self, layer: Module, device: Any) -> tuple[object, ...]:
-        """Return why a layer's weight cannot be used in the coming call, or None; then all else that may change.
-
-        Asked in every call, so it is quick and waits for no device.
-        """
+        """Return, quickly, why a weight cannot be used in the coming call, or None; then all that may change."""
         return (None,)
 
     def refuse(self, weights: Sequence[Any]) -> str | None:
@@ -112,7 +121,7 @@ class FusedProjections:
         self._plan = None
         return result
 
-    def _project(self, index: int, tokens: Tensor) -> Tensor:
+    def project(self, index: int, tokens: Tensor) -> Tensor:
         """Compute projection ``index`` of ``tokens``, and all that read the same for those who ask later."""
         kept = self._kept.pop(index, None)
         if kept is not None and kept[0] is tokens:
