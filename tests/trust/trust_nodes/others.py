@@ -121,19 +121,22 @@ def held_tokens(model: Any) -> tuple[Any]:
 @node("TrustCache", "MODEL", model=("MODEL",))
 def cache(model: Any) -> tuple[Any]:
     """A cache without any mark: every third call of the same passes gets the answer of the one before."""
+    from comfy.patcher_extension import WrappersMP
+
     kept: dict[Any, list[Any]] = {}
 
-    def wrapper(apply: Any, given: Any) -> Any:
-        now, key = float(given["timestep"].max()), (tuple(given["cond_or_uncond"]), tuple(given["input"].shape))
+    def around(executor: Any, x: Any, timestep: Tensor, *args: Any, **given: Any) -> Any:
+        options = next(one for one in (*args, *given.values()) if isinstance(one, dict) and "cond_or_uncond" in one)
+        now, key = float(timestep.max()), (tuple(options["cond_or_uncond"]), tuple(x.shape))
         before, number, result = kept.get(key, (None, 0, None))
         number = 0 if before is None or now >= before else number + 1
         if number % 3 != 2:
-            result = apply(given["input"], given["timestep"], **given["c"])
+            result = executor(x, timestep, *args, **given)
         kept[key] = [now, number, result]
         return result.clone()
 
     clone = model.clone()
-    clone.set_model_unet_function_wrapper(wrapper)
+    clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "trust_cache", around)
     return (clone,)
 
 
