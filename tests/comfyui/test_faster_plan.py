@@ -109,13 +109,13 @@ def custom(**changes: dict[str, Any]) -> dict[str, Any]:
 SCHEDULES = {
     "ManualSigmas": ({"sigmas": "0.909375, 0.725, 0.421875, 0."}, 3),
     "LTXVScheduler": ({"steps": 8, "max_shift": 2.05, "base_shift": 0.95, "stretch": True, "terminal": 0.1}, None),
-    "BasicScheduler": ({"model": ["2", 0], "scheduler": "simple", "steps": ["switch", 0], "denoise": 1.0}, None),
+    "BasicScheduler": ({"model": ["2", 0], "scheduler": "simple", "steps": ["switch", 0], "denoise": 1.0}, 4),
     "Flux2Scheduler": ({"steps": 20, "width": 64, "height": 64}, None),
 }
 
 
 @pytest.mark.parametrize(("name", "about"), SCHEDULES.items())
-def test_fewer_than_four_steps_get_no_reuse_steps(comfyui, name, about):
+def test_fewer_than_five_steps_get_no_reuse_steps(comfyui, name, about):
     inputs, few = about
     prompt = custom(sigmas=node(name, **inputs))
     prompt["guider"]["inputs"]["model"] = ["1", 0]

@@ -23,6 +23,9 @@ NODES = [
 ]
 WRONG: list[Any] = ["../x", "os.system", "x\0", "9" * 5000, None, float("nan"), -(10**9), 10**5000, ["a"], {}]
 
+IGNORED = {("ApplyToMe", id) for id in ("seed", "start_percent", "end_percent")}
+"""Inputs that older workflows hold, and nothing reads."""
+
 
 @pytest.mark.parametrize("name", NODES)
 def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
@@ -33,7 +36,7 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
     defaults = {entry.id: entry.default for entry in inputs if getattr(entry, "default", None) is not None}
     if name == "ApplyToMe":
         defaults["preset"] = "custom"  # else a preset's values take the place of these
-    for entry in inputs:
+    for entry in (entry for entry in inputs if (name, entry.id) not in IGNORED):
         for wrong in WRONG if isinstance(entry, (io.Combo.Input, io.Int.Input, io.Float.Input)) else []:
             with pytest.raises(PacelineError), torch.inference_mode():
                 node.execute(**{**defaults, "model": studio.model, entry.id: wrong})
