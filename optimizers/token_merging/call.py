@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..core.activity import Activity
@@ -20,6 +21,7 @@ from .tome_settings import TokenMergingSettings
 from .tomesd import Matching, choices, match, partition
 
 Reduction = FewerKeys | Matching
+Parts = tuple[Tensor, Tensor]
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
@@ -42,6 +44,7 @@ class TokenCall(NotCopied):
 
     Attributes:
         levels: ``downsample`` of the two finest levels of the blocks that can be reduced.
+        numbers: of the blocks that are reduced, by ``downsample``.
         kept: of the sampling run.
         step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
         record: what is kept for the passes of the call; None to keep and add nothing.
@@ -53,6 +56,7 @@ class TokenCall(NotCopied):
         gains: what is known of times; ``beside``: what they depend on besides sizes.
         timed: what was timed of each block, by its name.
         merged: how the tokens of a block are merged, by its number, where its other layers ask for it.
+        parts: destinations and sources of the blocks of a level and size, by their numbers.
     """
 
     settings: TokenMergingSettings
@@ -67,6 +71,8 @@ class TokenCall(NotCopied):
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
     merged: dict[int, Reduction] = field(default_factory=dict)
+    parts: dict[tuple[int, Size], dict[int, Parts]] = field(default_factory=dict)
+    numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     gains: Gains = field(default_factory=Gains)
     beside: str = ""
     timed: dict[str, Timed] = field(default_factory=dict)
@@ -138,13 +144,28 @@ class TokenCall(NotCopied):
         known: dict[AttentionPlace, Matching] = self.record.matchings if lasts and self.record is not None else {}
         if not self.full and place in known and known[place].fits(tokens):
             return known[place]
-        (rows, columns), offsets = size, None
-        if settings.use_rand:
-            cells = (rows // settings.sy) * (columns // settings.sx)
-            offsets = choices(cells, settings.sx * settings.sy, self.step, block.number, tokens.device)
-        parts = partition(rows, columns, settings.sx, settings.sy, offsets, tokens.device)
-        known[place] = match(tokens, *parts, ratio)
+        known[place] = match(tokens, *self._parts(block, size, tokens.device), ratio)
         return known[place]
+
+    def _parts(self, block: Block, size: Size, device: torch.device) -> Parts:
+        """Return destinations and sources of a block, which are worked out for all blocks of its level at once."""
+        if is_compiling():  # what is known would be another input of its graph
+            return self._drawn(block.number, size, device)
+        level = (block.downsample, size)
+        if level not in self.parts:
+            numbers = self.numbers[block.downsample]
+            if self.settings.use_rand:
+                drawn = self._drawn(self.kept.column(numbers, device), size, device)
+                self.parts[level] = dict(zip(numbers, zip(*drawn, strict=True), strict=True))
+            else:
+                self.parts[level] = dict.fromkeys(numbers, self._drawn(0, size, device))
+        return self.parts[level][block.number]
+
+    def _drawn(self, numbers: int | Tensor, size: Size, device: torch.device) -> Parts:
+        (rows, columns), (sx, sy), offsets = size, (self.settings.sx, self.settings.sy), None
+        if self.settings.use_rand:
+            offsets = choices((rows // sy) * (columns // sx), sx * sy, self.step, numbers, device)
+        return partition(rows, columns, sx, sy, offsets, device)
 
     def attend(self, block: Block, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
         """Return the output of one self-attention for all tokens, of the same shape from both functions.

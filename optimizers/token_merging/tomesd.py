@@ -55,15 +55,18 @@ def mix(word: _WORD) -> _WORD:
     return word ^ (word >> 16)
 
 
-def choices(count: int, options: int, step: int | Tensor, block: int, device: torch.device | str) -> Tensor:
+def choices(count: int, options: int, step: int | Tensor, block: int | Tensor, device: torch.device | str) -> Tensor:
     """Choose one of ``options`` for each of ``count`` cells, anew for each step and block: int64 ``[count]``.
+
+    Several blocks at once, int64 ``[blocks, 1]`` on ``device``, give ``[blocks, count]``: each what it gets alone.
 
     A ``step`` as a 0-d integer tensor, also on the CPU, keeps a compiled graph valid for all steps; an equal ``int``
     gives equal choices. Each option has the same probability to within 2**-32, and no random stream is touched.
     """
-    # Words are tensors where the step is, and else Python's integers.
+    # Words are tensors where step or block are, and else Python's integers.
     number: Any = (step.to(torch.int64) if isinstance(step, Tensor) else step) & _MASK
-    words: Tensor = mix(number ^ mix(block)) ^ torch.arange(count, device=device)
+    low: Any = block
+    words: Tensor = mix(number ^ mix(low)) ^ torch.arange(count, device=device)
     # The high word of the product: no modulo, hence no bias towards small options (Lemire, arXiv 1805.10941).
     return (mix(words) * options) >> 32
 
@@ -74,7 +77,8 @@ def partition(
     """Split a picture's tokens into one destination for each full cell, which stays, and sources, ascending.
 
     ``offsets``: int64 ``[(height // sy) * (width // sx)]``, the destination's place inside of its cell, ``row * sx +
-    column``; None for the top-left token. Rows and columns that no full cell covers hold sources only.
+    column``; None for the top-left token. With a leading axis for several blocks, both results have it too. Rows and
+    columns that no full cell covers hold sources only.
     """
     rows, columns = height // sy, width // sx
     cell_row, cell_column = torch.arange(rows, device=device) * sy, torch.arange(columns, device=device) * sx
@@ -83,8 +87,9 @@ def partition(
         offset_row = torch.div(offsets, sx, rounding_mode="floor")
         destinations = destinations + offset_row * width + (offsets - offset_row * sx)
     # Sorting, as `nonzero` would wait for the device and has no static shape.
-    is_destination = torch.zeros(height * width, dtype=torch.uint8, device=device).index_fill(0, destinations, 1)
-    return destinations, is_destination.sort(stable=True).indices[: height * width - rows * columns]
+    is_destination = torch.zeros(*destinations.shape[:-1], height * width, dtype=torch.uint8, device=device)
+    sources = is_destination.scatter_(-1, destinations, 1).sort(stable=True).indices
+    return destinations, sources[..., : height * width - rows * columns]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -112,7 +112,8 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         beside = "; ".join(one.policy.describe() for one in call.techniques if one is not self)
         beside = f"{beside}, with other patches" if call.foreign_patches else beside
         tokens = policy.call(ComfyTokenCall, activity, step, latest, (passes, sizes), refusal, call.again, beside)
-        options[CALL], tokens.replaced = tokens, _replaced(call)
+        asked = _LAYERS if settings.merge_crossattn else _LAYERS[:1]
+        options[CALL], tokens.replaced = tokens, _replaced(call, asked)
         if tokens.record is not None:
             call.cleanup.callback(tokens.settle)
             add_layer(options, ChainedAttention(self._layer, not_reached=tokens.forget_next, knows_places=True))
@@ -209,10 +210,10 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         return call.restored(self._by_key[_block_key(extra_options)], reduction, output)
 
 
-def _replaced(call: ModelCall) -> dict[str, dict[tuple[Any, ...], str]]:
-    """Return who computes the attention of which blocks: with a patch, or a ``forward`` on the layer."""
+def _replaced(call: ModelCall, layers: Sequence[str]) -> dict[str, dict[tuple[Any, ...], str]]:
+    """Return who computes these layers of which blocks: with a patch, or a ``forward`` on the layer."""
     patches = call.transformer_options.get("patches_replace", {})
-    found = {name: {key: computed_by(one) for key, one in patches.get(name, {}).items()} for name in _LAYERS}
+    found = {name: {key: computed_by(one) for key, one in patches.get(name, {}).items()} for name in layers}
     for block, module in described_blocks(call.model.diffusion_model):
         for name, reasons in found.items():
             if reason := computed_by(replacement(getattr(module, name))):
