@@ -1,4 +1,4 @@
-"""Start and end percent of Apply ToMe: decided without asking the device in each step, and as if it were asked."""
+"""Apply ToMe knows the step without asking the device for it, and draws as if it asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cases import often
 from paceline.service.comfyui.sampling_job import samplers_and_schedulers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WINDOW = {"method": "kv_downsample", "ratio": 0.75, "start_percent": 0.21, "end_percent": 0.74}
+SETTINGS = {"method": "kv_downsample", "ratio": 0.75}
 STEPS = 6
 
 
@@ -32,7 +32,7 @@ def reads(studio, model, steps, **options):
 @pytest.mark.parametrize("residual", ["off", "auto"])
 @pytest.mark.parametrize("sampler", often(["dpmpp_2m_sde"], ["euler", "dpmpp_2m_sde"]))
 def test_no_step_after_the_first_reads_a_number(studio, small, sampler, residual):
-    model = small.tome(small.model, **WINDOW, residual=residual)
+    model = small.tome(small.model, **SETTINGS, residual=residual)
     few, many = ((reads(small, one, steps, sampler=sampler) for one in (small.model, model)) for steps in (4, 12))
     (plain_few, ours_few), (plain_many, ours_many) = few, many
     assert ours_few - plain_few == ours_many - plain_many <= 6
@@ -57,7 +57,7 @@ SOME = ("heun", "dpm_fast", "ddim")
 @pytest.mark.parametrize("samplers", often(["some"], ["some", "all"]))
 def test_a_sampler_decides_as_when_each_noise_level_is_read(studio, small, samplers):
     for sampler in SOME if samplers == "some" else samplers_and_schedulers()[0]:
-        model = small.tome(small.model, **WINDOW)
+        model = small.tome(small.model, **SETTINGS)
         asked = model.clone()
         asked.set_model_unet_function_wrapper(as_it_is)
         found, picture = activity(small, model, sampler=sampler)
