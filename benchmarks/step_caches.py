@@ -9,13 +9,15 @@ All draw the same pairs of held-out caption and seed with a trained model (share
 ComfyUI's own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum
 (shared/spectrum.py), and the plain model with less work: fewer steps, and late levels left out (shared/controls.py).
 Nothing is timed: work is counted in evaluations of the network. *gain* and *gain late* hold each against these two, at
-as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of 4 to 15 steps, without rivals.
+as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of few steps, without rivals: two
+seeds of each caption, and the plain model with less work only where a step was left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,8 +28,8 @@ from unittest.mock import patch
 
 import torch
 from pages.plots import plot
-from shared.controls import add_pairs, fewer_steps, held_out, late_levels, others, tenths, without_levels
-from shared.distances import NOTES, Curve, Pairs, in_full, in_short, of_runs, over
+from shared.controls import add_pairs, fewer_steps, held_out, late_levels, others, tenths
+from shared.distances import NOTES, Curve, Pairs, in_full, in_short, of_runs, over, promised
 from shared.measuring import arguments
 from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, collected, report
@@ -54,27 +56,22 @@ WITNESSES = {
     "icons-video": (ICONS_VIDEO, (*FLOW_SOLVERS, *LONG)),
 }
 """Each trained model with the solvers that it is sampled with."""
-OF_EMOJI = tuple(
-    Solver(sampler, scheduler, steps)
-    for steps in (6, 8, 10, 12, 15, 20, 30)
-    for sampler, scheduler in (
-        ("euler", "normal"), ("dpmpp_2m", "karras"), ("dpmpp_2m", "normal"), ("res_multistep", "normal"),
-    )
-)  # fmt: skip
-MIDDLE = tuple(Solver("euler", "simple", steps) for steps in (10, 12, 15))
+FEW_STEPS = (6, 8, 10, 12, 15, 20, 30)
+
+
+def _few(scheduler: str) -> tuple[Solver, ...]:
+    named = ("euler", scheduler), ("dpmpp_2m", "karras"), ("dpmpp_2m", scheduler), ("res_multistep", scheduler)
+    return tuple(Solver(*one, steps) for steps in FEW_STEPS for one in named)
+
+
 FEW = {
-    "emoji": (EMOJI, OF_EMOJI),
-    "icons": (ICONS, (Solver("euler", "normal", 8), Solver("dpmpp_2m", "karras", 8), *MIDDLE)),
-    "icons-distilled": (ICONS_DISTILLED, (Solver("euler", "simple", 8), *MIDDLE)),
-    "icons-lumina": (ICONS_LUMINA, (Solver("euler", "simple", 8), *MIDDLE)),
-    "icons-video": (
-        replace(ICONS_VIDEO, guidance=1.0),
-        (Solver("euler", "simple", 4), Solver("euler", "simple", 8), *MIDDLE),
-    ),
+    "emoji": (EMOJI, _few("normal")),
+    "icons": (ICONS, _few("normal")),
+    "icons-distilled": (ICONS_DISTILLED, _few("simple")),
+    "icons-lumina": (ICONS_LUMINA, _few("simple")),
+    "icons-video": (replace(ICONS_VIDEO, guidance=1.0), _few("simple")),
 }
-"""The same for few steps, and for 10 to 15. Seeds of the first look alike, so it is drawn with more steps too."""
-LATE = {4: ((2,), (3,)), 8: ((5,), (6,), (4, 6), (5, 7))}
-"""Sets of late levels, counted from 0, by the number of steps; of others the last but one."""
+"""The same for few steps, and as many as others for comparison: the rule of few steps ends at 15."""
 FEW_BUDGETS = (0.05, 0.15)
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
@@ -213,15 +210,24 @@ def rows_of(path: Path | None) -> tuple[Earlier, dict[str, str]]:
     return {(row.work, row.name): row for row in rows}, {f"earlier, {found['date']}": about}
 
 
-def few(bench: Bench, earlier: Earlier) -> Iterator[Row]:
-    """Yield the rows of few steps: fewer of them, without late levels, Reuse Steps."""
-    steps = bench.solver.steps
-    yield from plain(bench, (Curve(),), (steps - 2, steps - 1) if steps == 8 else (steps - 1,), earlier)
-    for levels in LATE.get(steps, ((steps - 2,),)):
-        name = f"without level {' and '.join(map(str, levels))}"
-        yield earlier.get((bench.work, name)) or row(bench, name, *without_levels(bench, levels))
+def few(bench: Bench) -> Iterator[Row]:
+    """Yield the rows of few steps: Reuse Steps, and the plain model with as little work if anything was left out."""
+    steps, curves = bench.solver.steps, (Curve(), Curve())
+    found = [of_runs(bench, list(bench.runs(reused(budget))), budget) for budget in FEW_BUDGETS]
+    least = min(numbers["evaluations"] for numbers, _ in found)
+    if least < steps:
+        yield from plain(bench, curves, sorted({math.floor(least), steps - 1}))
+    for budget, (numbers, pairs) in zip(FEW_BUDGETS, found, strict=True):
+        yield row(bench, f"Reuse Steps {budget:g}", numbers | over(numbers, pairs, *curves), pairs)
+
+
+def together(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield what all pictures of each budget came to."""
     for budget in FEW_BUDGETS:
-        yield row(bench, f"Reuse Steps {budget:g}", *of_runs(bench, list(bench.runs(reused(budget))), budget))
+        drawn = [in_full(row.pairs) for row in rows if row.name == f"Reuse Steps {budget:g}"]
+        values = {name: [value for one in drawn for value in one[name]] for name in ("share", "estimate", "alarm")}
+        work = f"all of these, {len(values['share'])} pictures"
+        yield Row(f"Reuse Steps {budget:g}", work, quality=promised(values, budget))
 
 
 def main() -> None:
@@ -234,9 +240,11 @@ def main() -> None:
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
         bench = Bench(witness, solver)
-        bench.pairs = held_out(bench, 4 if options.quick else options.pairs)
+        bench.pairs = held_out(bench, 4 if options.quick else options.pairs, seeds=2 if options.few else 1)
         given = options.budgets, options.rivals, options.left
-        rows += collected(few(bench, earlier) if options.few else measure(bench, *given, earlier))
+        rows += collected(few(bench) if options.few else measure(bench, *given, earlier))
+    if options.few:
+        rows += together(rows)
     notes = NOTES | note | ({} if options.few else OF_RIVALS) | {witness.name: about_weights(witness)}
     report(rows, "the plain model with all steps, from the same seed", options.json, notes)
     if options.json and not options.few:
@@ -246,8 +254,8 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS, *LONG, *(one for _, few in FEW.values() for one in few))]
     parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
-    parser.add_argument("--earlier", type=Path, metavar="PATH", help="its rows are kept; of --few the plain model's")
-    parser.add_argument("--few", action="store_true", help="4 to 15 steps")
+    parser.add_argument("--earlier", type=Path, metavar="PATH", help="its rows are kept")
+    parser.add_argument("--few", action="store_true", help="6 to 30 steps, all witnesses")
     add_pairs(parser)
     parser.add_argument(
         "--left", nargs="+", type=int, default=(), metavar="N", help="steps, or levels, of the plain model"

@@ -28,6 +28,7 @@ NOTES = {
     "kept": "share of the pairs that stayed inside of the budget",
     "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
     "ratio": "median of truth / estimate",
+    "beyond": "share of the pairs that moved by more than three budgets",
     "missed": "pairs beyond three budgets without an alarm, of all of these; *false* alarms of those inside of one",
 }
 """What the numbers below are, by their names."""
@@ -61,19 +62,22 @@ def of_runs(bench: Bench, drawn: Sequence[BenchRun], budget: float | None = None
     numbers["evaluations"] = statistics.fmean(pairs["evaluations"])
     if budget is None:
         return numbers, pairs
-    pairs["estimate"] = [one.estimate for one in drawn]
-    numbers["kept"] = statistics.fmean(share <= budget for share in pairs["share"])
-    alarms = list(zip(pairs["share"], (one.alarm for one in drawn), strict=True))
-    for name, of in (
-        ("missed", [not alarm for share, alarm in alarms if share > 3 * budget]),
-        ("false", [alarm for share, alarm in alarms if share <= budget]),
-    ):
-        numbers |= {name: statistics.fmean(of)} if of else {}
-    ratios = [share / guess for share, guess in zip(pairs["share"], pairs["estimate"], strict=True) if guess > 0]
+    pairs |= {"estimate": [one.estimate for one in drawn], "alarm": [float(one.alarm) for one in drawn]}
+    return numbers | promised(pairs, budget), pairs
+
+
+def promised(pairs: Pairs, budget: float) -> dict[str, float]:
+    """Return whether Reuse Steps kept what it promised, and what it said of it, by the names in ``NOTES``."""
+    shares, alarms = pairs["share"], pairs["alarm"]
+    far = [1.0 - alarm for share, alarm in zip(shares, alarms, strict=True) if share > 3 * budget]
+    inside = [alarm for share, alarm in zip(shares, alarms, strict=True) if share <= budget]
+    numbers = {"kept": len(inside) / len(shares), "beyond": len(far) / len(shares)}
+    numbers |= {name: statistics.fmean(of) for name, of in (("missed", far), ("false", inside)) if of}
+    ratios = [share / guess for share, guess in zip(shares, pairs["estimate"], strict=True) if guess > 0]
     if ratios:
         numbers["estimate"] = statistics.fmean(0.5 <= ratio <= 2 for ratio in ratios)
         numbers["ratio"] = statistics.median(ratios)
-    return numbers, pairs
+    return numbers
 
 
 @dataclass

@@ -203,7 +203,7 @@ class Bench:
         from paceline.optimizers.core.choices import unit
 
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
-        drawn += [self.plain(prompt, 2000)]
+        drawn += [self.plain(prompt, 2000)] if len(drawn) < 2 else []
         apart = statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
         return unit(apart, statistics.fmean(float(latent.double().std()) for latent in drawn))
 
