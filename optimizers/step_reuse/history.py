@@ -88,7 +88,8 @@ class History:
         if not forecast.noise:
             return _on_polynomial(used, place)
         total = latent.float().clone()
-        for weight, entry in zip(_weights(used, place), used, strict=True):
+        weights = lagrange([entry.place.position for entry in used], place.position)
+        for weight, entry in zip(weights, used, strict=True):
             share = weight * place.sigma / entry.place.sigma
             total.sub_(entry.latent, alpha=share).add_(entry.denoised, alpha=share)
         return total
@@ -146,12 +147,8 @@ class Passes:
         return sum(history.bytes(latents=False) for slot in self._slots for history in slot if history is not None)
 
 
-def _weights(known: Sequence[Evaluation], place: Place) -> list[float]:
-    return lagrange([entry.place.position for entry in known], place.position)
-
-
 def _on_polynomial(known: Sequence[Evaluation], place: Place) -> Tensor:
-    weights = _weights(known, place)
+    weights = lagrange([entry.place.position for entry in known], place.position)
     total = known[-1].denoised * weights[-1]
     for weight, entry in zip(weights[:-1], known[:-1], strict=True):
         total.add_(entry.denoised, alpha=weight)

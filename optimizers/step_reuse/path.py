@@ -19,19 +19,14 @@ SAME = 1e-4
 """Noise levels that differ by less than this part are one."""
 
 
-class Path:
-    """The way of one run so far; ``once``: whether its sampler asks once at each noise level."""
+def refusal(last: Place | None, place: Place, once: bool) -> str | None:
+    """Return why the rule cannot follow a run to its next evaluation; None if it can.
 
-    def __init__(self, once: bool) -> None:
-        self._once = once
-        self.last: Place | None = None
-
-    def refusal(self, place: Place) -> str | None:
-        """Return why the rule cannot follow to an evaluation at ``place``; None if it can."""
-        last = self.last
-        if last is None or place.sigma < last.sigma * (1 - SAME):
-            return None
-        return RISES if place.sigma > last.sigma * (1 + SAME) else TWICE if self._once else None
+    ``once``: whether the sampler asks once at each noise level.
+    """
+    if last is None or place.sigma < last.sigma * (1 - SAME):
+        return None
+    return RISES if place.sigma > last.sigma * (1 + SAME) else TWICE if once else None
 
 
 LEFT_OUT = "something else on the model leaves out steps too, as step caches do"

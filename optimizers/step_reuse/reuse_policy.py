@@ -16,13 +16,10 @@ from .long_rule import LongRule
 from .parts import Split, undivided
 from .reuse_settings import FEWEST_STEPS, SHORT, StepReuseSettings
 from .rule import Rule
-from .short_rule import ALLOWANCE, CLEAN, ShortRule
+from .short_rule import CLEAN, ShortRule
 
 _OF_MANY = "one in ten measured pictures was more than three times as far"
-_OF_FEW = (
-    f"up to {SHORT} steps the estimate may be {ALLOWANCE:g} budgets, and one in ten measured pictures was more than "
-    "1.5 times as far"
-)
+_OF_FEW = f"up to {SHORT} steps one in ten measured pictures was more than 1.5 times as far"
 _OF_ONE = "of the run in which most was left out:"
 _USED = "budget_used_percent"
 """Name of a count: of several runs it is that of the worst."""
@@ -95,8 +92,7 @@ class StepReusePolicy(Policy):
     @property
     def beyond(self) -> bool:
         """Whether the last run is estimated to be farther than promised; what cannot be seen is no alarm."""
-        promised = self.settings.budget * (ALLOWANCE if self.outcome.few else 1.0)
-        return self.outcome.share > max(promised, HARDLY_VISIBLE)
+        return self.outcome.share > max(self.settings.budget, HARDLY_VISIBLE)
 
     def together(self, one: Summary, other: Summary, activity: Activity) -> Summary:
         """Return the evaluations of both, and the details of the one in which most was left out."""

@@ -28,7 +28,7 @@ from .budget import KEPT, SEEDS, Budget, Distances, Outcome, Skip, Unread
 from .correction import Correction
 from .history import Evaluation, History
 from .parts import Blend, Split, contrast, rms, stream_rms, undivided
-from .path import Path
+from .path import refusal
 from .reuse_settings import StepReuseSettings
 
 WARM_UP = 3
@@ -73,7 +73,8 @@ class Rule(ABC):
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
         self._correction = None if sampler.update is None else Correction(sampler.update)
-        self._order, self._path = sampler.order, Path(sampler.once_a_step)
+        self._order, self._once = sampler.order, sampler.once_a_step
+        self._last: Place | None = None
         self.aside = self.partly = False
         self._first: Tensor | None = None
         self._share: Tensor | None = None
@@ -118,8 +119,8 @@ class Rule(ABC):
 
     def begin(self, place: Place) -> bool:
         """Go to an evaluation; return whether it is forecast. Nothing is spent before its end."""
-        if refusal := self._path.refusal(place):
-            self.step_aside(refusal)
+        if why := refusal(self._last, place, self._once):
+            self.step_aside(why)
         self.place, self.partly = place, False
         self.skip = self.skip_at(place)
         return self.skips
@@ -167,7 +168,7 @@ class Rule(ABC):
             self.budget.spend(self.skip.cost, round(self.place.position))
         if self.aside:
             return guided
-        self._path.last = self.place
+        self._last = self.place
         if blend is not None:
             self._share, self._lasting = blend.share, blend.lasting(self.place, self._levels, self._noise)
             self.unread.add(self._found_soft, blend.soft())

@@ -22,10 +22,6 @@ from .budget import Budget, Distances, Skip
 from .history import Evaluation
 from .rule import WARM_UP, Rule
 
-ALLOWANCE = 1.2
-"""A set of levels may cost up to this many budgets, as there are few sets to choose from: at 0.05, and with 1 here, a
-third of the pictures of the UNet in 8 steps had none."""
-
 CLEAN = 0.1
 """A run that ends at more noise than this is continued by another run, so its last levels are not late. Some samplers
 end at the least noise that a network knows, about 0.03."""
@@ -46,8 +42,8 @@ SECOND_LAST, SECOND_LAST_OF_FLOW = 0.8, 0.5
 """``LATE`` of the last but one. On both image transformers that moves the picture least."""
 
 LONGEST_STEP = 2.0
-"""In logarithms of noise: over a longer one, however late, a second-order solver carries an error too far. With schedules
-that jump to the least noise, one level before moved the picture by twice its prediction's error, at 10 steps and at 15."""
+"""In logarithms of noise: over a longer one, however late, a second-order solver carries an error too far. Where the
+schedule jumps to the least noise, the picture moved by two to three times the error of a prediction before."""
 
 FORETOLD = 4.0
 """Noise from which on changes foretell later ones. Above it, on a model with zero terminal signal, a prediction changed
@@ -74,8 +70,8 @@ class Account(Budget):
 
     def room(self, rates: Distances) -> float:
         """Return how much more still fits, in units of ``rates``."""
-        limit, parts = self.limit * ALLOWANCE, zip(self.seeds, self._spent or [0.0] * len(rates), rates, strict=True)
-        return min(((limit * seeds - used) / max(rate, 1e-12) for seeds, used, rate in parts), default=0.0)
+        parts = zip(self.seeds, self._spent or [0.0] * len(rates), rates, strict=True)
+        return min(((self.limit * seeds - used) / max(rate, 1e-12) for seeds, used, rate in parts), default=0.0)
 
 
 class ShortRule(Rule):
@@ -172,4 +168,4 @@ class ShortRule(Rule):
         for level in set(range(before + 1, after)) & self.budget.costs.keys():
             pairs = zip(self._cost(level), self.budget.costs[level], strict=True)
             self.budget.costs[level] = [max(pair) for pair in pairs]
-            self._wrong |= self.budget.used > self.budget.limit * ALLOWANCE  # from here on all is computed
+            self._wrong |= self.budget.used > self.budget.limit  # from here on all is computed

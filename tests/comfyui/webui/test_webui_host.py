@@ -10,7 +10,6 @@ from comfy_host import checkpoints, in_process
 from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from paceline.optimizers.in_webui import accelerate, keep_levels
 from paceline.optimizers.in_webui.webui_technique import WebUITechnique
-from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from paceline.optimizers.token_merging.tome_settings import METHODS, TokenMergingSettings
 from reusing import outcome, reuse
 from webui_drawing import BOTH_HOSTS, LOOSE, MERGE, SIZE, Host, shadowed
@@ -35,10 +34,11 @@ def test_tokens_are_reduced_as_in_comfyui(host, studio, method):
 
 @BOTH_HOSTS
 def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
-    for budget in (1.0,):
-        found = host.draw({STEP_REUSE: StepReuseSettings(budget=budget)}, steps=16)
-        model = reuse(studio, studio.model, budget=budget)
-        expected = studio.sample(model, SIZE, steps=16)
+    """By the rule of many steps, and by that of few."""
+    for steps in (16, 10):
+        found = host.draw(LOOSE, steps=steps)
+        model = reuse(studio, studio.model, budget=1.0)
+        expected = studio.sample(model, SIZE, steps=steps)
         counts = outcome(model)
         assert host.said[-1].summary.counts["computed"] == counts.computed
         assert host.said[-1].summary.counts["forecast"] == counts.forecast > 0
