@@ -22,6 +22,9 @@ from .budget import Budget, Distances, Skip
 from .history import Evaluation
 from .rule import WARM_UP, Rule
 
+MARGIN = 1.2
+"""Nine of ten measured pictures moved by at most so many times what was foretold."""
+
 CLEAN = 0.1
 """A run that ends at more noise than this is continued by another run, so its last levels are not late. Some samplers
 end at the least noise that a network knows, about 0.03."""
@@ -53,8 +56,8 @@ FORETOLD = 4.0
 class Account(Budget):
     """Here errors, the ``costs`` of levels, add up as they are: predictions that are held all lag in one direction."""
 
-    def __init__(self, limit: float, _: Calibration) -> None:
-        super().__init__(limit, Calibration(1.0, margin=1.0), prior=0.0)
+    def __init__(self, limit: float, calibration: Calibration) -> None:
+        super().__init__(limit, calibration, prior=0.0)
         self.costs: dict[int, Distances] = {}
 
     @property
@@ -70,8 +73,8 @@ class Account(Budget):
 
     def room(self, rates: Distances) -> float:
         """Return how much more still fits, in units of ``rates``."""
-        parts = zip(self.seeds, self._spent or [0.0] * len(rates), rates, strict=True)
-        return min(((self.limit * seeds - used) / max(rate, 1e-12) for seeds, used, rate in parts), default=0.0)
+        limit, parts = self.limit / MARGIN, zip(self.seeds, self._spent or [0.0] * len(rates), rates, strict=True)
+        return min(((limit * seeds - used) / max(rate, 1e-12) for seeds, used, rate in parts), default=0.0)
 
 
 class ShortRule(Rule):
@@ -99,7 +102,6 @@ class ShortRule(Rule):
         """The levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
         steps, found = len(self._levels) - 1, dict[int, float]()
         for level in range(math.ceil(steps * BEGINNING), steps - 1):
-            place = Place(float(level), *self._levels[level : level + 2])
             last_but_one = SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST
             factor = last_but_one if level == steps - 2 else LATE
             if not self.outcome.flow and self._levels[level - 1] > FORETOLD:
@@ -110,7 +112,7 @@ class ShortRule(Rule):
                     continue
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
-            found[level] = factor * self._weight(place) * fall
+            found[level] = factor * self._weight(self.place_of(self._levels[level])) * fall
         return found
 
     def _step(self, level: int) -> float:
