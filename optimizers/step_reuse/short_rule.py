@@ -20,7 +20,7 @@ from torch import Tensor
 from ..models.samplers import Calibration, Place
 from .budget import Budget, Distances, Skip
 from .history import Evaluation
-from .rule import WARM_UP, Rule
+from .rule import NOISY, WARM_UP, Rule
 
 MARGIN = 1.2
 """Nine of ten measured pictures moved by at most so many times what was foretold."""
@@ -47,10 +47,6 @@ SECOND_LAST, SECOND_LAST_OF_FLOW = 0.8, 0.5
 LONGEST_STEP = 2.0
 """In logarithms of noise: over a longer one, however late, a second-order solver carries an error too far. Where the
 schedule jumps to the least noise, the picture moved by two to three times the error of a prediction before."""
-
-FORETOLD = 4.0
-"""Noise from which on changes foretell later ones. Above it, on a model with zero terminal signal, a prediction changed
-4 to 9 times as much as the change before told; below it 0.9 to 1.5 times, as on the icon model. Not seen with flow."""
 
 
 class Account(Budget):
@@ -104,7 +100,7 @@ class ShortRule(Rule):
         for level in range(math.ceil(steps * BEGINNING), steps - 1):
             last_but_one = SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST
             factor = last_but_one if level == steps - 2 else LATE
-            if not self.outcome.flow and self._levels[level - 1] > FORETOLD:
+            if not self.outcome.flow and self._levels[level - 1] > NOISY:
                 continue
             if self._order > 1:
                 factor = OF_SECOND_ORDER

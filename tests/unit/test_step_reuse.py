@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -206,3 +207,11 @@ def test_a_forecast_that_is_refused_costs_nothing():
         found = rule.end(x, smooth(x, level))
         x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
     assert refused and rule.outcome.forecast == 0 and rule.budget.used == 0
+
+
+def test_what_was_seen_at_much_noise_foretells_no_row_of_steps_that_draw_the_picture():
+    """The ``karras`` levels of a network with zero terminal signal: up to the noise of 28 next to nothing changes."""
+    levels = [4518.8, 3316.0, 2397.0, 1708.0, 1196.0, 827.0, 557.0, 366.0, 235.0, 146.0, 87.4, 50.4, 27.7, 14.4, 7.0]
+    levels += [3.13, 1.26, 0.443, 0.13, 0.0292, 0.0]
+    actions, _ = drive(LongRule(StepReuseSettings(budget=0.15), levels, "euler"), smooth, levels)
+    assert any(actions[:8]) and not any(one and other for one, other in pairwise(actions[12:17]))
