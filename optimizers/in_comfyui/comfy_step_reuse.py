@@ -168,7 +168,7 @@ class ReuseRun(TakesPart):
             self.rule.compute()  # nobody asked for the passes
             if self._blocks.were_left_out():
                 self.rule.step_aside(LEFT_OUT)
-        return self.rule.end(self._latent, guided, self.blend, self._passes.bytes())
+        return self.rule.end(self._latent, guided, self.blend)
 
     def _forget(self) -> None:
         self.rule.forget()

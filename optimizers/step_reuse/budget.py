@@ -168,7 +168,6 @@ class Outcome:
         computed: evaluations that the network did in full; the others were ``forecast``, by these ``methods``.
         share: estimated distance to the picture without the node, as a share of what another seed changes; ``largest``:
             likewise, of the largest error of a forecast that was seen. Both are of the worst of so many ``parts``.
-        bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
         few: whether the rule of few steps decided; ``flow``: whether the network was trained by flow matching.
         notes: why nothing was reused, or where the node stepped aside.
@@ -181,7 +180,6 @@ class Outcome:
     largest: float = 0.0
     parts: int = 1
     methods: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
     measured: bool = True
     few: bool = False
     flow: bool = False

@@ -101,10 +101,6 @@ class History:
         """
         return _on_polynomial([*self.evaluations[-order:], after], place)
 
-    def bytes(self, latents: bool = True) -> int:
-        """Return the memory of what is kept, with or without the latents, which passes share."""
-        return sum(entry.denoised.nbytes + latents * entry.latent.nbytes for entry in self.evaluations)
-
 
 class Passes:
     """The histories of all passes of a run, where other code reads single passes: each is forecast by itself.
@@ -141,10 +137,6 @@ class Passes:
         for history, output in zip(histories, outputs, strict=True):
             if history is not None and output is not None:
                 history.add(Evaluation(place, latent, output.float().clone()))
-
-    def bytes(self) -> int:
-        """Return the memory of the kept outputs; latents are held elsewhere too."""
-        return sum(history.bytes(latents=False) for slot in self._slots for history in slot if history is not None)
 
 
 def _on_polynomial(known: Sequence[Evaluation], place: Place) -> Tensor:

@@ -142,7 +142,6 @@ class StepReusePolicy(Policy):
         details.extend(_doubts(found))
         used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
         details.append(f"forecasts: {used}")
-        details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
         return Summary("partly" if self.beyond else "active", headline, counts, tuple(details))
 
 

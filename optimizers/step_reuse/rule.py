@@ -162,11 +162,11 @@ class Rule(ABC):
         if self._first is None:
             self._first = positive.float().clone()
 
-    def end(self, latent: Tensor, guided: Tensor, blend: Blend | None = None, held: int = 0) -> Tensor:
+    def end(self, latent: Tensor, guided: Tensor, blend: Blend | None = None) -> Tensor:
         """Note the guided prediction; return the prediction for the solver, corrected for forecasts before it.
 
         ``latent``: the network's input, float32, ``[batch, ...]``; it must not change any more. ``blend``: what becomes
-        of the prediction before the solver reads it. ``held``: memory of the tensors that the host keeps, in bytes.
+        of the prediction before the solver reads it.
         """
         self.outcome.count("" if self.partly else self.method)
         if self.skip is not None:
@@ -193,7 +193,6 @@ class Rule(ABC):
         self._skipped.clear()
         self._guided.add(found)
         self._computed += 1
-        self.outcome.bytes = max(self.outcome.bytes, self._guided.bytes() + held)
         return guided if given is found.denoised else given.to(guided.dtype)
 
     def _found_soft(self, part: Distances) -> None:

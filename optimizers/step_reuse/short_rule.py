@@ -44,8 +44,8 @@ OF_FLOW = 1.3
 SECOND_LAST, SECOND_LAST_OF_FLOW = 0.8, 0.5
 """``LATE`` of the last but one. On both image transformers that moves the picture least."""
 
-LONGEST_STEP = 2.0
-"""In logarithms of noise: over a longer one, however late, a second-order solver carries an error too far. Where the
+LONGEST_STEP = 7.4
+"""To so many times less noise: over a longer one, however late, a second-order solver carries an error too far. Where a
 schedule jumps to the least noise, the picture moved by two to three times the error of a prediction before."""
 
 
@@ -104,15 +104,13 @@ class ShortRule(Rule):
                 continue
             if self._order > 1:
                 factor = OF_SECOND_ORDER
-                if max(self._step(at) for at in range(level - 1, steps - 1)) > LONGEST_STEP:
+                noises = map(self._noise, self._levels[level - 1 : -1])
+                if any(here > LONGEST_STEP * ahead for here, ahead in pairwise(noises)):
                     continue
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
             found[level] = factor * self._weight(self.place_of(self._levels[level])) * fall
         return found
-
-    def _step(self, level: int) -> float:
-        return math.log(self._noise(self._levels[level]) / self._noise(self._levels[level + 1]))
 
     def _fall(self, before: int, after: int) -> float:
         return self._softened[before] - self._softened[after]

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from ...core.shadow import Shadows
 from ...step_reuse.parts import undivided
@@ -108,10 +107,6 @@ class LastOutputs:
             return None
         return at.denoised(latent, output.chunk(2)[1])
 
-    @property
-    def bytes(self) -> int:
-        return sum(int(tensor.nbytes) for _, result in self._kept for tensor in tree_leaves(_prediction(result)))
-
 
 def _prediction(result: Any) -> Any:
     """Return the one tensor of a result, or its one list of tensors; None where there is something else beside it."""
@@ -186,7 +181,7 @@ class ReusedRun:
             positive = self.outputs.positive(self.at, latent) if self._guided else None
             if positive is not None:
                 rule.first_pass(positive)
-        given = rule.end(latent, guided, held=self.outputs.bytes)
+        given = rule.end(latent, guided)
         if rule.skips or given is not guided:
             arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
         self.outputs.end()
