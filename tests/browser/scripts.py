@@ -41,10 +41,11 @@ if (!window.fewerFrames) {
 FEWER_IN_RUNS = """
 const still = document.head.appendChild(document.createElement("style"));
 still.textContent = "*, ::before, ::after { animation: none !important; transition: none !important; }";
+still.disabled = true;
 for (const name of ["execution_start", "execution_success", "execution_error", "execution_interrupted"])
-  app.api.addEventListener(name, () => (window.samples = name === "execution_start"));
+  app.api.addEventListener(name, () => (still.disabled = !(window.samples = name === "execution_start")));
 """
-"""Script for a page that is ready: twice a second in a run, whose processors the frames would take; nothing moves."""
+"""Script for a page that is ready: in a run, whose processors the frames would take, two frames a second, all still."""
 
 KEPT = """
 const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
