@@ -88,7 +88,7 @@ class Environment:
     def pip(self, what: str, *arguments: str | Path) -> None:
         """Run pip; ``what`` starts the message if it fails."""
         command, *rest = arguments
-        # A fifth of the twenty thousand files is ever imported: Python compiles those then, sooner than pip all of them.
+        # A fifth of its twenty thousand files is ever imported: Python compiles those then, in less time than pip all.
         more = (*self._anew, "--no-compile") if command == "install" else ()
         self.run([self.python, "-m", "pip", "--disable-pip-version-check", "--no-input", command, *more, *rest], what)
 
