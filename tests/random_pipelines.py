@@ -54,7 +54,7 @@ def baseline(name: str) -> torch.Tensor:
 
 
 def _size(name: str) -> int:
-    return {"if-1": 32}.get(name, 64)
+    return {"if-1": 32, "if-2": 64}.get(name, 128)
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:
