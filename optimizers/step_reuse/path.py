@@ -19,7 +19,7 @@ SAME = 1e-4
 """Noise levels that differ by less than this part are one."""
 
 
-def refusal(last: Place | None, place: Place, once: bool) -> str | None:
+def off_path(last: Place | None, place: Place, once: bool) -> str | None:
     """Return why the rule cannot follow a run to its next evaluation; None if it can.
 
     ``once``: whether the sampler asks once at each noise level.

@@ -28,7 +28,7 @@ from .budget import KEPT, SEEDS, Budget, Distances, Outcome, Skip, Unread
 from .correction import Correction
 from .history import Evaluation, History
 from .parts import Blend, Split, contrast, rms, stream_rms, undivided
-from .path import refusal
+from .path import off_path
 from .reuse_settings import StepReuseSettings
 
 WARM_UP = 3
@@ -124,7 +124,7 @@ class Rule(ABC):
 
     def begin(self, place: Place) -> bool:
         """Go to an evaluation; return whether it is forecast. Nothing is spent before its end."""
-        if why := refusal(self._last, place, self._once):
+        if why := off_path(self._last, place, self._once):
             self.step_aside(why)
         self.place, self.partly = place, False
         self.skip = self.skip_at(place)

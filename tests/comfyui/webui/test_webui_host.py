@@ -7,7 +7,7 @@ import torch
 import webui_stand_ins as hosts
 from cases import often
 from comfy_host import checkpoints, in_process
-from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.core.technique import ATTENTION, TOKEN_MERGING
 from paceline.optimizers.in_webui import accelerate, keep_levels
 from paceline.optimizers.in_webui.webui_technique import WebUITechnique
 from paceline.optimizers.token_merging.tome_settings import METHODS, TokenMergingSettings
