@@ -9,8 +9,8 @@ All draw the same pairs of held-out caption and seed with a trained model (share
 ComfyUI's own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, Spectrum
 (shared/spectrum.py), and the plain model with less work: fewer steps, and late levels left out (shared/controls.py).
 Nothing is timed: work is counted in evaluations of the network. *gain* and *gain late* hold each against these two, at
-as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of few steps, without rivals: two
-seeds of each caption, and the plain model with less work only where a step was left out.
+as many evaluations. With ``--json`` a plot is drawn beside the file. ``--few`` is of few steps, without rivals: some
+captions with several seeds, and the plain model with less work only where a step was left out.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ FEW = {
 }
 """The same for few steps, and for as many as others are drawn with where seeds look alike."""
 FEW_BUDGETS = (0.05, 0.15)
+FEW_CAPTIONS = 4
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
 THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2), "LazyCache": (0.05, 0.2)}
@@ -236,7 +237,7 @@ def main() -> None:
     rows: list[Row] = []
     for solver in (solver for solver in solvers if solver.name in names):
         bench = Bench(witness, solver)
-        bench.pairs = held_out(bench, 4 if options.quick else options.pairs, seeds=2 if options.few else 1)
+        bench.pairs = held_out(bench, 4 if options.quick else options.pairs, FEW_CAPTIONS if options.few else None)
         given = options.budgets, options.rivals, options.left
         rows += collected(few(bench) if options.few else measure(bench, *given, earlier))
     if options.few:

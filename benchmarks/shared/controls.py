@@ -28,20 +28,19 @@ def add_pairs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=PAIRS, help="of caption and seed")
 
 
-def held_out(bench: Bench, count: int = PAIRS, seeds: int = 1) -> list[tuple[str, int]]:
-    """Return so many pairs of a caption that the model was not trained on, spread over all, and a seed.
+def held_out(bench: Bench, count: int = PAIRS, captions: int | None = None) -> list[tuple[str, int]]:
+    """Return so many pairs of a caption that the model was not trained on and a seed.
 
-    The first ones of ``PAIRS`` captions; with several ``seeds`` of each as many fewer, spread likewise. No constant and
-    no preset was chosen by them.
+    The first ones of ``PAIRS`` captions, or so many ``captions`` spread over all of them, again and again. No constant
+    and no preset was chosen by them.
     """
-    distinct = count // seeds
     chosen: Sequence[str] = EMOJI.prompts  # it was trained on all captions
     if bench.witness != EMOJI:
         of = icon_motion if bench.witness.frames else icon_data
         judged = {*ICONS.prompts, *ICONS_VIDEO.prompts}
-        captions = [caption for caption in of.combinations()[1] if caption not in judged]
-        chosen = captions[:: max(1, len(captions) // PAIRS)][:: 1 if seeds == 1 else PAIRS // distinct]
-    distinct = min(distinct, len(chosen))
+        unseen = [caption for caption in of.combinations()[1] if caption not in judged]
+        chosen = unseen[:: max(1, len(unseen) // PAIRS)][:: PAIRS // (captions or PAIRS)]
+    distinct = min(captions or count, len(chosen))
     return [(chosen[number % distinct], HELD_OUT + number) for number in range(count)]
 
 
