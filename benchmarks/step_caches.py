@@ -210,9 +210,9 @@ def rows_of(path: Path | None) -> tuple[Earlier, dict[str, str]]:
 
 
 def few(bench: Bench) -> Iterator[Row]:
-    """Yield the rows of few steps: Reuse Steps, and, if a step was left out, the plain model without one."""
+    """Yield the rows of few steps: Reuse Steps, and, if of up to 15 one was left out, the plain model without one."""
     found = [of_runs(bench, list(bench.runs(reused(budget))), budget) for budget in FEW_BUDGETS]
-    if any(numbers["evaluations"] < bench.solver.steps for numbers, _ in found):
+    if bench.solver.steps <= 15 and any(numbers["evaluations"] < bench.solver.steps for numbers, _ in found):
         yield from plain(bench, (Curve(), Curve()), (bench.solver.steps - 1,))
     for budget, (numbers, pairs) in zip(FEW_BUDGETS, found, strict=True):
         yield row(bench, f"Reuse Steps {budget:g}", numbers, pairs)
