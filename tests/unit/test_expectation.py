@@ -66,7 +66,7 @@ def test_of_few_steps_a_level_that_would_go_at_a_smaller_budget_goes_in_other_pi
     assert replay(run, budget).computed == 7
     assert expect(run, budget=budget).time_left.high == 1.0, "another picture may cost a little more"
     assert expect(run, budget=2 * budget).time_left.high <= 7 / 8
-    certain = propose(run, [], 3 * 1.5 * budget)
+    certain = propose(run, [], 3 * 1.7 * budget)
     assert certain.budget is not None and certain.time_left.high <= 7 / 8
 
 
