@@ -19,7 +19,7 @@ BEGINNING = 0.2
 FASTER = 1.7
 """Where predictions change so many times as fast as when forecasts were tested, errors are taken for the square
 of it as large. In ordinary schedules they do not; on one that begins at a noise of thousands a row of six steps, all
-foretold as next to nothing, drew another picture."""
+foretold as next to nothing, drew another picture. Not seen with flow matching."""
 
 MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
 GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
@@ -60,7 +60,7 @@ class LongRule(Rule):
         part = place.position / (len(self._levels) - 1) / (1 if len(self._skipped) < self._longest_row()[0] else 4)
         best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
         faster = self._pace(place) / self._pace(self._guided.newest.place)
-        moves = self._weight(place) * (faster**2 if faster > FASTER else 1.0)
+        moves = self._weight(place) * (faster**2 if faster > FASTER and not self.outcome.flow else 1.0)
         cost = [moves * error for error in self._rates[best].expected(distance)]
         return Skip(best, cost) if self.budget.allows(cost, part) else None
 
