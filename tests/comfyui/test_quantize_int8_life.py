@@ -50,7 +50,7 @@ def sample(studio):
     def run(model):
         generator = torch.Generator().manual_seed(1)
         positive, negative = ([[torch.randn(1, 77, 768, generator=generator), {}]] for _ in range(2))
-        return studio.sample(model, positive=positive, negative=negative)
+        return studio.sample(model, (8, 8), steps=1, positive=positive, negative=negative)
 
     return run
 
