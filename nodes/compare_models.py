@@ -178,7 +178,7 @@ def shown_profile(found: Profile, around: dict[str, Any]) -> Payload:
         "steps": list(found.steps),
         "decoding": found.decoding,
         "slices": found.slices,
-        "weights": list(found.weights.lines(found.seconds)),
+        "weights": list(found.weights),
         "about": {name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
     }
 
@@ -195,5 +195,5 @@ def profile_lines(found: Profile) -> list[str]:
         phrase("one step {seconds:.3g} s: {parts}", seconds=found.step, parts=", ".join(shares[:2])),
         ", ".join(times),
         f"one step: {', '.join(shares)}",
-        *found.weights.lines(found.seconds),
+        *found.weights,
     ]

@@ -16,11 +16,9 @@ import torch
 
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.errors import InvalidSetting
-from ...optimizers.core.not_copied import NotCopied
 from ...optimizers.core.phrases import phrase
-from ...optimizers.in_comfyui.run.stack import stack_of
-from ...optimizers.in_comfyui.second_weights.moves import WeightMoves, in_place_of, weight_moves
-from ...optimizers.in_comfyui.structure.protocols import VAE, Executor, ModelPatcher
+from ...optimizers.in_comfyui.second_weights.moves import missing_weights
+from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from .machine import stop_if_cancelled
 from .sampling_job import SamplingJob, timed_decode
 
@@ -137,7 +135,7 @@ class Profile:
     """Where the time went, in seconds.
 
     ``loading`` is all before the first step, also compiling and first allocations; ``step`` is the median step, which
-    ``slices`` are parts of: see `SLICES`; ``weights`` is how they were moved.
+    ``slices`` are parts of: see `SLICES`; ``weights`` says how many of them are moved in each step.
     """
 
     loading: float
@@ -145,42 +143,11 @@ class Profile:
     decoding: float | None
     step: float
     slices: dict[str, float]
-    weights: WeightMoves
-
-    @property
-    def seconds(self) -> float:
-        return self.loading + sum(self.steps) + (self.decoding or 0.0)
+    weights: tuple[str, ...]
 
     @property
     def shares(self) -> dict[str, float]:
         return {name: seconds / self.step for name, seconds in self.slices.items()}
-
-
-class WeightWatch(NotCopied):
-    """Times what ComfyUI does before each of two runs of ``model``, a clone of the MODEL that it was given."""
-
-    def __init__(self, patcher: ModelPatcher) -> None:
-        from comfy.patcher_extension import WrappersMP
-
-        self.model = patcher.clone()
-        self.model.add_wrapper_with_key(WrappersMP.PREPARE_SAMPLING, "paceline_weights", self._prepare)
-        self._seconds: list[float] = []
-        self._others: tuple[str, ...] = ()
-
-    def _prepare(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
-        device = torch.device(self.model.load_device)
-        self._others = in_place_of(self.model)
-        synchronize(device)
-        started = time.perf_counter()
-        result = executor(*args, **kwargs)
-        synchronize(device)
-        self._seconds.append(time.perf_counter() - started)
-        return result
-
-    def found(self) -> WeightMoves:
-        """Return what was seen in the two runs."""
-        first, again = (*self._seconds, 0.0)[:2]
-        return weight_moves(self.model, stack_of(self.model).techniques, first, again, self._others)
 
 
 class _Enough(Exception):
@@ -200,8 +167,6 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
         synchronize(device)  # each step for itself, as the profiled one is
         ends.append(clock())
 
-    watch = WeightWatch(model)
-    model = watch.model
     say(phrase("every step on the clock"))
     synchronize(device)
     started = clock()
@@ -217,7 +182,7 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     operations, kernels = _profiled(model, job, device)
     slices = slices_of(operations, kernels, typical)
     clocked = (ends[0] - started - loading, *steps[: len(ends) - 1])
-    return Profile(loading, clocked, decoding, typical, slices, watch.found())
+    return Profile(loading, clocked, decoding, typical, slices, missing_weights(model))
 
 
 def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tuple[list[Operation], dict[str, float]]:

@@ -46,7 +46,7 @@ POINTS_UP = (
     ("scripts/page/accordion.py", "from ...service import routes", "paceline.scripts is not allowed to import"),
 )
 ALONE = (
-    ("optimizers/core/errors.py", "from .files import sha256", "a circle of imports: paceline.optimizers.core."),
+    ("optimizers/core/errors.py", "from .files import read_json", "a circle of imports: paceline.optimizers.core."),
     ("optimizers/new_technique.py", "", "paceline.optimizers.new_technique"),
 )
 

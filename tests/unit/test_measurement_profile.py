@@ -1,14 +1,13 @@
-"""Where the time of a step goes: real profiles of torch, kernels of a device as data, steps, and peak memory."""
+"""Where the time of a step goes: real profiles of torch, kernels of a device as data."""
 
 from __future__ import annotations
 
 import time
 from functools import partial
-from types import CodeType, FunctionType, SimpleNamespace
+from types import CodeType, FunctionType
 
 import pytest
 import torch
-from paceline.measure.resources import PeakMemory, StepTimes
 from paceline.optimizers.token_merging import tomesd
 from paceline.service.comfyui.profiling import SLICES, Operation, operations_of, slices_of
 from torch.autograd import DeviceType
@@ -105,42 +104,3 @@ def test_on_a_device_its_kernels_count_and_not_the_processors_time():
             "gaps": 0.05,
         }
     )
-
-
-def test_peak_memory_adds_what_the_allocator_does_not_count():
-    """Weights under dynamic VRAM: the allocator of torch knows nothing of them."""
-    memory = PeakMemory(torch.device("cpu"), lambda: 5 * 2**20)
-    with memory:
-        pass
-    assert memory.device_bytes is None
-    memory._backend = SimpleNamespace(
-        reset_peak_memory_stats=lambda device: None, max_memory_allocated=lambda device: 7 * 2**20
-    )
-    with memory:
-        pass
-    assert memory.device_bytes == 12 * 2**20
-
-
-class Place:
-    """What a device has reached, in milliseconds."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def record(self, stream):
-        pass
-
-    def elapsed_time(self, later):
-        return later.at - self.at
-
-
-def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
-    waited, places = [], iter([Place(900.0), Place(1000.0), Place(1300.0)])
-    monkeypatch.setattr("paceline.measure.resources.synchronize", waited.append)
-    events = SimpleNamespace(Event=lambda enable_timing: next(places), current_stream=lambda device: None)
-    marked = StepTimes(torch.device("cuda"), lambda: 0.0)
-    marked._backend = events
-    for _ in range(3):
-        marked.step()
-    assert marked.mean() == pytest.approx(0.2)
-    assert not waited
