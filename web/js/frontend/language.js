@@ -80,7 +80,6 @@ const ENGLISH = {
   speedTab: "Speed",
   off: "off",
   noBaseline: "no baseline yet",
-  measure: "measure",
   againstOff: "against off",
   tooFewRuns: "too few runs to compare",
   noneActive: "no node was active",
