@@ -132,7 +132,6 @@ class PacelineCompareModels(PacelineNode):
 
 _NAMES = {
     "norm_elementwise": "norms and elementwise",
-    "ours": "Paceline's own work",
     "gaps": "gaps (waiting for Python)",
 }
 """Parts of a step that are shown under another name."""

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from .machine import stop_if_cancelled
 from .sampling_job import SamplingJob, timed_decode
 
-SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "ours", "gaps")
+SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "gaps")
 """The parts of a step. ``gaps``: the device waits for Python."""
 
 # Parts of names of operators and kernels. A time belongs to the innermost operator that matches one of them.
@@ -36,22 +35,13 @@ _BOOKKEEPING = re.compile(
     r"aten::_?(view|t|transpose|as_strided_?|expand|reshape|permute|empty\w*|(un)?squeeze|slice|select|detach|alias|resize_|"
     r"unsafe_view|narrow|split\w*|chunk|unbind|unflatten|flatten|movedim|resolve_\w+|result_type|is_\w+|item|local_scalar_dense)"
 )
-_FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
-_FOREIGN = re.compile(r"^<built-in|^nn\.Module: |(^|/)torch/")
-_OURS = tuple(
-    sorted(
-        path.name for path in (Path(__file__).parents[2] / "optimizers").iterdir() if (path / "__init__.py").is_file()
-    )
-)
-_OUR_FRAME = re.compile(rf"(?:^|/)optimizers/(?:in_\w+/(?:comfy_)?)?({'|'.join(_OURS)})\b")
-
 
 @dataclass(frozen=True)
 class Operation:
     """One operator of a profile.
 
-    ``seconds`` are on the processor, without those of the operators that it calls; ``callers`` are the operators and
-    Python frames that led to it, the nearest first; ``kernels`` what it started on a device, with the seconds of each.
+    ``seconds`` are on the processor, without those of the operators that it calls; ``callers`` are the operators that
+    led to it, the nearest first; ``kernels`` what it started on a device, with the seconds of each.
     """
 
     name: str
@@ -68,7 +58,7 @@ def operations_of(events: Sequence[Any]) -> tuple[list[Operation], dict[str, flo
         if event.device_type.name != "CPU":
             if not event.is_user_annotation:  # which spans kernels that have events of their own
                 kernels[event.name] += event.device_time_total / 1e6
-        elif not _FRAME.search(event.name):
+        else:
             started = tuple((kernel.name, kernel.duration / 1e6) for kernel in event.kernels)
             operations.append(Operation(event.name, event.self_cpu_time_total / 1e6, _callers(event), started))
     return operations, dict(kernels)
@@ -99,27 +89,15 @@ def slices_of(operations: Sequence[Operation], kernels: dict[str, float], second
 
 
 def _kind(operation: Operation, kernel: str = "") -> str:
-    operators = [operation.name, *(name for name in operation.callers if not _FRAME.search(name))]
-    names = [name.lower() for name in [*operators, kernel]]
+    names = [name.lower() for name in (operation.name, *operation.callers, kernel)]
     kinds = (kind for name in names for kind, parts in _COMPUTES if any(part in name for part in parts))
-    kind = next(kinds, None) or _other(operation.name, kernel)
-    folder = _our_folder(operation.callers)
-    if folder in ("", "attention") or kind in ("linear", "convolution"):
-        return kind
-    return "ours"
+    return next(kinds, None) or _other(operation.name, kernel)
 
 
 def _other(name: str, kernel: str) -> str:
     if any(part in text.lower() for text in (name, kernel) for part in _COPIES):
         return "copies"
     return "gaps" if not kernel and _BOOKKEEPING.fullmatch(name) else "norm_elementwise"
-
-
-def _our_folder(callers: Sequence[str]) -> str:
-    """Return the folder of ours whose code is the nearest that is not torch's, or an empty text."""
-    nearest = next((name for name in callers if _FRAME.search(name) and not _FOREIGN.search(name)), "")
-    found = _OUR_FRAME.search(nearest)
-    return found.group(1) if found else ""
 
 
 def _callers(event: Any) -> tuple[str, ...]:
@@ -190,9 +168,7 @@ def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tu
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    # Frames of Python are in the profile only if it is verbose; they tell whose code has started an operator.
-    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
-    profiler = torch.profiler.profile(activities=activities, with_stack=True, experimental_config=verbose)
+    profiler = torch.profiler.profile(activities=activities)
     done = 0
 
     def start() -> None:

@@ -72,7 +72,6 @@ const ENGLISH = {
   convolution: "convolutions",
   norm_elementwise: "norms and elementwise",
   copies: "copies",
-  ours: "Paceline's own work",
   gaps: "waiting for Python",
   wholeRun: "Whole run",
   speedEmpty: "Run a workflow to see where its time goes. The node Profile looks into a single step.",
