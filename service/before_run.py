@@ -22,7 +22,7 @@ from .faster.kept_runs import KeptRuns
 from .faster.plan import network_before
 from .faster.same_work import device_here, facts_here
 from .faster.workflow import ModelLink, Workflow
-from .recipes.apply_recipe import Nodes
+from .recipes import Nodes
 
 BEFORE = "/paceline/before"
 

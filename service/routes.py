@@ -13,7 +13,7 @@ from ..optimizers.in_comfyui.run.reporting import Payload, running_server
 from .before_run import BEFORE, before_payload
 from .faster.job_store import FASTER, JOBS, faster_payload
 from .outcomes import OUTCOMES, RUN, SAMPLINGS, Outcomes, run_payload
-from .recipes.apply_recipe import Nodes
+from .recipes import Nodes
 
 if TYPE_CHECKING:
     from aiohttp import web

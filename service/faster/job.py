@@ -17,8 +17,7 @@ from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
-from ..recipes.apply_recipe import Nodes, behind
-from ..recipes.recipe import Step
+from ..recipes import Nodes, Step, behind
 from .kept_runs import KeptRun, KeptRuns, Trial, foretold, history
 from .levers import Lever, needless_tiles
 from .look import time_of

@@ -23,7 +23,7 @@ from ...measure.replay import Sampling, replay
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..comfyui.decoding import Decoding
-from ..recipes.apply_recipe import shown_steps
+from ..recipes import shown_steps
 from .plan import Plan
 from .prompts import FEWEST, PICTURES, Chosen
 from .sentences import Tried, expected_parts, expected_speed, told

@@ -16,8 +16,7 @@ from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ...optimizers.step_reuse.reuse_settings import FEWEST_STEPS
 from ...optimizers.token_merging.kv_downsample import minimum_tokens
 from ..comfyui.unloaded import model_file, network_in
-from ..recipes.apply_recipe import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
-from ..recipes.recipe import PREFIX, Step
+from ..recipes import PREFIX, Machine, Nodes, Step, built_in_recipe, changed_by, machine_here, made
 from .node_types import class_of, node_type
 from .workflow import ModelLink, Workflow
 

@@ -26,8 +26,7 @@ from ..comfyui.machine import host_version, progress_bar, unload_models
 from ..comfyui.sampling_job import SamplingJob
 from ..faster.same_work import made_of
 from ..faster.workflow import Workflow
-from ..recipes.apply_recipe import Nodes, apply_recipe, check_steps
-from ..recipes.recipe import PREFIX, Recipe, Step, Value, save_recipe
+from ..recipes import PREFIX, Nodes, Recipe, Step, Value, apply_recipe, check_steps, save_recipe
 from .axes import ABSENT, Axes, Cell, describe_cell, parse_axes
 from .study import Result, Sweep, SweepPlan, best
 

@@ -19,7 +19,7 @@ from ...core.phrases import phrase
 from ...core.replaced import replacement
 from ...core.shadow import Shadows
 from ..run.comfy_technique import ComfyTechnique, ModelCall
-from ..second_weights.dynamic_vram import without_dynamic_vram
+from ..second_weights.clone import without_dynamic_vram
 from ..second_weights.moves import SECOND_COPY
 from ..structure.attention_owner import layers_with_a_preference
 from ..structure.model_facts import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
