@@ -99,7 +99,7 @@ class OptimizingNode(PacelineNode):
 
 
 class TechniqueNode(OptimizingNode):
-    """A node that attaches one technique. A recipe attaches it without running the node: see ``service/recipes.py``."""
+    """A node that attaches one technique. A recipe attaches it without running the node: see ``apply_recipe.py``."""
 
     @classmethod
     def schema(cls, title: str, description: str, search: str = "", **more: Any) -> io.Schema:

@@ -36,6 +36,7 @@ _BOOKKEEPING = re.compile(
     r"unsafe_view|narrow|split\w*|chunk|unbind|unflatten|flatten|movedim|resolve_\w+|result_type|is_\w+|item|local_scalar_dense)"
 )
 
+
 @dataclass(frozen=True)
 class Operation:
     """One operator of a profile.
