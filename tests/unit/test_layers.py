@@ -38,7 +38,7 @@ POINTS_UP = (
     ("optimizers/attention/backend.py", "def lazy():\n    from ..token_merging import x", "attention is not"),
     ("optimizers/models/families.py", "from ..in_comfyui.targets import vae_target", "optimizers.models is not"),
     ("optimizers/in_comfyui/comfy_step_reuse.py", "from .token_merging import x", "comfy_step_reuse is not allowed"),
-    ("optimizers/in_comfyui/structure/model_facts.py", "from ..run import stack", "structure is not allowed"),
+    ("optimizers/in_comfyui/structure/unet_blocks.py", "from ..run import stack", "structure is not allowed"),
     ("optimizers/in_diffusers/api.py", "from ..in_comfyui.targets import vae_target", "in_diffusers is not"),
     ("service/sweep/study.py", "import comfy.utils", "paceline is not allowed to import comfy"),
     ("service/apply_recipe.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
