@@ -33,7 +33,7 @@ def test_no_import_points_up_and_a_new_file_in_a_layer_is_no_fault(checkout):
 POINTS_UP = (
     ("optimizers/core/activity.py", "from .. import attention", "paceline.optimizers.core is not allowed to import"),
     ("measure/quality.py", "from ..service import routes", "paceline.measure is not allowed to import"),
-    ("service/apply_recipe.py", "from ...nodes import NODES", "paceline.service is not allowed to import"),
+    ("service/apply_recipe.py", "from ..nodes import NODES", "paceline.service is not allowed to import"),
     # Imports inside of a function count too.
     ("optimizers/attention/backend.py", "def lazy():\n    from ..token_merging import x", "attention is not"),
     ("optimizers/models/families.py", "from ..in_comfyui.targets import vae_target", "optimizers.models is not"),
