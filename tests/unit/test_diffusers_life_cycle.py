@@ -168,7 +168,7 @@ def test_a_pipeline_that_nobody_holds_frees_its_memory() -> None:
     assert str(held) == str(copied) == said and "Fuse QKV" in said
 
 
-@pytest.mark.parametrize("seed", often(range(2), range(40)))
+@pytest.mark.parametrize("seed", often([0], range(40)))
 def test_a_random_life(seed: int) -> None:
     life = Life(seed).live()
     assert not life.wrong, "\n".join((life.name, *life.events))
