@@ -140,7 +140,7 @@ class PipelineTokenMerging(PipelineTechnique):
         shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
         evaluation = None if refusal or not policy.settings.keeps else _evaluation(host)
-        beside = "; ".join(one.policy.describe() for one in host.techniques if one is not self)
+        beside = [one.policy for one in host.techniques]
         self._call = policy.call(TokenCall, self.activity, step, evaluation, passes, refusal, host.again, beside)
 
     def end_call(self) -> None:
