@@ -44,12 +44,9 @@ class ComponentQKVFusion(PipelineTechnique):
     kind, title = QKVFusion.kind, QKVFusion.title
     roles = (DENOISER, CONTROLNET, VAE)
 
-    def __init__(self, settings: FuseQKV) -> None:
-        super().__init__(settings)
-        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
-
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
+        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
         for path, layer in part.named_modules():
             known = find_layer(layer) or _by_names(layer)
             for number, group in enumerate(groups_in(layer, known, LinearProjections) if known is not None else ()):

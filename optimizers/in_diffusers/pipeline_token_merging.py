@@ -92,13 +92,10 @@ class PipelineTokenMerging(PipelineTechnique):
     roles = (DENOISER,)
     policy: TokenMergingPolicy[ModuleBlock]
 
-    def __init__(self, settings: TokenMergingSettings) -> None:
-        super().__init__(settings)
+    def attach(self, host: Host, patches: Patches) -> None:
         self._latent = (0, 0)
         self._call: TokenCall | None = None
         self._wraps: list[tuple[str, Wrap]] = []
-
-    def attach(self, host: Host, patches: Patches) -> None:
         name, settings = host.component.class_name, self.settings
         if not is_unet(host.component.part):
             raise no_unet(name, "ReuseSteps, Attention and Compile")
