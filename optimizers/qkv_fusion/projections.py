@@ -117,8 +117,9 @@ class FusedProjections:
             return kept[1]
         if kept is None and index == self._plan and self._together:
             # In the dtype of the tokens, as ComfyUI's layers do where weights are kept in fewer bits.
-            weight, bias = (None if one is None else one.to(tokens.dtype) for one in self._together[index])
-            together = linear(tokens, weight, bias)
+            weight, bias = self._together[index]
+            bias = None if bias is None else bias.to(tokens.dtype)
+            together = linear(tokens, weight.to(tokens.dtype), bias)
             self.activity.use(self.names[index])
             own, *others = together.split_with_sizes(self._sizes[index:], dim=-1)
             self._kept.update({number: (tokens, other) for number, other in enumerate(others, index + 1)})
@@ -137,8 +138,8 @@ class FusedProjections:
         if refusal is None:
             self._sizes = tuple(len(weight) for weight in weights)
             starts = [sum(self._sizes[:index]) for index in range(len(weights) - 1)]
-            weight, bias = join_rows(weights), join_rows(biases) if biases else None
-            self._together = [(_from(weight, start), None if bias is None else _from(bias, start)) for start in starts]
+            joined, added = join_rows(weights), join_rows(biases) if biases else None
+            self._together = [(_from(joined, at), None if added is None else _from(added, at)) for at in starts]
         return refusal
 
 
