@@ -15,10 +15,10 @@ from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
+from ..apply_recipe import Nodes, behind
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
-from ..recipes.apply_recipe import Nodes, behind
-from ..recipes.recipe import Step
+from ..recipe import Step
 from .kept_runs import KeptRun, KeptRuns, Trial, foretold, history
 from .levers import Lever, needless_tiles
 from .look import time_of

@@ -22,8 +22,8 @@ from ...measure.expect import (
 from ...measure.replay import Sampling, replay
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.in_comfyui.run.reporting import Payload
+from ..apply_recipe import shown_steps
 from ..comfyui.decoding import Decoding
-from ..recipes.apply_recipe import shown_steps
 from .plan import Plan
 from .prompts import FEWEST, PICTURES, Chosen
 from .sentences import Tried, expected_parts, expected_speed, told

@@ -146,7 +146,7 @@ def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, s
     from paceline.measure.expect import Range
     from paceline.service.faster.job_store import JOBS
     from paceline.service.faster.offers import Offer
-    from paceline.service.recipes.recipe import Step
+    from paceline.service.recipe import Step
 
     sampling = {"seed": 3, "steps": 2, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
     texts = {name: comfyui.give("CONDITIONING", name, getattr(studio, name)) for name in ("positive", "negative")}
@@ -206,13 +206,13 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
 
     It is given what is kept of runs of the same model, as seconds of steps and of compiling, and our nodes there.
     """
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import job as one_job
     from paceline.service.faster import kept_runs as kept
     from paceline.service.faster import plan
     from paceline.service.faster.job_store import JOBS
     from paceline.service.faster.kept_runs import KeptRun
     from paceline.service.faster.workflow import Workflow
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
 

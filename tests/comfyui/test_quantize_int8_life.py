@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 
@@ -50,7 +49,7 @@ def sample(studio):
     def run(model):
         generator = torch.Generator().manual_seed(1)
         positive, negative = ([[torch.randn(1, 77, 768, generator=generator), {}]] for _ in range(2))
-        return studio.sample(model, positive=positive, negative=negative)
+        return studio.sample(model, (8, 8), steps=1, positive=positive, negative=negative)
 
     return run
 
@@ -79,7 +78,7 @@ def lora(studio, model, lora_file, strength):
     return comfy.sd.load_lora_for_models(model, None, tensors, strength, 0)[0]
 
 
-def test_core_reads_what_we_saved_and_draws_the_same(studio, converted, save, sample, sd15_checkpoint):
+def test_core_reads_what_we_saved_and_draws_the_same(studio, converted, save, sample):
     expected = sample(converted)
     path = save(converted)
     again = core_load(path)
@@ -92,8 +91,6 @@ def test_core_reads_what_we_saved_and_draws_the_same(studio, converted, save, sa
     assert sum(kind == "I8" for kind in keys.values()) == 70
     assert not any(key.startswith(("first_stage_model", "cond_stage_model")) for key in keys)
     told = json.loads(metadata["paceline"])
-    digest = hashlib.sha256(sd15_checkpoint.read_bytes()).hexdigest()
-    assert told["source"] == {"file": sd15_checkpoint.name, "sha256": digest}
     assert told["settings"]["include"] == CHOSEN and told["layers"] == {"int8": 70, "all": 80}
     assert told["loras"] is False and told["comfyui"] and told["torch"] == torch.__version__
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]  # no temporary file
@@ -254,13 +251,12 @@ def test_quantising_needs_little_memory_beside_the_model():
     assert found["linear_after"] < 0.52 * found["linear_before"], found
 
 
-def test_fused_projections_of_int8_layers_are_exact(studio, quantize):
-    """Rows keep their scales when weights are joined, and tokens are rounded once instead of three times."""
+def test_fuse_qkv_leaves_int8_layers_alone(studio, quantize):
     model = quantize(studio.model)
     fused = studio.run("PacelineFuseQKV", model=model)
     assert torch.equal(studio.sample(fused), studio.sample(model))
     report = studio.report(fused)
-    assert "q k v: 14, k v: 14\n" in report
+    assert "fallback: its weights are of the class QuantizedTensor" in report
     alone, together = (one.get_attachment("paceline").find("int8").last_summary().counts for one in (model, fused))
     assert together == alone
 

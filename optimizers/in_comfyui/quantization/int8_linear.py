@@ -7,7 +7,7 @@ is patched.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...core.activity import Counter
+from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
 from ...core.not_copied import Function, Kwargs
 from ...quantization.int8_policy import LAYERS
@@ -33,13 +33,10 @@ FLOATING = "ComfyUI handed over the weight in floating point: computed in full p
 
 
 @dataclass(eq=False)
-class Network(Counter):
-    """What all int8 layers of one network share.
+class Network:
+    """What all int8 layers of one network share: where they count, and whether it is sampled with at the moment."""
 
-    Attributes:
-        in_run: whether it is sampled with at the moment.
-    """
-
+    activity: Activity = field(default_factory=Activity)
     in_run: bool = False
 
 
@@ -80,11 +77,10 @@ def linear_class(compute_dtype: torch.dtype) -> type:
     register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
-        """A quantised linear layer. ``weight_only``: in floating point; ``stands_for``: layers that it computes."""
+        """A quantised linear layer. ``weight_only``: in floating point."""
 
         weight_only = False
         network: Network
-        stands_for = 1
 
         def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> Any:
             """Give the weight as one tensor, which is floating point for whoever computes with it.
@@ -125,9 +121,9 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             else:
                 result = super()._forward(input, weight, bias)  # ComfyUI's own dispatch
             if left:
-                self.network.activity.fall_back(left, self.stands_for)
+                self.network.activity.fall_back(left)
             else:
-                self.network.activity.use(LAYERS, times=self.stands_for)
+                self.network.activity.use(LAYERS)
             return result
 
         def _apply(self, fn: Function, recurse: bool = True) -> Any:
