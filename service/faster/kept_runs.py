@@ -19,7 +19,6 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...measure.expect import ROUNDING, Probed
 from ...optimizers.core.files import fingerprint_of, write_atomically
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.user_folder import user_folder
@@ -252,33 +251,3 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         texts,
         plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )
-
-
-COMPILING = "PacelineCompileUNet"
-"""The node that costs time once and makes steps shorter."""
-
-
-def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun]) -> Probed | None:
-    """Return what runs on this machine tell of a node that compiles; None where they do not say what it costs.
-
-    ``title`` is the node's; the models of the ``workflow``, which is without it, are loaded.
-    """
-    now, facts = about(workflow), facts_here()
-    if node != COMPILING:
-        return None
-    alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
-    having = [run for run in alike if title in run.about.get("nodes", "")]
-    costs = [run.seconds.get("compiling", 0.0) for run in having]
-    given_up = [one.once for run in alike for one in run.tried if one.name == title]
-    once = max([*costs, *given_up], default=0.0)
-    if not once:
-        return None
-    with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
-    ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
-    faster = [run.seconds["steps"] for run in ready if run.seconds.get("steps")]
-    plain = [run.seconds["steps"] for run in alike if run.about == now and run.seconds.get("steps")]
-    if plain and faster and any(costs):
-        ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
-        return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)
-    why = phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once)
-    return Probed(title, why_not=why, once=once)

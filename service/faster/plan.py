@@ -167,6 +167,8 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
     notes = [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
     notes += [phrase("{name} is left out: {why}.", name=merging, why=unfit)] if unfit else []
+    if "PacelineCompileUNet" not in there:
+        notes += _why_not_compiled(machine)
     types = {workflow.type(id) for id in workflow}
     notes += [
         phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)
@@ -191,6 +193,14 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     if file:
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
     return Plan(link, tries, reuse, tuple(notes))
+
+
+def _why_not_compiled(machine: Machine) -> list[Phrase]:
+    if machine.device == "cpu":
+        return [phrase("Compile UNet is left out: on a processor it gains almost nothing, and compiles for long.")]
+    if machine.device == "cuda" and not machine.can_compile:
+        return [phrase("Compile UNet is left out: torch compiles for this device with triton, which is not installed.")]
+    return []
 
 
 def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:

@@ -126,7 +126,8 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
 
 def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
-        "costs {once:.3g} s once, wins {won:.2g} s a picture: pays from picture {picture}",
+        "costs {once:.3g} s once, at most as much after a restart, wins {won:.2g} s a picture: pays from picture "
+        "{picture}",
         once=once,
         won=won,
         picture=picture,
