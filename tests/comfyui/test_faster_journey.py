@@ -251,7 +251,7 @@ def test_what_compiling_wins_says_what_it_costs_and_from_which_picture_it_pays(c
 
 def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
     from paceline.optimizers.in_comfyui.compilation import comfy_env
-    from paceline.service.comfyui import probe
+    from paceline.service.comfyui import evaluating, probe
     from paceline.service.faster import job as one_job
 
     def compiles(executor, *args, **kwargs):
@@ -264,7 +264,7 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
         return clone
 
     with monkeypatch.context() as long_ago:
-        for module in (one_job, probe):
+        for module in (one_job, probe, evaluating):
             long_ago.setattr(module, "monotonic", lambda: -1e9)
         said = said_of_compiling(compiling(slow))
     assert said == (
