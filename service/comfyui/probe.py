@@ -78,7 +78,8 @@ class _Side:
         told = [one.last_summary() for one in self.added]
         if not told or any(one.state != "inactive" for one in told):
             return ""
-        return told[0].line if told[0].details else told[0].headline
+        why = f" ({told[0].details[0]})" if told[0].details else ""
+        return told[0].headline + why
 
 
 def probe(
@@ -211,7 +212,7 @@ class _Trial:
                 seconds=self._given,
             )
             self._refuse(name, why, self._given)
-        except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
+        except (RuntimeError, PacelineError) as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
             if not name:
                 raise
             self._refuse(name, str(error))

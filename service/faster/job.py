@@ -13,7 +13,7 @@ from typing import Any
 from ...measure.expect import Probed, compiled_vae
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
-from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
@@ -22,7 +22,7 @@ from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
 from .look import time_of
 from .offers import Offer, make_offer, what_became
-from .plan import Plan, most_gain_first
+from .plan import Plan
 from .prompts import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .proof import Proof
 from .request import Request
@@ -132,7 +132,7 @@ class Job:
             tries = self.plans[int(sampling.link)].tries
             given_up = {title: known[title].once for title in tries if title in known and known[title].once}
             self.probed[number] += [Probed(title, why_not=_took(once), once=once) for title, once in given_up.items()]
-            order = sorted((each for each in most_gain_first(tries) if each not in given_up), key=known.__contains__)
+            order = sorted((title for title in tries if title not in given_up), key=known.__contains__)
             ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in order}
             if ways and sampling.can_probe:
                 tell = partial(lambda number, share: say((number + share) / parts), number)
@@ -142,7 +142,7 @@ class Job:
         one, why = each.one, why_dropped(each, limit, self.pictures)
         said = phrase("{name} is offered.", name=one.name) if one.name in offered else why or ""
         once = one.once if one.too_long else 0.0
-        return Trial(each.link, one.name, self.choice, str(said), once, bool(one.why_not) and not once)
+        return Trial(each.link, one.name, self.choice, data(said), once)
 
     def remember(self, offered: str = "") -> None:
         """Keep what was tried with the workflow's last run, and what is to be said of the offer.
@@ -150,7 +150,7 @@ class Job:
         Called again when that run is kept, which may be later.
         """
         if offered and self.offer is not None:
-            trial = Trial("", self.offer.label, self.choice, offered)
+            trial = Trial("", self.offer.label, self.choice, data(offered))
             self.tried = [*(one for one in self.tried if one.link), trial]
         KeptRuns().note(self.workflow, [one for one in self.tried if one.said])
 
@@ -190,14 +190,14 @@ class Job:
         if proof is not None and state["offer"] and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
             if proof.text is not None:
-                self.remember(f"{state['offer']['label']}: {proof.text}")
+                self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
             state["phase"] = "proved"
             state["offer"] |= {"measured": measured, "picture": proof.picture}
         return state
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)
-        self.remember(f"{self.tried[-1].said} It was put in.")
+        self.remember(phrase("{offer} It was put in.", offer=self.tried[-1].sentence))
         return job_state("keep", self.id, prompt)
 
     @property

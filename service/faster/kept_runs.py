@@ -15,12 +15,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from threading import Lock
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ...optimizers.core.files import fingerprint_of, write_atomically
-from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.core.phrases import Phrase, phrase, phrase_of
 from ...optimizers.in_comfyui.run.user_folder import user_folder
 from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
@@ -45,17 +45,21 @@ class Trial:
     """What became of a node on the link of a plan, by its number, or of an offer, where that is empty.
 
     Attributes:
-        said: in the English of that time.
+        said: as ``core/phrases.data`` gives it.
         once: seconds after which a compilation was given up; 0 for none.
-        idle: whether the node has nothing to do there.
     """
 
     link: str
     name: str
     choice: str
-    said: str
+    said: str | dict[str, Any]
     once: float = 0.0
-    idle: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What is said of it, a phrase."""
+        said: str = phrase_of(self.said)
+        return said
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ...measure.expect import (
 )
 from ...measure.replay import Sampling, replay
 from ...optimizers.core.choices import CHOICES
+from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..recipes.apply_recipe import shown_steps
 from .plan import Plan
@@ -52,9 +53,10 @@ class Offer:
     won: float
 
     @property
-    def said(self) -> str:
+    def said(self) -> Phrase:
         """It in a sentence, for the next time."""
-        return f"{self.label}: {expected_speed(self.run_speedup, self.once, self.won)}."
+        expected = expected_speed(self.run_speedup, self.once, self.won)
+        return phrase("{name}: {why}.", name=self.label, why=expected)
 
     @property
     def payload(self) -> Payload:

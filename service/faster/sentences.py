@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...measure.expect import Probed, Range, pays_from
 from ...measure.measure import Comparison
-from ...measure.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
+from ...measure.verdict_text import counted_text, late_text, of_a_seed_change, speed_text
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 
@@ -161,11 +161,9 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
         return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
     return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
         **speedup._asdict(),
-        share=of_a_seed_change(distance.likely),
-        least=fraction(distance.low),
-        most=fraction(distance.high),
+        share=of_a_seed_change(distance.high),
     )
 
 

@@ -221,7 +221,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         from comfy.ldm.modules.attention import BasicTransformerBlock
-        from torch._dynamo.backends.registry import _BACKENDS
+        from torch._dynamo.backends import registry
 
         self.now, self.busy, clock, forward = 0.0, 1.0, self, BasicTransformerBlock.forward
 
@@ -245,7 +245,9 @@ class Clock:
         for module in (probing, evaluating):
             monkeypatch.setattr(module, "monotonic", self.monotonic)
         monkeypatch.setattr(BasicTransformerBlock, "forward", timed)
-        monkeypatch.setitem(_BACKENDS, "planted", planted)
+        planted._tags = ()
+        monkeypatch.setitem(registry._BACKENDS, "planted", None)
+        monkeypatch.setitem(registry._COMPILER_FNS, "planted", planted)
 
     def perf_counter(self):
         return self.now
@@ -310,16 +312,18 @@ def test_compile_is_tried_by_the_kind_of_block_that_takes_longest(studio, observ
     assert len({*compiled_now}) == 1 and found.points == 1
 
 
-def test_what_cannot_be_compiled_is_said(studio, observed, monkeypatch):
-    from torch._dynamo.backends.registry import _BACKENDS
+@pytest.mark.parametrize("strict", often([False], [False, True]))
+def test_what_cannot_be_compiled_is_said(studio, observed, monkeypatch, strict):
+    from torch._dynamo.backends.registry import _COMPILER_FNS
 
     def broken(graph, inputs):
         raise OSError("no C++ compiler")
 
-    monkeypatch.setitem(_BACKENDS, "planted", broken)
+    broken._tags = ()
+    monkeypatch.setitem(_COMPILER_FNS, "planted", broken)
     sampling, _ = observed
     with torch.inference_mode():
-        (found,) = probe(sampling, {"Compile UNet": compiled(studio)})
+        (found,) = probe(sampling, {"Compile UNet": compiled(studio, strict=strict)})
     assert "no C++ compiler" in found.why_not and not found.faster
 
 
