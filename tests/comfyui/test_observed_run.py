@@ -307,7 +307,7 @@ def test_compile_is_tried_by_the_kind_of_block_that_takes_longest(studio, observ
         CompiledFunction, "_compiled_function", lambda self: (compiled_now.append(self.name), own(self))[1]
     )
     with torch.inference_mode():
-        (found,) = probe(sampling, {"Compile UNet": compiled(studio)})
+        (found,) = probe(sampling, {"Compile UNet": compiled(studio, recompile_limit=7)})
     assert found.speedup[1] == pytest.approx(2.0) and 1 < found.speedup[0] < 2 and found.faster
     assert len({*compiled_now}) == 1 and found.points == 1
 
