@@ -16,7 +16,7 @@ from PIL import Image
 from .chrome import find_browser, start_browser
 from .graphs import BUILD
 from .greetings import begin_anew
-from .scripts import COUNT_REQUESTS, FEWER_FRAMES, KEPT, SLOW_CONNECTION
+from .scripts import COUNT_REQUESTS, FEWER_FRAMES, FEWER_IN_RUNS, KEPT, SLOW_CONNECTION
 from .tab import Box, Tab
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
@@ -57,6 +57,7 @@ class Page(Tab):
         ready = "return !!(window.app?.vueAppReady && window.app.canvas?.graph && window.app.graph.nodes)"
         self.wait(lambda: self.driver.execute_script(ready), "ComfyUI", 240)
         self.wait(lambda: self.script("return app.extensionManager.workflow?.activeWorkflow != null"), "workflow")
+        self.script(FEWER_IN_RUNS)
         return self
 
     def reload(self) -> Page:

@@ -26,7 +26,7 @@ if (!window.fewerFrames) {
   window.requestAnimationFrame = (draw) => {
     const id = ++last;
     const drawn = (time) => (frames.delete(id), draw(time));
-    frames.set(id, setTimeout(() => frames.set(id, [next(drawn)]), 40));
+    frames.set(id, setTimeout(() => frames.set(id, [next(drawn)]), window.samples ? 500 : 40));
     return id;
   };
   window.cancelAnimationFrame = (id) => {
@@ -37,6 +37,15 @@ if (!window.fewerFrames) {
 }
 """
 """Script that runs before the page's own: it draws 20 times a second, as without a GPU each frame is a processor's."""
+
+FEWER_IN_RUNS = """
+const still = document.head.appendChild(document.createElement("style"));
+still.textContent = "*, ::before, ::after { animation: none !important; transition: none !important; }";
+still.disabled = true;
+for (const name of ["execution_start", "execution_success", "execution_error", "execution_interrupted"])
+  app.api.addEventListener(name, () => (still.disabled = !(window.samples = name === "execution_start")));
+"""
+"""Script for a page that is ready: in a run, whose processors the frames would take, two frames a second, all still."""
 
 KEPT = """
 const { changeTracker } = app.extensionManager.workflow.activeWorkflow;

@@ -91,7 +91,7 @@ def test_a_model_on_its_own_keeps_what_its_pipeline_has_given_it() -> None:
 
 
 def test_int8_moved_to_another_dtype_and_back() -> None:
-    pipeline, plain, dtype = small("sdxl"), small("sdxl"), torch.bfloat16  # torchao knows no float64
+    pipeline, plain, dtype = small("sd15"), small("sd15"), torch.bfloat16  # torchao knows no float64
     optimize(pipeline.pipe, INT8)
     for moved in (pipeline, plain):
         picture(moved)
