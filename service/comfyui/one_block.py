@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...optimizers.compilation.compiler import BLOCK_CALL, kind_of, repeated_blocks
+from ...optimizers.compilation.compiler import BLOCK_CALL, block_kind, repeated_blocks
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.not_copied import Function, NotCopied
 from ...optimizers.core.shadow import Shadows
@@ -28,7 +28,7 @@ _KEY = "paceline_one_block"
 
 @dataclass(eq=False)
 class Kind:
-    """Blocks of one class, with weights and inputs of the same sizes.
+    """TimedBlocks of one class, with weights and inputs of the same sizes.
 
     ``calls`` and ``seconds``: of all of them in the evaluations that were watched; ``output``: what one of them gave.
     """
@@ -42,17 +42,17 @@ Took = dict[Kind, tuple[float, float]]
 """Seconds of the first call of a block, and of one of those behind it."""
 
 
-class _Enough(BaseException):
+class _AllTimed(BaseException):
     """All blocks that are to be timed were timed: nothing else of the network is needed."""
 
 
-class Blocks(NotCopied):
+class TimedBlocks(NotCopied):
     """The blocks that a network repeats, by their names in it; itself, without a name, where it repeats none."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         repeated = {*repeated_blocks(network)}
-        alike = {name: kind_of(block) for name, block in network.named_modules() if block in repeated}
-        self._alike = alike or {"": kind_of(network)}
+        alike = {name: block_kind(block) for name, block in network.named_modules() if block in repeated}
+        self._alike = alike or {"": block_kind(network)}
         self._known: dict[object, Kind] = {}
         self.seconds = 0.0
 
@@ -83,7 +83,7 @@ class Blocks(NotCopied):
                 shadows.put(modules[name], BLOCK_CALL, partial(alone, name, run))
             try:
                 return executor(*args, **kwargs)
-            except _Enough:
+            except _AllTimed:
                 return torch.zeros_like(args[0])
 
     def _watched(self, name: str, block: Function, *inputs: Any, **named: Any) -> Any:
@@ -104,7 +104,7 @@ class Blocks(NotCopied):
             took[kind] = first, seconds / TIMED
             left.remove(kind)
             if not left:
-                raise _Enough
+                raise _AllTimed
         return kind.output
 
 

@@ -31,7 +31,7 @@ from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique
 from ...optimizers.in_comfyui.run.stack import stack_of
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
 from .evaluating import evaluate, spread_points
-from .one_block import Blocks, Kind, Took
+from .one_block import Kind, TimedBlocks, Took
 
 POINTS = 4
 """Whole evaluations of a candidate."""
@@ -127,7 +127,7 @@ class _Trial:
         self._sampling, self._deadline, self._given = sampling, deadline, deadline - monotonic()
         self._refused: dict[str, Probed] = {}
         self.sides = {"": _Side(sampling.model)} | dict(self._made(candidates))
-        self._blocks = Blocks(sampling.model.model.diffusion_model)
+        self._blocks = TimedBlocks(sampling.model.model.diffusion_model)
         distances = [side.whole.mean_distance for side in self.sides.values() if side.whole is not None]
         self._points = spread_points(sampling, distances, self._affordable())
 
