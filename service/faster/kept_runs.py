@@ -52,7 +52,7 @@ class Trial:
     link: str
     name: str
     choice: str
-    said: str | dict[str, Any]
+    said: Any
     once: float = 0.0
 
     @property
