@@ -42,16 +42,18 @@ DEEP: dict[str, dict[str, Any]] = {
 }
 """Blocks of Z-Image, FLUX.1, Qwen-Image and Wan 14B."""
 MODELS = ("sdxl", *DEEP)
-OURS, LORA, WHOLE, CORE, KJNODES, DIFFUSERS = (
+OURS, LORA, PATCHED, TOME, WHOLE, CORE, KJNODES, DIFFUSERS = (
     "Compile UNet",
     "Compile UNet, with a LoRA",
+    "Compile UNet, patched blocks",
+    "Compile UNet, Apply ToMe",
     "Compile UNet, whole_model",
     "ComfyUI's TorchCompileModel",
     "KJNodes, blocks only",
     "diffusers, compile_repeated_blocks",
 )
 KJNODES_LISTS = ("double_blocks", "single_blocks", "layers", "transformer_blocks", "blocks")
-"""Lists of blocks that KJNodes' nodes compile, each block for itself; of a UNet, which has none of them, the whole."""
+"""Lists of blocks that KJNodes' nodes compile, each block for itself; of a UNet, which has none, the whole."""
 NOTES = {
     "first image": "model in memory and an image drawn without compiling; time: by the clock, processor time: of the "
     "main process; kept: compiled by an earlier process",
@@ -67,6 +69,13 @@ def lora(patcher: Any) -> Any:
     layers = [(name, part) for name, part in patcher.model.named_modules() if isinstance(part, torch.nn.Linear)]
     for name, layer in layers[len(layers) // 2 :][:2]:
         clone.add_patches({f"{name}.weight": ("diff", (torch.full_like(layer.weight, 1e-3),))}, 1.0)
+    return clone
+
+
+def patched(patcher: Any) -> Any:
+    """Return a MODEL with a patch of another node on the self-attention of all blocks of a UNet."""
+    clone = patcher.clone()
+    clone.set_model_attn1_output_patch(lambda out, options: out * (1 + 0.01 * options["block"][1]))
     return clone
 
 
@@ -87,15 +96,20 @@ def kjnodes(backend: str) -> Apply:
     return apply
 
 
-def variants(backend: str) -> dict[str, Apply]:
+CHANGED: dict[str, Apply] = {LORA: lora, PATCHED: patched, TOME: node("PacelineApplyToMe")}
+"""What other nodes have done to the MODEL before; without compiling too."""
+
+
+def variants(model: str, backend: str) -> dict[str, Apply]:
     """Return what makes a compiled MODEL of a plain one, by name."""
     ours = partial(node, "PacelineCompileUNet", backend=backend)
+    changes = [LORA, PATCHED, TOME] if model == "sdxl" else [LORA]
     return {
         OURS: ours(),
-        WHOLE: ours(scope="whole_model"),
-        LORA: lambda patcher: ours()(lora(patcher)),
+        **dict.fromkeys(changes, ours()),
         CORE: core_compile(backend),
-        KJNODES: kjnodes(backend),
+        **({} if model == "sdxl" else {KJNODES: kjnodes(backend)}),
+        WHOLE: ours(scope="whole_model"),
     }
 
 
@@ -122,9 +136,8 @@ def in_comfyui(model: str, variant: str, backend: str, quick: bool, steps: int) 
         texts = [transformers.conditioning(model, seed=seed) for seed in (1, 2)]
         latent = transformers.latent(model, *(128, 128) if on_gpu else (16, 16))
         draw = lambda patcher: in_process.sample(patcher, *texts, latent, steps=steps, seed=7)  # noqa: E731
-    compiled = variants(backend)[variant](plain)
-    changed = lora(plain) if variant == LORA else plain
-    return partial(draw, changed), partial(draw, compiled)
+    changed = CHANGED[variant](plain) if variant in CHANGED else plain
+    return partial(draw, changed), partial(draw, variants(model, backend)[variant](changed))
 
 
 def in_diffusers(model: str, backend: str, quick: bool, steps: int) -> tuple[Any, Any]:
@@ -198,7 +211,7 @@ def measure(model: str, folder: Path, quick: bool, backend: str) -> Iterator[Row
     built = model in ("sdxl", "z_image") and (quick or not torch.cuda.is_available())
     work = f"first image, {model}"
     done = kept(work)
-    for name in [*variants(backend), *[DIFFUSERS] * built]:
+    for name in [OURS, *[DIFFUSERS] * built, *list(variants(model, backend))[1:]]:
         if f"{name}, kept" in done:
             continue
         place = folder / name.replace(" ", "_").replace("'", "")

@@ -167,7 +167,7 @@ run_stages() {
     TINY=(--quick --latent 8 --steps 2 --rounds 1 --compiler eager)
     # Compiling takes the time here, so each thing that is compiled is so once.
     bench recipe_sdxl 300 stacks.py "${TINY[@]}" --layout tiny --dynamic-vram \
-      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "Apply ToMe quality" "Reuse Steps 0.05"
+      --variants "+ Compile UNet and VAE" "ComfyUI's TorchCompileModel" "+ Compile UNet and VAE, Reuse Steps 0.05" "Apply ToMe quality"
     bench recipe_sd15_batch1 300 stacks.py "${TINY[@]}" --layout tiny --batch 2 --variants "Apply ToMe quality"
     bench z_image 300 stacks.py "${TINY[@]}" --layout z_image --cfg 1 --variants "+ Set Attention Processor"
     bench vae_sdxl 300 stacks.py "${TINY[@]}" --layout vae_sdxl --variants "VAE Precision: channels last"

@@ -97,7 +97,8 @@ class TimedRun:
     """What one run took; None for a part that is not compared or cannot be measured here.
 
     ``sampling_seconds`` may include loading the model; ``step_seconds`` is the mean of all steps but the first, None
-    where a technique makes the first ones longer than others; ``device_bytes`` those of ``PeakMemory``.
+    where a technique makes the first ones longer than others; ``device_bytes`` the most that was in use on the
+    device, None where nobody counts them.
     """
 
     sampling_seconds: float | None

@@ -93,25 +93,6 @@ class Speedup:
         wider = margin * student(self.rounds, _T_CLAIM) / student(self.rounds)
         return math.exp(mean - wider), math.exp(mean + wider)
 
-    @property
-    def more_rounds(self) -> int | None:
-        """How many further rounds would make it clear: 0 if it is, None if they would be too many.
-
-        The rounds' spread is taken from the interval. Their number is the smallest whose interval would leave out 1 if
-        the mean stays what it is, or would lie within ``AS_FAST`` of the mean where that is close to 1.
-        """
-        if self.rounds < 2:
-            return 2
-        if self.clear:
-            return 0
-        mean, margin = math.log(self.low * self.high) / 2, math.log(self.high / self.low) / 2
-        spread = margin * math.sqrt(self.rounds) / student(self.rounds)
-        for rounds in range(self.rounds + 1, MOST_ROUNDS + 1):
-            error = spread / math.sqrt(rounds)
-            if student(rounds, _T_CLAIM) * error <= abs(mean) or student(rounds) * error <= math.log(1 + AS_FAST) / 2:
-                return rounds - self.rounds
-        return None
-
 
 def interleaved(variants: Sequence[T], round_number: int) -> list[T]:
     """Return the variants in this round's order: every other round backwards, so that none is always the last one."""

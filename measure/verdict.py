@@ -15,7 +15,7 @@ from ..optimizers.core.choices import HARDLY_VISIBLE, VISIBLE
 from ..optimizers.core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
 from .speedup import student
-from .verdict_text import all_text, control_text, counted_text, more_text, picture_text, speed_text
+from .verdict_text import all_text, control_text, counted_text, picture_text, speed_text
 
 QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
@@ -77,11 +77,10 @@ def judge(evidence: Evidence) -> Verdict:
         return verdict("slower", speed, f"; {picture}")
     if evidence.speedup.same:
         return verdict("no_effect" if evidence.same_bits else "no_gain", speed, f"; {picture}")
-    more = "" if evidence.speedup.clear else f"; {more_text(evidence.speedup)}"
     if evidence.work is not None and not evidence.speedup.clear and evidence.work[0] < evidence.work[1]:
         counted = counted_text(evidence.work, 0.0 if evidence.judged.rmse == 0 else share)
-        return verdict("unknown", counted, f". {speed}{more}; {picture}")
-    return verdict("unknown", speed, f"{more}; {picture}")
+        return verdict("unknown", counted, f". {speed}; {picture}")
+    return verdict("unknown", speed, f"; {picture}")
 
 
 def _ruin_text(place: str, share: float) -> Phrase:

@@ -56,14 +56,6 @@ def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
     return phrase("{less:.0%} less work, difference {far} at most", less=less, far=of_a_seed_change(share))
 
 
-def more_text(speedup: Speedup) -> str:
-    """Return what would make a time certain."""
-    more = speedup.more_rounds
-    if more is None:
-        return "close other programs or use more steps, as more runs alone would be too many"
-    return f"{more} more run{'' if more == 1 else 's'} would tell"
-
-
 def picture_text(evidence: Evidence, mean: float | None, share: float | None) -> str:
     """Return what became of the pictures; ``mean`` and ``share``, of the worst, are shares of a seed change."""
     if evidence.same_bits:

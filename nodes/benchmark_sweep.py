@@ -15,10 +15,10 @@ from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.run.reporting import send
 from ..optimizers.in_comfyui.run.user_folder import user_folder
 from ..optimizers.in_comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
+from ..service.apply_recipe import BUILT_IN
 from ..service.comfyui.links import require_decoder
 from ..service.comfyui.sampling_job import SamplingJob
-from ..service.recipes.apply_recipe import BUILT_IN
-from ..service.recipes.recipe import require_preset_name
+from ..service.recipe import require_preset_name
 from ..service.sweep.axes import describe_cell
 from ..service.sweep.run_sweep import (
     SWEEP_EVENT,

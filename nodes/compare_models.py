@@ -133,7 +133,6 @@ class PacelineCompareModels(PacelineNode):
 
 _NAMES = {
     "norm_elementwise": "norms and elementwise",
-    "ours": "Paceline's own work",
     "gaps": "gaps (waiting for Python)",
 }
 """Parts of a step that are shown under another name."""
@@ -179,7 +178,7 @@ def shown_profile(found: Profile, around: dict[str, Any]) -> Payload:
         "steps": list(found.steps),
         "decoding": found.decoding,
         "slices": found.slices,
-        "weights": list(found.weights.lines(found.seconds)),
+        "weights": list(found.weights),
         "about": {name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
     }
 
@@ -196,5 +195,5 @@ def profile_lines(found: Profile) -> list[str]:
         phrase("one step {seconds:.3g} s: {parts}", seconds=found.step, parts=", ".join(shares[:2])),
         ", ".join(times),
         f"one step: {', '.join(shares)}",
-        *found.weights.lines(found.seconds),
+        *found.weights,
     ]

@@ -13,8 +13,8 @@ from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.run.user_folder import user_folder
 from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
-from ..service.recipes.apply_recipe import BUILT_IN, apply_recipe, built_in_recipe, machine_for, shown_steps
-from ..service.recipes.recipe import PREFIX, Recipe, load_recipe
+from ..service.apply_recipe import BUILT_IN, apply_recipe, built_in_recipe, machine_for, shown_steps
+from ..service.recipe import PREFIX, Recipe, load_recipe
 from . import NODES
 from .common import OptimizingNode
 

@@ -17,12 +17,12 @@ from ..optimizers.in_comfyui.quantization.comfy_int8 import said_before
 from ..optimizers.in_comfyui.run.reporting import Payload, summary_payload
 from ..optimizers.quantization.int8_settings import QuantizationSettings
 from ..optimizers.step_reuse.reuse_settings import FEWEST_STEPS
+from .apply_recipe import Nodes
 from .comfyui.machine import host_device
 from .faster.kept_runs import KeptRuns
 from .faster.plan import network_before
 from .faster.same_work import device_here, facts_here
 from .faster.workflow import ModelLink, Workflow
-from .recipes.apply_recipe import Nodes
 
 BEFORE = "/paceline/before"
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..optimizers.core.errors import PacelineError
 from ..optimizers.in_comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.in_comfyui.run.reporting import Payload, running_server
+from .apply_recipe import Nodes
 from .before_run import BEFORE, before_payload
 from .faster.job_store import FASTER, JOBS, faster_payload
 from .outcomes import OUTCOMES, RUN, SAMPLINGS, Outcomes, run_payload
-from .recipes.apply_recipe import Nodes
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -73,24 +73,33 @@ def recipe(compiler: str, unet: bool) -> list[Variant]:
     last, last_vae = (node(f"PacelineCompile{part}", backend=compiler, channels_last=True) for part in ("UNet", "VAE"))
     precision, precision_vae = (node(f"Paceline{part}Precision", channels_last=True) for part in ("Model", "VAE"))
     fused, int8, quality = node("PacelineFuseQKV"), node("PacelineQuantizeInt8"), tome(preset="quality")
+    easy_cache = core_cache("EasyCache", 0.1)
     base, decoder = (attention, compiled), (compiled_vae,)
     laid_out, laid_out_vae = (attention, precision, last), (precision_vae, last_vae)
+    core = core_compile(compiler)
     rows = [
         Variant(DEFAULT),
+        Variant("ComfyUI's TorchCompileModel", (core,)),
         Variant("+ Compile UNet and VAE", base, decoder),
-        Variant("ComfyUI's TorchCompileModel", (core_compile(compiler),)),
+        *[
+            Variant(f"+ Compile UNet and VAE, Reuse Steps {budget}", (*base, reused(budget)), decoder, counted=True)
+            for budget in (0.05, 0.15)
+        ],
+        Variant("+ Compile UNet", base),
+        Variant("ComfyUI's TorchCompileModel, EasyCache 0.1", (core, easy_cache), counted=True),
+        Variant("Reuse Steps 0.05", (reused(0.05),), counted=True),
+        Variant("ComfyUI's EasyCache 0.1", (easy_cache,), counted=True),
         Variant("+ Set Attention Processor", (attention,)),
         Variant("+ Quantize int8", (attention, int8, compiled), decoder),
-        Variant("Reuse Steps 0.05", (reused(0.05),), counted=True),
     ]
     if unet:
         rows += [
-            Variant("+ channels last", laid_out, laid_out_vae),
-            Variant("+ Fuse QKV", (*laid_out, fused), laid_out_vae),
             Variant("Apply ToMe quality", (quality,)),
             Variant("+ Compile UNet and VAE, Apply ToMe quality", (*base, quality), decoder),
+            Variant("+ channels last", laid_out, laid_out_vae),
+            Variant("+ Fuse QKV", (*laid_out, fused), laid_out_vae),
         ]
-    return [*rows, Variant("ComfyUI's EasyCache 0.1", (core_cache("EasyCache", 0.1),), counted=True)]
+    return rows
 
 
 LARGE = {"flux": {"depth": 19, "depth_single_blocks": 38, "mlp_ratio": 4.0, "guidance_embed": True,

@@ -68,13 +68,6 @@ class Activity(NotCopied):
         return tuple(f"skipped {n} block{'' if n == 1 else 's'}: {reason}" for reason, n in counts.items())
 
 
-@dataclass(eq=False)
-class Counter:
-    """What counts in places that the options of a call do not reach, into the ``activity`` that a host sets."""
-
-    activity: Activity = field(default_factory=Activity)
-
-
 @dataclass(frozen=True)
 class Summary:
     """What one technique did, as data for the browser, the report and the log.

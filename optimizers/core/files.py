@@ -1,4 +1,4 @@
-"""Files: JSON that somebody else may have written, large ones that appear whole or not at all, and their hashes."""
+"""Files: JSON that somebody else may have written, large ones that appear whole or not at all, and digests."""
 
 from __future__ import annotations
 
@@ -88,12 +88,3 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def fingerprint_of(content: object) -> str:
     """Return the SHA-256 of data that JSON can hold, whatever the order of its keys; other values as text."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def sha256(path: Path) -> str:
-    """Return the hash of a file's content."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()

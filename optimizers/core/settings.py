@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
@@ -33,14 +33,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value, limits = getattr(self, one.name), one.metadata
-            if "choices" in limits:
-                require_choice(one.name, value, tuple(limits["choices"]))
-            elif isinstance(one.default, bool):
-                require_boolean(one.name, value)
-            elif "minimum" in limits:
-                require = require_integer if isinstance(one.default, int) else require_number
-                require(one.name, value, limits["minimum"], limits["maximum"])
+            check_value(one.name, getattr(self, one.name), one.default, one.metadata)
+
+
+def check_value(name: str, value: Any, default: object, limits: Mapping[Any, Any]) -> None:
+    """Check a number or choice by its default and limits, as a field holds them; `InvalidSetting` if not allowed."""
+    if "choices" in limits:
+        require_choice(name, value, tuple(limits["choices"]))
+    elif isinstance(default, bool):
+        require_boolean(name, value)
+    elif "minimum" in limits:
+        require = require_integer if isinstance(default, int) else require_number
+        require(name, value, limits["minimum"], limits["maximum"])
 
 
 def setting(owner: type[Settings], name: str) -> Field[Any]:

@@ -14,7 +14,6 @@ from torch import Tensor
 from ...measure.drawn import Decoded, Drawn, TimedRun, spectrogram_picture
 from ...measure.evidence import LATE, kept_levels
 from ...measure.measure import SIDES, Comparison, MeasurePlan, measure
-from ...measure.resources import Clock, PeakMemory
 from ...optimizers.core.technique import STEP_REUSE
 from ...optimizers.in_comfyui.run.stack import stack_of
 from ...optimizers.in_comfyui.structure.model_facts import require_model
@@ -23,7 +22,7 @@ from ...optimizers.in_comfyui.targets.method_proxy import stack_on
 from .comparison_report import environment
 from .machine import beside_the_allocator, empty_cache, progress_bar, stop_if_cancelled
 from .report_text import report_text
-from .sampling_job import Sampled, SamplingJob, decode, decode_sound, preview, sample_rate, timed_decode
+from .sampling_job import Clock, Sampled, SamplingJob, decode, decode_sound, preview, sample_rate, timed_decode
 
 
 @dataclass(frozen=True)
@@ -116,20 +115,24 @@ class _ComfyDraw:
             self._shared[seed] = self._sample(side, name, seed, steps)
         device, decoded = torch.device(side.model.load_device), None
         sampling = step = decoding = None
-        with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
-            output = self._sample(side, name, seed, steps) if self.samples else self._shared[seed]
-            if self.samples:
-                sampling = output.seconds
-                uneven = any(technique.policy.uneven for technique in stack_of(side.model).techniques)
-                step = None if uneven else output.seconds_per_step
-            if self.decodes:
-                assert side.vae is not None, "both sides have a VAE where decoding is compared"
-                images, decoding = timed_decode(side.vae, output.latent, device, self._clock)
-                decoded = Decoded.of(images, exact=True)
+        allocator: Any = getattr(torch, device.type, None)
+        counts = hasattr(allocator, "max_memory_allocated")  # those of processors and of MPS do not
+        if counts:
+            allocator.reset_peak_memory_stats(device)
+        output = self._sample(side, name, seed, steps) if self.samples else self._shared[seed]
+        if self.samples:
+            sampling = output.seconds
+            uneven = any(technique.policy.uneven for technique in stack_of(side.model).techniques)
+            step = None if uneven else output.seconds_per_step
+        if self.decodes:
+            assert side.vae is not None, "both sides have a VAE where decoding is compared"
+            images, decoding = timed_decode(side.vae, output.latent, device, self._clock)
+            decoded = Decoded.of(images, exact=True)
+        peak = int(allocator.max_memory_allocated(device)) + beside_the_allocator(side.model) if counts else None
         self._done += 1
         self._show_step(0.0)
         return Drawn(
-            TimedRun(sampling, step, decoding, memory.device_bytes),
+            TimedRun(sampling, step, decoding, peak),
             [output.latent] if output.sound is None else [output.latent, output.sound],
             partial(_pictures, side, output) if decoded is None else lambda: decoded,
             b"" if decoded is None else decoded.digest,

@@ -8,13 +8,12 @@ from pathlib import Path
 import torch
 
 from ...optimizers.core.errors import UnsupportedModel
-from ...optimizers.core.files import require_space, sha256, write_atomically
+from ...optimizers.core.files import require_space, write_atomically
 from ...optimizers.core.technique import INT8
 from ...optimizers.in_comfyui.quantization.comfy_int8 import Int8Quantization
 from ...optimizers.in_comfyui.quantization.int8_linear import int8_layers
 from ...optimizers.in_comfyui.run.stack import stack_of
 from ...optimizers.in_comfyui.second_weights.clone import require_plain_weights
-from ...optimizers.in_comfyui.second_weights.swap import ORIGIN
 from ...optimizers.in_comfyui.structure.model_facts import describe_model, require_model
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
 from .machine import host_version
@@ -53,7 +52,6 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
 
 
 def _metadata(patcher: ModelPatcher) -> dict[str, str]:
-    source = _source(patcher)
     technique = stack_of(patcher).find(INT8)
     content: dict[str, object] = {
         "made_by": "ComfyUI-Paceline, Save int8 Model",
@@ -62,8 +60,6 @@ def _metadata(patcher: ModelPatcher) -> dict[str, str]:
         "torch": torch.__version__,
         "loras": bool(patcher.patches),
     }
-    if source is not None:
-        content["source"] = {"file": source.name, "sha256": sha256(source)}
     if isinstance(technique, Int8Quantization):
         policy = technique.policy
         content["settings"] = {name: str(value) for name, value in vars(policy.settings).items()}
@@ -72,13 +68,6 @@ def _metadata(patcher: ModelPatcher) -> dict[str, str]:
         content["layers"] = {"int8": len(policy.choices.quantized), "all": len(policy.choices.all)}
     predicts = {"EPS": "epsilon", "V_PREDICTION": "v"}.get(patcher.model.model_type.name)
     return {"paceline": json.dumps(content)} | ({"modelspec.predict_key": predicts} if predicts else {})
-
-
-def _source(patcher: ModelPatcher) -> Path | None:
-    origin = patcher.get_attachment(ORIGIN)
-    factory = patcher.cached_patcher_init if origin is None else origin[0].factory
-    arguments = factory[1] if factory else ()
-    return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
 
 
 def _prediction_keys(patcher: ModelPatcher) -> dict[str, torch.Tensor]:

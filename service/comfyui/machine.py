@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import reduce
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -124,28 +124,13 @@ def missing(touch: str) -> str:
 
 def require_host() -> None:
     """Raise `HostTooOld`, naming what is missing, why, and what helps, if this ComfyUI lacks what all nodes need."""
-    faults = ((touch, missing(touch)) for touch in _REQUIRED)
-    touch, fault = next(((touch, fault) for touch, fault in faults if fault), ("", ""))
-    if not fault:
-        return
-    version = host_version()
-    if "comfy_kitchen" in fault:
-        why = f" It needs another comfy-kitchen than {_installed('comfy-kitchen')}: {fault}."
-        remedy = "Install what ComfyUI's requirements.txt names, and restart it."
-    elif _numbers(version) < _numbers(MINIMUM_VERSION):
-        why = ""
-        remedy = f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer: update ComfyUI and restart it."
-    else:
-        why = f" Paceline was tested with {MINIMUM_VERSION} to {NEWEST_TESTED}."
-        remedy = "Update Paceline, and start ComfyUI again."
-    raise HostTooOld(f"This ComfyUI ({version}) has no {touch.replace(':', '.')}.{why}", remedy)
-
-
-def _installed(package: str) -> str:
-    try:
-        return f"the installed {metadata.version(package)}"
-    except metadata.PackageNotFoundError:
-        return "the one that is there"
+    fault = next(filter(None, map(missing, _REQUIRED)), "")
+    if fault:
+        raise HostTooOld(
+            f"This ComfyUI ({host_version()}) lacks what Paceline needs: {fault}.",
+            f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer, and was tested with versions up to {NEWEST_TESTED}: "
+            "update ComfyUI or Paceline, install what ComfyUI's requirements.txt names, and restart it.",
+        )
 
 
 def untested() -> str | None:

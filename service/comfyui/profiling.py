@@ -9,22 +9,19 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.errors import InvalidSetting
-from ...optimizers.core.not_copied import NotCopied
 from ...optimizers.core.phrases import phrase
-from ...optimizers.in_comfyui.run.stack import stack_of
-from ...optimizers.in_comfyui.second_weights.moves import WeightMoves, in_place_of, weight_moves
-from ...optimizers.in_comfyui.structure.protocols import VAE, Executor, ModelPatcher
+from ...optimizers.in_comfyui.second_weights.moves import missing_weights
+from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from .machine import stop_if_cancelled
 from .sampling_job import SamplingJob, timed_decode
 
-SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "ours", "gaps")
+SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "gaps")
 """The parts of a step. ``gaps``: the device waits for Python."""
 
 # Parts of names of operators and kernels. A time belongs to the innermost operator that matches one of them.
@@ -38,22 +35,14 @@ _BOOKKEEPING = re.compile(
     r"aten::_?(view|t|transpose|as_strided_?|expand|reshape|permute|empty\w*|(un)?squeeze|slice|select|detach|alias|resize_|"
     r"unsafe_view|narrow|split\w*|chunk|unbind|unflatten|flatten|movedim|resolve_\w+|result_type|is_\w+|item|local_scalar_dense)"
 )
-_FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
-_FOREIGN = re.compile(r"^<built-in|^nn\.Module: |(^|/)torch/")
-_OURS = tuple(
-    sorted(
-        path.name for path in (Path(__file__).parents[2] / "optimizers").iterdir() if (path / "__init__.py").is_file()
-    )
-)
-_OUR_FRAME = re.compile(rf"(?:^|/)optimizers/(?:in_\w+/(?:comfy_)?)?({'|'.join(_OURS)})\b")
 
 
 @dataclass(frozen=True)
 class Operation:
     """One operator of a profile.
 
-    ``seconds`` are on the processor, without those of the operators that it calls; ``callers`` are the operators and
-    Python frames that led to it, the nearest first; ``kernels`` what it started on a device, with the seconds of each.
+    ``seconds`` are on the processor, without those of the operators that it calls; ``callers`` are the operators that
+    led to it, the nearest first; ``kernels`` what it started on a device, with the seconds of each.
     """
 
     name: str
@@ -70,7 +59,7 @@ def operations_of(events: Sequence[Any]) -> tuple[list[Operation], dict[str, flo
         if event.device_type.name != "CPU":
             if not event.is_user_annotation:  # which spans kernels that have events of their own
                 kernels[event.name] += event.device_time_total / 1e6
-        elif not _FRAME.search(event.name):
+        else:
             started = tuple((kernel.name, kernel.duration / 1e6) for kernel in event.kernels)
             operations.append(Operation(event.name, event.self_cpu_time_total / 1e6, _callers(event), started))
     return operations, dict(kernels)
@@ -101,27 +90,15 @@ def slices_of(operations: Sequence[Operation], kernels: dict[str, float], second
 
 
 def _kind(operation: Operation, kernel: str = "") -> str:
-    operators = [operation.name, *(name for name in operation.callers if not _FRAME.search(name))]
-    names = [name.lower() for name in [*operators, kernel]]
+    names = [name.lower() for name in (operation.name, *operation.callers, kernel)]
     kinds = (kind for name in names for kind, parts in _COMPUTES if any(part in name for part in parts))
-    kind = next(kinds, None) or _other(operation.name, kernel)
-    folder = _our_folder(operation.callers)
-    if folder in ("", "attention") or kind in ("linear", "convolution"):
-        return kind
-    return "ours"
+    return next(kinds, None) or _other(operation.name, kernel)
 
 
 def _other(name: str, kernel: str) -> str:
     if any(part in text.lower() for text in (name, kernel) for part in _COPIES):
         return "copies"
     return "gaps" if not kernel and _BOOKKEEPING.fullmatch(name) else "norm_elementwise"
-
-
-def _our_folder(callers: Sequence[str]) -> str:
-    """Return the folder of ours whose code is the nearest that is not torch's, or an empty text."""
-    nearest = next((name for name in callers if _FRAME.search(name) and not _FOREIGN.search(name)), "")
-    found = _OUR_FRAME.search(nearest)
-    return found.group(1) if found else ""
 
 
 def _callers(event: Any) -> tuple[str, ...]:
@@ -137,7 +114,7 @@ class Profile:
     """Where the time went, in seconds.
 
     ``loading`` is all before the first step, also compiling and first allocations; ``step`` is the median step, which
-    ``slices`` are parts of: see `SLICES`; ``weights`` is how they were moved.
+    ``slices`` are parts of: see `SLICES`; ``weights`` says how many of them are moved in each step.
     """
 
     loading: float
@@ -145,42 +122,11 @@ class Profile:
     decoding: float | None
     step: float
     slices: dict[str, float]
-    weights: WeightMoves
-
-    @property
-    def seconds(self) -> float:
-        return self.loading + sum(self.steps) + (self.decoding or 0.0)
+    weights: tuple[str, ...]
 
     @property
     def shares(self) -> dict[str, float]:
         return {name: seconds / self.step for name, seconds in self.slices.items()}
-
-
-class WeightWatch(NotCopied):
-    """Times what ComfyUI does before each of two runs of ``model``, a clone of the MODEL that it was given."""
-
-    def __init__(self, patcher: ModelPatcher) -> None:
-        from comfy.patcher_extension import WrappersMP
-
-        self.model = patcher.clone()
-        self.model.add_wrapper_with_key(WrappersMP.PREPARE_SAMPLING, "paceline_weights", self._prepare)
-        self._seconds: list[float] = []
-        self._others: tuple[str, ...] = ()
-
-    def _prepare(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
-        device = torch.device(self.model.load_device)
-        self._others = in_place_of(self.model)
-        synchronize(device)
-        started = time.perf_counter()
-        result = executor(*args, **kwargs)
-        synchronize(device)
-        self._seconds.append(time.perf_counter() - started)
-        return result
-
-    def found(self) -> WeightMoves:
-        """Return what was seen in the two runs."""
-        first, again = (*self._seconds, 0.0)[:2]
-        return weight_moves(self.model, stack_of(self.model).techniques, first, again, self._others)
 
 
 class _Enough(Exception):
@@ -200,8 +146,6 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
         synchronize(device)  # each step for itself, as the profiled one is
         ends.append(clock())
 
-    watch = WeightWatch(model)
-    model = watch.model
     say(phrase("every step on the clock"))
     synchronize(device)
     started = clock()
@@ -217,7 +161,7 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     operations, kernels = _profiled(model, job, device)
     slices = slices_of(operations, kernels, typical)
     clocked = (ends[0] - started - loading, *steps[: len(ends) - 1])
-    return Profile(loading, clocked, decoding, typical, slices, watch.found())
+    return Profile(loading, clocked, decoding, typical, slices, missing_weights(model))
 
 
 def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tuple[list[Operation], dict[str, float]]:
@@ -225,9 +169,7 @@ def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tu
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    # Frames of Python are in the profile only if it is verbose; they tell whose code has started an operator.
-    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
-    profiler = torch.profiler.profile(activities=activities, with_stack=True, experimental_config=verbose)
+    profiler = torch.profiler.profile(activities=activities)
     done = 0
 
     def start() -> None:

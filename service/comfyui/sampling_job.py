@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...measure.resources import Clock, StepTimes
 from ...measure.speedup import MOST_ROUNDS
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.errors import (
@@ -23,6 +22,9 @@ from ...optimizers.core.settings import LARGEST_SEED, later_seed
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
+
+Clock = Callable[[], float]
+"""Returns seconds."""
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:
@@ -159,7 +161,7 @@ class SamplingJob:
         seed = later_seed(self.seed, seed)
         image = fitting(model, latent)
         noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
-        steps, sigmas = StepTimes(device, clock), None
+        done, first_step, sigmas = 0, 0.0, None
         if levels is not None:
             schedule = comfy.samplers.KSampler(
                 model, self.steps, device, self.sampler_name, self.scheduler, self.denoise, model.model_options
@@ -168,7 +170,11 @@ class SamplingJob:
             sigmas = schedule[[*(level for level in levels if level < last), last]]
 
         def callback(step: int, denoised: object, current: object, total: int) -> None:
-            steps.step()
+            nonlocal done, first_step
+            done += 1
+            if done == 1:  # the only one to be waited for: waiting hides what techniques save between steps
+                synchronize(device)
+                first_step = clock()
             on_step()
 
         synchronize(device)
@@ -192,9 +198,10 @@ class SamplingJob:
                 seed=seed,
             )
         synchronize(device)
-        seconds = clock() - started
+        ended = clock()
+        each = (ended - first_step) / (done - 1) if done > 1 else None
         streams = [stream.detach().cpu() for stream in streams_of(samples)]
-        return Sampled(streams[0], seconds, steps.mean(), streams[-1] if len(streams) > 1 else None)
+        return Sampled(streams[0], ended - started, each, streams[-1] if len(streams) > 1 else None)
 
     @property
     def prompts(self) -> int:

@@ -15,9 +15,9 @@ from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
+from ..apply_recipe import Nodes, behind
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
-from ..recipes.apply_recipe import Nodes, behind
 from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
 from .look import time_of

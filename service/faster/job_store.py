@@ -8,7 +8,7 @@ from typing import Any
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
-from ..recipes.apply_recipe import Nodes
+from ..apply_recipe import Nodes
 from .job import Job, job_state
 from .kept_runs import KeptRuns, history
 from .levers import levers, of_loaded_models

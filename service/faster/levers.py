@@ -10,7 +10,7 @@ from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..comfyui.decoding import Decoding
 from ..comfyui.machine import loaded_patchers, quantizations
-from ..recipes.recipe import Value
+from ..recipe import Value
 from .node_types import node_type
 from .request import Bypassed
 from .sentences import told

@@ -22,7 +22,7 @@ from ...measure.replay import Sampling, replay
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
-from ..recipes.apply_recipe import shown_steps
+from ..apply_recipe import shown_steps
 from .plan import Plan
 from .prompts import FEWEST, PICTURES, Chosen
 from .sentences import Tried, expected_parts, expected_speed, told

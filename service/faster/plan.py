@@ -15,9 +15,9 @@ from ...optimizers.in_comfyui.comfy_attention import host_does
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ...optimizers.step_reuse.reuse_settings import FEWEST_STEPS
 from ...optimizers.token_merging.kv_downsample import minimum_tokens
+from ..apply_recipe import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
 from ..comfyui.unloaded import model_file, network_in
-from ..recipes.apply_recipe import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
-from ..recipes.recipe import PREFIX, Step
+from ..recipe import PREFIX, Step
 from .node_types import class_of, node_type
 from .workflow import ModelLink, Workflow
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...measure.measure import SIDES
 from ...optimizers.core.settings import later_seed
-from ..recipes.recipe import Step
+from ..recipe import Step
 from .node_types import Link, Prompt, node_type
 from .workflow import ModelLink, Workflow
 

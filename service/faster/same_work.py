@@ -11,7 +11,7 @@ import torch
 from ...optimizers.core.devices import device_name, processor_name
 from ...optimizers.core.files import fingerprint_of
 from ..comfyui.machine import host_device, host_version, loaded_families
-from ..recipes.recipe import PREFIX
+from ..recipe import PREFIX
 from .workflow import Workflow, reached
 
 _FREE = re.compile(r"seed|^text|prompt|filename|control_after")

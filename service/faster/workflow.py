@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from ...optimizers.core.errors import InvalidSetting
-from ..recipes.recipe import PREFIX
+from ..recipe import PREFIX
 from .node_types import Link, NodeType, Prompt, node_type, outputs_of
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from ...optimizers.core.errors import InvalidSetting, require_choice
 from ...optimizers.core.files import parse_json
-from ..recipes.recipe import Value
+from ..recipe import Value
 
 Axes = dict[str, tuple[Value, ...]]
 """Names of settings, each with the values it can take."""

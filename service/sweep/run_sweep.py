@@ -20,14 +20,14 @@ from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ...optimizers.in_comfyui.targets.model_target import ModelTarget
 from ...optimizers.in_comfyui.targets.vae_target import VAETarget
+from ..apply_recipe import Nodes, apply_recipe, check_steps
 from ..comfyui.compare import Side, compare
 from ..comfyui.comparison_report import environment
 from ..comfyui.machine import host_version, progress_bar, unload_models
 from ..comfyui.sampling_job import SamplingJob
 from ..faster.same_work import made_of
 from ..faster.workflow import Workflow
-from ..recipes.apply_recipe import Nodes, apply_recipe, check_steps
-from ..recipes.recipe import PREFIX, Recipe, Step, Value, save_recipe
+from ..recipe import PREFIX, Recipe, Step, Value, save_recipe
 from .axes import ABSENT, Axes, Cell, describe_cell, parse_axes
 from .study import Result, Sweep, SweepPlan, best
 

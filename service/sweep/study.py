@@ -17,7 +17,7 @@ from typing import Any
 
 from ...measure.speedup import SMALLEST_EFFECT
 from ...optimizers.core.errors import BackendUnavailable, InvalidSetting, error_line, require_integer, require_number
-from ..recipes.recipe import Value
+from ..recipe import Value
 from .axes import Axes, Cell, cell_key, cells_of, without_absent
 
 

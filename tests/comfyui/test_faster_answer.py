@@ -92,8 +92,8 @@ def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_of_a_vae_is_said_what_acts_on_it(reads, kept, monkeypatch, device):
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import plan
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, can_compile=True))
     ended(kept)

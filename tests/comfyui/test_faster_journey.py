@@ -146,7 +146,7 @@ def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, s
     from paceline.measure.expect import Range
     from paceline.service.faster.job_store import JOBS
     from paceline.service.faster.offers import Offer
-    from paceline.service.recipes.recipe import Step
+    from paceline.service.recipe import Step
 
     sampling = {"seed": 3, "steps": 2, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
     texts = {name: comfyui.give("CONDITIONING", name, getattr(studio, name)) for name in ("positive", "negative")}
@@ -203,13 +203,13 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
 @pytest.fixture
 def compiling(comfyui, workflow, user_folder, monkeypatch):
     """Where Compile UNet would be tried: a function that returns the answer of a run whose steps took 9 s."""
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import job as one_job
     from paceline.service.faster import kept_runs as kept
     from paceline.service.faster import plan
     from paceline.service.faster.job_store import JOBS
     from paceline.service.faster.kept_runs import KeptRun
     from paceline.service.faster.workflow import Workflow
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
 
@@ -277,8 +277,8 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_why_compiling_is_not_tried_is_said(reads, comfyui, workflow, monkeypatch, device):
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import plan
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(plan, "machine_here", lambda: Machine(device))
     said = [line["text"] for line in ask(do="look", prompt=workflow, choice="balanced")["lines"]]

@@ -14,7 +14,7 @@ from faster_prompts import PROMPT, with_other_attention
 from paceline.optimizers.core.errors import InvalidSetting
 from paceline.optimizers.step_reuse.parts import undivided
 from paceline.service.faster.workflow import Workflow
-from paceline.service.recipes.recipe import Step
+from paceline.service.recipe import Step
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +85,8 @@ def test_what_is_there_already_is_not_tried_twice():
 
 
 def test_a_model_is_compiled_where_that_pays(monkeypatch):
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import plan as server
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor", "PacelineCompileUNet"}
@@ -160,8 +160,8 @@ def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
     ("file", "steps", "quantized"), [("x", 4, True), ("x", 20, False), ("z_int8.safetensors", 4, False)]
 )
 def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import plan as server
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
     prompt = plain_prompt()
@@ -196,8 +196,8 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
     from paceline.optimizers.token_merging.kv_downsample import minimum_tokens
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import plan as server
-    from paceline.service.recipes.apply_recipe import Machine
 
     monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
     (said,) = plan(plain_prompt()).notes
@@ -250,8 +250,8 @@ def test_faster_steps_and_a_compiled_vae_are_one_offer():
 
 def test_a_vae_is_compiled_on_cuda_where_it_is_not_yet(comfyui, monkeypatch):
     from paceline.nodes import NODES
+    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import plan as server
-    from paceline.service.recipes.apply_recipe import Machine
 
     def tried(prompt: Any) -> list[Any]:
         plans = server.make_plans(Workflow.read(prompt), "lossless", NODES)

@@ -13,7 +13,7 @@ from faster_prompts import ask, plain
 
 REQUEST = ("service/faster/", *(f"service/{name}.py" for name in ("routes", "before_run", "outcomes")))
 """The files of the request itself; those below answer what its functions ask by name."""
-SERVICE = ("service/comfyui", "service/recipes", "service/faster", "service")
+SERVICE = ("service/comfyui", "service/faster", "service")
 LAYERS = ("optimizers", "measure", *SERVICE, "nodes", "scripts")
 
 

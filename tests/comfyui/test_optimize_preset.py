@@ -9,7 +9,7 @@ import torch
 from comfy_host import vaes
 from int8_models import TINY
 from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
-from paceline.service.recipes.recipe import Recipe, Step, save_recipe
+from paceline.service.recipe import Recipe, Step, save_recipe
 
 pytestmark = pytest.mark.usefixtures("user_folder")
 
@@ -83,7 +83,7 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
 
 
 def test_built_in_recipes_suit_the_machine(comfy):
-    from paceline.service.recipes.apply_recipe import BUILT_IN, Machine, built_in_recipe
+    from paceline.service.apply_recipe import BUILT_IN, Machine, built_in_recipe
 
     def nodes(name, **machine):
         return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
@@ -102,7 +102,7 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
     from paceline.optimizers.in_comfyui.run import comfy_technique as technique
-    from paceline.service.recipes import apply_recipe as recipes
+    from paceline.service import apply_recipe as recipes
 
     told = []
     for module in (technique, recipes):

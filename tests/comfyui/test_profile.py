@@ -43,7 +43,6 @@ def test_the_parts_of_a_step_add_up_to_it(plain):
     assert set(found["slices"]) == set(SLICES)
     assert sum(found["slices"].values()) == pytest.approx(found["step"])
     assert found["slices"]["attention"] > 0 and found["slices"]["convolution"] > 0 and found["slices"]["linear"] > 0
-    assert found["slices"]["ours"] == 0
     assert summary.startswith("one step ") and "3 steps" in summary
 
 

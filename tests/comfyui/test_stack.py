@@ -63,16 +63,9 @@ def test_the_report_before_any_sampling_says_so(studio):
     assert "not sampled yet" in studio.report(studio.tome(studio.model))
 
 
-@pytest.mark.parametrize(
-    ("version", "fault", "said"),
-    [
-        ("0.26.1", "", "Paceline needs ComfyUI 0.27 or newer: update ComfyUI"),
-        ("0.99.0", "", "Paceline was tested with 0.27 to "),
-        ("0.33.0", "module 'comfy_kitchen' has no attribute 'new'", "It needs another comfy-kitchen than "),
-    ],
-)
+@pytest.mark.parametrize("fault", ["", "module 'comfy_kitchen' has no attribute 'new'"])
 def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_cause(
-    comfy, monkeypatch, caplog, version, fault, said
+    comfy, monkeypatch, caplog, fault
 ):
     import asyncio
     from unittest.mock import Mock
@@ -82,15 +75,15 @@ def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_
     from paceline.service.comfyui import machine
 
     assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
-    monkeypatch.setattr(machine, "host_version", lambda: version)
+    monkeypatch.setattr(machine, "host_version", lambda: "0.26.1")
     monkeypatch.delattr(comfy.ops, "scaled_dot_product_attention")
     if fault:
         monkeypatch.setattr(machine, "import_module", Mock(side_effect=AttributeError(fault)))
     with caplog.at_level("ERROR"):
         assert asyncio.run(PacelineExtension().get_node_list()) == []
     (message,) = caplog.messages
-    assert message.startswith(f"Paceline: This ComfyUI ({version}) has no comfy.")
-    assert said in message and (not fault or fault in message)
+    assert message.startswith("Paceline: This ComfyUI (0.26.1) lacks what Paceline needs: comfy.")
+    assert "Paceline needs ComfyUI 0.27 or newer" in message and fault in message
 
 
 SLOT = "optimized_attention_override"

@@ -1,25 +1,19 @@
-"""Where the time of a step goes: real profiles of torch, kernels of a device as data, steps, and peak memory."""
+"""Where the time of a step goes: real profiles of torch, kernels of a device as data."""
 
 from __future__ import annotations
 
 import time
 from functools import partial
-from types import CodeType, FunctionType, SimpleNamespace
 
 import pytest
 import torch
-from paceline.measure.resources import PeakMemory, StepTimes
-from paceline.optimizers.token_merging import tomesd
 from paceline.service.comfyui.profiling import SLICES, Operation, operations_of, slices_of
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
 
 def profiled(work) -> tuple:
-    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True, experimental_config=verbose
-    ) as profiler:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         work()
     return operations_of(profiler.events())
 
@@ -58,15 +52,6 @@ def test_attention_without_a_fused_operator_is_attention():
     assert found.pop("attention") > 5 * sum(found.values())
 
 
-def test_our_own_work_is_told_from_the_networks():
-    source = tomesd.__file__
-    # Run as if it stood in the file, as a frame is known by its file.
-    compiled = compile("lambda x: (x * 2).cumsum(0).sort().values", source, "eval")
-    work = FunctionType(next(part for part in compiled.co_consts if isinstance(part, CodeType)), {})
-    found = least_slices(lambda: work(X))
-    assert found.pop("ours") > 9 * sum(found.values())
-
-
 def test_waiting_for_python_is_a_gap():
     def slow() -> None:
         torch.ones(8) + 1
@@ -85,62 +70,20 @@ def test_what_names_a_span_of_kernels_is_no_kernel():
 
 
 def test_on_a_device_its_kernels_count_and_not_the_processors_time():
-    frame = "custom_nodes/ComfyUI-Paceline/optimizers/token_merging/tomesd.py(12): match"
     operations = [
         Operation("aten::addmm", 0.9, ("aten::linear",), (("ampere_bf16_gemm", 0.03),)),
         Operation("aten::mul", 0.9, (), (("vectorized_elementwise_kernel", 0.01),)),
-        Operation("aten::bmm", 0.9, ("aten::matmul", frame), (("gemm", 0.02),)),
         Operation("cudaGraphLaunch", 0.9),
     ]
-    kernels = {"ampere_bf16_gemm": 0.03, "vectorized_elementwise_kernel": 0.01, "gemm": 0.02, "flash_fwd_kernel": 0.04}
-    found = slices_of(operations, kernels, 0.15)
+    kernels = {"ampere_bf16_gemm": 0.03, "vectorized_elementwise_kernel": 0.01, "flash_fwd_kernel": 0.04}
+    found = slices_of(operations, kernels, 0.13)
     assert found == pytest.approx(
         {
             "linear": 0.03,
             "norm_elementwise": 0.01,
-            "ours": 0.02,
             "attention": 0.04,
             "convolution": 0,
             "copies": 0,
             "gaps": 0.05,
         }
     )
-
-
-def test_peak_memory_adds_what_the_allocator_does_not_count():
-    """Weights under dynamic VRAM: the allocator of torch knows nothing of them."""
-    memory = PeakMemory(torch.device("cpu"), lambda: 5 * 2**20)
-    with memory:
-        pass
-    assert memory.device_bytes is None
-    memory._backend = SimpleNamespace(
-        reset_peak_memory_stats=lambda device: None, max_memory_allocated=lambda device: 7 * 2**20
-    )
-    with memory:
-        pass
-    assert memory.device_bytes == 12 * 2**20
-
-
-class Place:
-    """What a device has reached, in milliseconds."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def record(self, stream):
-        pass
-
-    def elapsed_time(self, later):
-        return later.at - self.at
-
-
-def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
-    waited, places = [], iter([Place(900.0), Place(1000.0), Place(1300.0)])
-    monkeypatch.setattr("paceline.measure.resources.synchronize", waited.append)
-    events = SimpleNamespace(Event=lambda enable_timing: next(places), current_stream=lambda device: None)
-    marked = StepTimes(torch.device("cuda"), lambda: 0.0)
-    marked._backend = events
-    for _ in range(3):
-        marked.step()
-    assert marked.mean() == pytest.approx(0.2)
-    assert not waited

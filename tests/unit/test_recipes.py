@@ -6,7 +6,7 @@ import json
 
 import pytest
 from paceline.optimizers.core.errors import InvalidSetting
-from paceline.service.recipes.recipe import FORMAT, Recipe, Step, load_recipe, save_recipe
+from paceline.service.recipe import FORMAT, Recipe, Step, load_recipe, save_recipe
 
 RECIPE = Recipe(
     "mine",

@@ -123,8 +123,6 @@ declare global {
     total: number;
     /** What the chip of a sampler says of it. */
     chip?: string;
-    /** How many times of a step without our nodes it was compared with, where those were too few. */
-    off?: number;
     /** When compiling for this sampler pays. */
     wonBack?: string;
     /** Why weights were loaded again. */

@@ -20,7 +20,7 @@ from ...core.replaced import replacement
 from ...core.shadow import Shadows
 from ..targets.method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .comfy_env import REPLACED, refusal
-from .host_attention import BREAK_REMEDIES, in_modules
+from .host_attention import BREAK_REMEDIES
 
 
 class CompileMethods(NetworkTechnique):
@@ -71,7 +71,6 @@ class CompileMethods(NetworkTechnique):
         args = tuple(order(value) for value in args)
         kwargs = {key: order(value) for key, value in kwargs.items()}
         with Shadows() as shadows:
-            in_modules(network, shadows)
             plain = partial(inner, *args, **kwargs)
             if self._blocks_of:
                 return self._run_blocks(network, activity, shadows, plain)

@@ -18,16 +18,15 @@ from ...core.not_copied import Function
 from ...core.phrases import phrase
 from ...core.replaced import replacement
 from ...core.shadow import Shadows
-from ...models.families import find_family
 from ..run.comfy_technique import ComfyTechnique, ModelCall
-from ..second_weights.dynamic_vram import without_dynamic_vram
+from ..second_weights.clone import without_dynamic_vram
 from ..second_weights.moves import SECOND_COPY
 from ..structure.attention_owner import layers_with_a_preference
 from ..structure.model_facts import FOREIGN_COMPILE, describe_model, is_compiled_by_others, require_model
 from ..structure.protocols import ModelPatcher
 from .blocks_alike import PATCHED, BlocksAlike, runs_python, why_uncompiled
 from .comfy_env import REPLACED, refusal
-from .host_attention import BREAK_REMEDIES, in_layers, in_options
+from .host_attention import BREAK_REMEDIES, in_options
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 
@@ -74,7 +73,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         self, patcher: ModelPatcher, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
         network = patcher.model.diffusion_model
-        family, blocks = find_family(network), describe_blocks(network)
+        blocks = describe_blocks(network)
         self.blocks_share_code = how.scope == "repeated_blocks" or (how.scope == "auto" and bool(blocks))
         what = blocks if self.blocks_share_code else phrase("whole model")
         if not what:
@@ -82,7 +81,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         super().__init__(CompilePolicy("Compile UNet", how, what, notes, break_remedies=BREAK_REMEDIES))
         self._compiler = compiler
         self._preferring = layers_with_a_preference(network)
-        self._hands_options = family is None or family.override_hook
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         network = call.model.diffusion_model
@@ -108,8 +106,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
                     shadows.put(block, BLOCK_CALL, compiled.call_of(block, blocks.alike))
         else:
             function = _given(compiled, _parts_as_text)
-        if not self._hands_options:
-            in_layers(network, shadows)
         if self.policy.how.channels_last:
             function = partial(first_channels_last, function or getattr(network, forward))
         if function is not None:

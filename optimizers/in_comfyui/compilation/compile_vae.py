@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...compilation.compile_settings import CompileSettings
 from ...compilation.compiler import Compiler, describe_blocks
 from ...core.errors import InvalidSetting, UnsupportedModel
-from ..second_weights.dynamic_vram import without_dynamic_vram
+from ..second_weights.clone import without_dynamic_vram
 from ..second_weights.moves import SECOND_COPY
 from ..structure.protocols import VAE
 from ..targets.vae_target import describe_vae, moved_vae, require_vae

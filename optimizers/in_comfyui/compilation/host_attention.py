@@ -6,18 +6,12 @@ which would end a graph. As an operator, the very same function runs, and the gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from types import FunctionType, MethodType
-from weakref import WeakKeyDictionary, ref
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 
-from ...core.shadow import Shadows
 from ..run.attention_chain import Attend, ChainedAttention, add_layer
-from ..run.other_names import names_in, with_names
 from ..structure.protocols import Options
 
 _OPERATORS = (
@@ -31,14 +25,8 @@ _OPERATORS = (
 )
 """ComfyUI's functions that become operators. The others are plain torch, which the compiler can improve."""
 
-_FUNCTION = "optimized_attention"
-"""The name by which ComfyUI's layers call the attention that it has chosen."""
-
-_VAE_MODULE = "comfy.ldm.modules.diffusionmodules.model"
-_VAE_OPERATORS = ("normal_attention", "xformers_attention")
-
 BREAK_REMEDIES = {"get_free_memory": "start ComfyUI with --use-pytorch-cross-attention"}
-"""For networks whose attention is not reached here, by what breaks their graphs."""
+"""For attention that is not reached here, of VAEs and of layers that hand over no options: by what breaks the graph."""
 
 _NOT_USED = ("transformer_options", "_inside_attn_wrapper")
 _DEFAULTS: dict[str, object] = {
@@ -88,19 +76,6 @@ def _(name: str, q: Tensor, k: Tensor, v: Tensor, heads: int, *options: object) 
     return q.new_empty((batch, heads, tokens, width) if skip_output_reshape else (batch, tokens, heads * width))
 
 
-@torch.library.custom_op("paceline::host_vae_attention", mutates_args=())
-def _host_vae_attention(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    from comfy.ldm.modules.diffusionmodules import model
-
-    function: Callable[..., Tensor] = getattr(model, name)
-    return function(q, k, v).contiguous()
-
-
-@_host_vae_attention.register_fake
-def _(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return q.new_empty(q.shape)
-
-
 def _as_operator(func: Attend, q: Tensor, k: Tensor, v: Tensor, heads: int, *args: object, **kwargs: object) -> Tensor:
     name = getattr(func, "__name__", "")
     if not torch.compiler.is_compiling() or name not in _OPERATORS:
@@ -123,67 +98,7 @@ def traceable() -> bool:
     return not any(function.__name__ in _OPERATORS for function in chosen)
 
 
-_layers: WeakKeyDictionary[Module, tuple[ref[Module], ...]] = WeakKeyDictionary()
-
-
-def _with_attention(network: Module) -> Iterator[Module]:
-    """Yield the layers of a network that call ComfyUI's attention by its name; looked for once in its life."""
-    if network not in _layers:
-        modules = [
-            (module, [vars(kind).get("forward") for kind in type(module).__mro__]) for module in network.modules()
-        ]
-        _layers[network] = tuple(
-            ref(module)
-            for module, forwards in modules
-            if _FUNCTION in vars(module) or any(_FUNCTION in names_in(forward) for forward in forwards)
-        )
-    for kept in _layers[network]:
-        module = kept()
-        if module is not None:
-            yield module
-
-
 def in_options(options: Options) -> None:
     """Let the attention of a model call be an operator, innermost of what is done to it."""
     if not traceable():
         add_layer(options, ChainedAttention(_as_operator), innermost=True)
-
-
-def in_layers(network: Module, shadows: Shadows) -> None:
-    """Let the attention of layers that hand over no options be an operator, until ``shadows`` are undone."""
-    from comfy.ldm.modules import attention
-
-    chosen = attention.optimized_attention
-    if traceable():
-        return
-    for module in _with_attention(network):
-        forward = type(module).forward
-        if _FUNCTION in names_in(forward) and forward.__globals__.get(_FUNCTION) is chosen:
-            shadows.put(module, "forward", MethodType(_calling_operator(forward, chosen), module))
-
-
-@cache
-def _calling_operator(forward: FunctionType, chosen: Attend) -> FunctionType:
-    """Return a copy of ``forward`` to which ComfyUI's attention is the operator.
-
-    The operator gets the function inside of ComfyUI's wrapper, as overrides do: torch 2.15 reads another name of a
-    wrapper than Python does.
-    """
-    operator = partial(_as_operator, chosen.__wrapped__)  # type: ignore[attr-defined]
-    return with_names(forward, {name: operator for name, value in forward.__globals__.items() if value is chosen})
-
-
-def in_modules(network: Module, shadows: Shadows) -> None:
-    """Let the attention inside of a VAE's or ControlNet's network be operators, until ``shadows`` are undone."""
-    in_layers(network, shadows)
-    for module in _with_attention(network):
-        chosen = vars(module).get(_FUNCTION)
-        name = getattr(chosen, "__name__", "")
-        if name in _VAE_OPERATORS and getattr(chosen, "__module__", "") == _VAE_MODULE:
-            shadows.put(module, _FUNCTION, _vae_function(name))
-
-
-@cache
-def _vae_function(name: str) -> Callable[..., Tensor]:
-    """Return the operator of a VAE's attention function; one object for life, as compiled graphs are guarded on it."""
-    return partial(torch.ops.paceline.host_vae_attention, name)

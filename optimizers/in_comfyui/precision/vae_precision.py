@@ -9,8 +9,7 @@ from ...core.activity import Activity
 from ...core.memory_format import first_channels_last
 from ...precision.precision_policy import PrecisionPolicy, choose_dtype
 from ...precision.precision_settings import PrecisionSettings, arithmetic
-from ..second_weights.clone import require_plain_weights, second_module, stage_in
-from ..second_weights.dynamic_vram import without_dynamic_vram
+from ..second_weights.clone import require_plain_weights, second_module, stage_in, without_dynamic_vram
 from ..structure.protocols import VAE, NetworkPatcher
 from ..targets.method_proxy import NetworkCall, NetworkTechnique
 from ..targets.vae_target import at_home, describe_vae, moved_vae, require_vae

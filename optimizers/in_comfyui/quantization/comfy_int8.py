@@ -7,15 +7,18 @@ from types import MethodType
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+from torch import Tensor
 from torch.nn import Linear, Module
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
+from ...core.phrases import phrase
 from ...core.replaced import replacement
 from ...core.shadow import Shadows
+from ...models.families import find_family
 from ...quantization.int8_policy import QuantizationPolicy, before_run
 from ...quantization.int8_settings import QuantizationSettings
-from ...quantization.layer_choice import Chooser, LayerChoice, choose_layers, quantizing_device
+from ...quantization.layer_choice import Chooser, Layer, LayerChoice, choose_layers, quantizing_device
 from ...quantization.layer_times import Timings
 from ..run.comfy_technique import ModelCall
 from ..run.user_folder import user_folder
@@ -26,7 +29,6 @@ from ..structure.protocols import ModelPatcher
 from .input_act import modules_together
 from .int8_kernel import ELSEWHERE, ON_PROCESSOR
 from .int8_linear import MODEL_PREFIX, Network, both_layers, int8_layers, quantized_linear
-from .model_layers import linear_layers, refuse_quantised
 
 
 class Int8Quantization(WeightTechnique):
@@ -90,7 +92,7 @@ def quantize(patcher: ModelPatcher, settings: QuantizationSettings) -> Int8Quant
     home = original(patcher)
     require_plain_weights("Quantize int8", home.model, describe_model(home))
     unload(home)
-    timings, layers = timings_of(home), linear_layers(home)
+    timings, layers = timings_of(home), _linear_layers(home)
     device = quantizing_device(settings.device, timings.device)
     each = _each_layer(len(layers), home.offload_device)
     read = [(layer, module.weight.detach) for layer, module in layers]
@@ -104,7 +106,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
     home = original(patcher)
     try:
         require_plain_weights("Quantize int8", home.model, describe_model(home))
-        layers = [layer for layer, _ in linear_layers(home) if not layer.protected]
+        layers = [layer for layer, _ in _linear_layers(home) if not layer.protected]
     except UnsupportedModel:
         return False  # no linear layers, or quantised already
     timings = timings_of(home)
@@ -142,8 +144,44 @@ def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: 
 
     ``formats``: those that layers of the file are quantised in. Raises as `quantize` where it is known that it will.
     """
-    refuse_quantised(patcher, formats)
+    _refuse_quantised(patcher, formats)
     timings = timings_of(patcher)
     chooser = Chooser(settings, timings.known, quantizing_device(settings.device, timings.device))
-    choices = [chooser.before(layer) for layer, _ in linear_layers(patcher)]
+    choices = [chooser.before(layer) for layer, _ in _linear_layers(patcher)]
     return before_run(settings, choices, describe_model(patcher))
+
+
+def _linear_layers(patcher: ModelPatcher) -> list[tuple[Layer, Linear]]:
+    """Return the linear layers of a MODEL's network with their modules.
+
+    Its weights must be those of the file (`swap.original`). Raises `UnsupportedModel` if the network has none, or is
+    quantised already.
+    """
+    family = find_family(patcher.model.diffusion_model)
+    found: list[tuple[Layer, Linear]] = []
+    formats: set[str] = set()
+    for name, module in patcher.model.diffusion_model.named_modules():
+        weight = getattr(module, "weight", None)
+        if (found_format := getattr(weight, "_layout_cls", None)) is not None:
+            formats.add(str(found_format))
+        if isinstance(module, Linear) and isinstance(weight, Tensor) and weight.ndim == 2:
+            found.append((Layer.of(name, weight, family), module))
+    _refuse_quantised(patcher, formats)
+    if not found:
+        raise UnsupportedModel(
+            f"The network of this {describe_model(patcher)} has no linear layers that could be in int8.",
+            "Remove the node for this model.",
+        )
+    return found
+
+
+def _refuse_quantised(patcher: ModelPatcher, formats: Set[str]) -> None:
+    """Raise `UnsupportedModel` if layers of a MODEL are quantised in ``formats``."""
+    if formats:
+        names = ", ".join(sorted(formats))
+        raise UnsupportedModel(
+            f"This {describe_model(patcher)} comes from a file that is quantised already ({names}).",
+            "Remove the node: ComfyUI computes such a file itself. To choose layers here, load the full-precision file "
+            "(fp16, bf16 or fp32).",
+            phrase("the file is quantised already"),
+        )

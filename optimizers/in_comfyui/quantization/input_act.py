@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ..run.other_names import names_in, with_names
 from .int8_linear import int8_layers
 
 _TOGETHER, _ACTIVATIONS = "linear_input_act", "INPUT_ACT_EAGER"
@@ -24,8 +23,9 @@ _TOGETHER, _ACTIVATIONS = "linear_input_act", "INPUT_ACT_EAGER"
 def modules_together(network: Module) -> Iterator[tuple[Module, MethodType]]:
     """Yield such modules of a network whose layers are in int8, each with a ``forward`` that asks the layer itself."""
     for module in network.modules():
-        forward = type(module).forward
-        if _TOGETHER in names_in(forward) and int8_layers(module):
+        forward: Any = type(module).forward
+        code = getattr(forward, "__code__", None)
+        if code is not None and _TOGETHER in code.co_names and int8_layers(module):
             yield module, MethodType(_one_after_the_other(forward), module)
 
 
@@ -39,4 +39,8 @@ def _one_after_the_other(forward: FunctionType) -> FunctionType:
         return result
 
     ops = SimpleNamespace(**{**vars(comfy.ops), _TOGETHER: asking})
-    return with_names(forward, {"comfy": SimpleNamespace(**{**vars(comfy), "ops": ops})})
+    names = {**forward.__globals__, "comfy": SimpleNamespace(**{**vars(comfy), "ops": ops})}
+    names.pop("__name__", None)  # torch would look in that module for the function
+    copy = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    copy.__kwdefaults__ = forward.__kwdefaults__
+    return copy

@@ -7,7 +7,7 @@ is patched.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...core.activity import Counter
+from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
 from ...core.not_copied import Function, Kwargs
 from ...quantization.int8_policy import LAYERS
@@ -33,13 +33,10 @@ FLOATING = "ComfyUI handed over the weight in floating point: computed in full p
 
 
 @dataclass(eq=False)
-class Network(Counter):
-    """What all int8 layers of one network share.
+class Network:
+    """What all int8 layers of one network share: where they count, and whether it is sampled with at the moment."""
 
-    Attributes:
-        in_run: whether it is sampled with at the moment.
-    """
-
+    activity: Activity = field(default_factory=Activity)
     in_run: bool = False
 
 

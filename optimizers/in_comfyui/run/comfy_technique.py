@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from torch import Tensor
 
 from ...core import technique as core
-from ...core.activity import Activity, Counter, Summary, with_faults
+from ...core.activity import Activity, Summary, with_faults
 from ...core.not_copied import Function, NotCopied
 from ...core.phrases import phrase
 from ...core.technique import find, in_order
@@ -69,7 +69,7 @@ class ModelCall(NotCopied):
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
-        self._counters: list[tuple[str, Counter]] = []
+        self._counters: list[tuple[str, Any]] = []
         self.cleanup = ExitStack()
         self.evaluation: GuardedEvaluation | None = None
         self.again = False
@@ -89,8 +89,8 @@ class ModelCall(NotCopied):
                 self.activities[kind].add(activity)
                 part.activities[kind] = Activity()
 
-    def count(self, kind: str, counter: Counter) -> None:
-        """Let a technique's counter, which counts into this call, count into each of its parts while that runs."""
+    def count(self, kind: str, counter: Any) -> None:
+        """Let what counts into its ``activity``, of this call, count into each of its parts while that runs."""
         self._counters.append((kind, counter))
 
     def count_on(self) -> None:

@@ -10,11 +10,15 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.nn import Module
 
 from ...core import weights
+from ...core.errors import UnsupportedModel
+from ..structure.model_facts import first_of
+from ..structure.protocols import Patcher
 
 
 def require_plain_weights(title: str, network: Any, model: str) -> None:
@@ -92,3 +96,29 @@ def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple
         for name, dtype in module.__dict__.items():
             if dtype == before and name.endswith("_comfy_model_dtype"):
                 module.__dict__[name] = now
+
+
+_second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
+"""The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""
+
+
+def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
+    """Return a clone without dynamic VRAM, on a second copy of the weights; `UnsupportedModel` if it cannot be loaded.
+
+    Loaded from the file the first time; clones made while an earlier one is in use share its copy. ``what`` is its name
+    for the error.
+    """
+    kept = _second_copies.get(patcher.model)
+    earlier: Patcher | None = kept() if kept is not None else None  # type: ignore[assignment]
+    try:
+        if earlier is not None:
+            return patcher.clone(disable_dynamic=True, model_override=earlier.get_clone_model_override())
+        clone = patcher.clone(disable_dynamic=True)
+    except (RuntimeError, TypeError) as error:
+        raise UnsupportedModel(
+            f"{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
+            f"({error}).",
+            "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
+        ) from error
+    _second_copies[patcher.model] = ref(first_of(clone))  # which every clone of it keeps
+    return clone

@@ -1,10 +1,9 @@
-"""What moving a MODEL's weights costs its runs, why they are moved again, and what helps."""
+"""What loading a MODEL's weights again costs its runs, why that is, and what helps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from ...core.technique import COMPILATION, find
@@ -23,9 +22,8 @@ SECOND_COPY = (
 )
 """Said of everything that was loaded once more to be compiled."""
 
-
-_LEAST_SECONDS, _LEAST_SHARE = 0.1, 0.02
-"""Shorter times, and smaller shares of a run, are not worth a sentence."""
+_LEAST_SECONDS = 0.1
+"""Shorter times are not worth a sentence."""
 
 _LEAST_MISSING = 0.05
 """Share of the weights: a network may have some that a run does not use, which dynamic VRAM leaves where they are."""
@@ -33,72 +31,22 @@ _LEAST_MISSING = 0.05
 _SMALLER = "Quantize int8, or a file in fewer bits, makes the model smaller"
 
 
-@dataclass(frozen=True)
-class WeightMoves:
-    """The weights of a model in two runs, one after the other.
-
-    Attributes:
-        first, again: seconds before the first step in the first run, and in the second.
-        resident, total: bytes on the device at the end of the runs, and of all weights.
-        dynamic: whether the host moves single weights as they are needed.
-        others: the models that were on the device in its place before the second run.
-        second_copy: whether the network is a second copy, made to be compiled.
-    """
-
-    first: float
-    again: float
-    resident: int
-    total: int
-    dynamic: bool = False
-    others: tuple[str, ...] = ()
-    second_copy: bool = False
-
-    def lines(self, run_seconds: float) -> Iterator[str]:
-        """Yield what is worth saying beside a run of so many seconds."""
-        least = max(_LEAST_SECONDS, _LEAST_SHARE * run_seconds)
-        if self.first >= least:
-            yield f"loading weights before the first step took {self.first:.3g} s of {run_seconds:.3g} s"
-        if self.again >= least:
-            yield f"the next run loaded weights again, for {self.again:.3g} s: {self.why()}"
-        missing = self.total - self.resident
-        if missing > _LEAST_MISSING * self.total:
-            how = "dynamic VRAM moves them" if self.dynamic else "they are moved"
-            yield (
-                f"{missing / GIB:.3g} of {self.total / GIB:.3g} GiB of weights do not fit on the device, "
-                f"and {how} again in each step: {_SMALLER}"
-            )
-
-    def why(self) -> str:
-        """Return why they are loaded again, and what helps."""
-        if self.second_copy:
-            return (
-                "Compile UNet has made a second copy of them, and both do not fit. Start ComfyUI with "
-                "--disable-dynamic-vram, or take Compile UNet off"
-            )
-        if self.others:
-            return f"{', '.join(self.others)} took their place on the device. {_SMALLER}, so that both fit"
-        if self.total - self.resident > _LEAST_MISSING * self.total:
-            return f"they do not fit on the device. {_SMALLER}"
-        return "ComfyUI does not tell why"
-
-
 def prepare_sampling(
     techniques: Sequence[AnyTechnique], executor: Executor, patcher: ModelPatcher, *args: Any, **kwargs: Any
 ) -> Any:
     """Load what a run needs, and tell the page how long that took and why (ComfyUI's PREPARE_SAMPLING wrapper)."""
-    others, started = in_place_of(patcher), time.perf_counter()
+    others, started = _in_place_of(patcher), time.perf_counter()
     result = executor(patcher, *args, **kwargs)
     seconds = time.perf_counter() - started
     node = next((technique.node_id for technique in techniques if technique.node_id is not None), None)
     if seconds >= _LEAST_SECONDS and node is not None:
-        ran_before = any(technique.runs.latest is not None for technique in techniques)
-        moves = weight_moves(patcher, techniques, 0.0, seconds, others, streams=True)
-        why = f"loading weights again took {seconds:.3g} s: {moves.why()}" if ran_before else ""
+        again = any(technique.runs.latest is not None for technique in techniques)
+        why = f"loading weights again took {seconds:.3g} s: {_why(patcher, techniques, others)}" if again else ""
         send(LOADING_EVENT, node, {"seconds": seconds, "why": why})
     return result
 
 
-def in_place_of(patcher: ModelPatcher) -> tuple[str, ...]:
+def _in_place_of(patcher: ModelPatcher) -> tuple[str, ...]:
     """Return the classes of the models on a MODEL's device; none if it is there itself."""
     import comfy.model_management
 
@@ -109,16 +57,34 @@ def in_place_of(patcher: ModelPatcher) -> tuple[str, ...]:
     return tuple(dict.fromkeys(type(one.model).__name__ for one in there))
 
 
-def weight_moves(
-    patcher: ModelPatcher,
-    techniques: Sequence[AnyTechnique],
-    first: float,
-    again: float,
-    others: tuple[str, ...],
-    streams: bool = False,
-) -> WeightMoves:
-    """Return how the weights of a MODEL were moved; ``streams``: dynamic VRAM has not moved what the run needs yet."""
-    compiled, total, dynamic = find(techniques, COMPILATION), patcher.model_size(), patcher.is_dynamic()
-    resident = total if streams and dynamic else patcher.loaded_size()
-    second_copy = compiled is not None and SECOND_COPY in compiled.policy.notes
-    return WeightMoves(first, again, resident, total, dynamic, others, second_copy)
+def _why(patcher: ModelPatcher, techniques: Sequence[AnyTechnique], others: tuple[str, ...]) -> str:
+    """Return why weights were loaded again, and what helps; ``others``: models that were on the device before."""
+    compiled = find(techniques, COMPILATION)
+    if compiled is not None and SECOND_COPY in compiled.policy.notes:
+        return (
+            "Compile UNet has made a second copy of them, and both do not fit. Start ComfyUI with "
+            "--disable-dynamic-vram, or take Compile UNet off"
+        )
+    if others:
+        return f"{', '.join(others)} took their place on the device. {_SMALLER}, so that both fit"
+    if not patcher.is_dynamic() and _missing(patcher):  # dynamic VRAM moves the rest while the run goes on
+        return f"they do not fit on the device. {_SMALLER}"
+    return "ComfyUI does not tell why"
+
+
+def _missing(patcher: ModelPatcher) -> int:
+    """Return the bytes of weights that are not on the device, 0 where all that count are."""
+    missing = patcher.model_size() - patcher.loaded_size()
+    return missing if missing > _LEAST_MISSING * patcher.model_size() else 0
+
+
+def missing_weights(patcher: ModelPatcher) -> tuple[str, ...]:
+    """Return after a run, in a sentence, how much of a MODEL's weights is moved in each step; nothing if all fits."""
+    missing = _missing(patcher)
+    if not missing:
+        return ()
+    how = "dynamic VRAM moves them" if patcher.is_dynamic() else "they are moved"
+    return (
+        f"{missing / GIB:.3g} of {patcher.model_size() / GIB:.3g} GiB of weights do not fit on the device, and {how} "
+        f"again in each step: {_SMALLER}",
+    )

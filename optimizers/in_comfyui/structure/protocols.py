@@ -43,7 +43,6 @@ class BaseModel(Module):
     model_sampling: Any
     model_type: Any
     manual_cast_dtype: torch.dtype | None
-    adm_channels: int
     current_patcher: ModelPatcher | None
     current_weight_patches_uuid: UUID | None
     get_dtype: Callable[[], torch.dtype]

@@ -77,7 +77,7 @@ def test_optuna_dashboard_shows_a_study_with_the_command_that_the_node_names(swe
 
 def test_cells_name_nodes_by_title_or_id(comfy):
     from paceline.nodes import NODES
-    from paceline.service.recipes.recipe import Step
+    from paceline.service.recipe import Step
     from paceline.service.sweep.run_sweep import read_axes, steps_of
 
     axes = read_axes("Apply ToMe.ratio = 0.5\nPacelineApplyToMe.sx = 2\ncompile unet = on\nFuseQKV=off", NODES)

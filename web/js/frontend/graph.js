@@ -50,7 +50,7 @@ export async function openPrompt() {
  * @param {unknown} value of an input in a prompt
  * @returns {value is [string, number]} whether another node gives it
  */
-export function isLink(value) {
+function isLink(value) {
   return Array.isArray(value) && value.length === 2 && typeof value[0] === "string" && typeof value[1] === "number";
 }
 

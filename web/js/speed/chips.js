@@ -1,11 +1,9 @@
 // The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
 
 import { showsBadges } from "../badges/badges.js";
-import { STEPS, measureBaseline } from "./baseline.js";
-import { addElement, app, attempt, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
-import { createButton, createElement } from "../frontend/elements.js";
+import { addElement, app, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
+import { createElement } from "../frontend/elements.js";
 import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
-import { keepsOutcomes } from "./outcomes.js";
 import { draw, isFar } from "../badges/overlay.js";
 import { number } from "../badges/headlines.js";
 import { samplingsOf } from "../frontend/server.js";
@@ -16,9 +14,6 @@ const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
 /** @typedef {WeakMap<TimedRun, Promise<import("../payloads").Samplings>>} Asked what the server said of the samplers of runs */
-
-/** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
-const measurements = new Set();
 
 /**
  * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
@@ -54,8 +49,6 @@ export function startChips(timeline, store) {
   const asked = new WeakMap();
   /** @type {WeakMap<LGraphNode, HTMLElement>} */
   const chips = new WeakMap();
-  /** @type {Set<string>} prompts that measured a baseline: the chip says what it was measured for, not how fast they were */
-  const answered = new Set();
 
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
@@ -65,33 +58,8 @@ export function startChips(timeline, store) {
       const sampling = (await samplingsOfRun(run, asked))[part.node];
       const idle = store.idle(run.workflow);
       say(run, part, sampling, idle);
-      delete part.off;
-      if (run.over && sampling?.techniques && !idle && sampling.off.length <= OF_ONE_RUN) part.off = sampling.off.length;
       if (run.over) timeline.keep();
-      if (!answered.has(run.promptId)) show(run.workflow, part);
-    }
-  });
-
-  // Say again how fast samplers were where there is a baseline now: one that a chip asked for is shown on that chip.
-  timeline.addEventListener("kept", async (event) => {
-    const promptId = /** @type {CustomEvent} */ (event).detail;
-    const measured = (await Promise.all(measurements)).includes(promptId);
-    /** @type {Asked} */
-    const again = new WeakMap();
-    for (const run of timeline.runs) {
-      for (const part of run.parts) {
-        if (part.off === undefined) continue;
-        const known = samplingsOfRun(run, again);
-        const sampling = (await known)[part.node];
-        if (!sampling || sampling.off.length <= part.off) continue;
-        asked.set(run, known);
-        delete part.off;
-        say(run, part, sampling);
-        timeline.keep();
-        if (!measured) continue;
-        answered.add(promptId);
-        show(run.workflow, part);
-      }
+      show(run.workflow, part);
     }
   });
 
@@ -108,10 +76,8 @@ export function startChips(timeline, store) {
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || !showsBadges()) return;
-    const missing = part.off !== undefined && !expected && keepsOutcomes();
     const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
-    const said = createElement("span", { textContent: text, title });
-    chipOf(node, chips).replaceChildren(said, ...(missing ? [measureButton(part)] : []));
+    chipOf(node, chips).replaceChildren(createElement("span", { textContent: text, title }));
   };
 
   return () => {
@@ -131,23 +97,6 @@ function samplingsOfRun(run, asked) {
   const known = asked.get(run) ?? samplingsOf({ prompt_id: run.promptId });
   asked.set(run, known);
   return known;
-}
-
-/**
- * @param {Part} part that is compared with too few
- * @returns {HTMLButtonElement} measures the same without our nodes
- */
-function measureButton(part) {
-  const time = ` (${timeText(STEPS * (secondsPerStep(part) ?? 0))})`;
-  const button = createButton(words("measure"), async () => {
-    button.disabled = true;
-    const measurement = measureBaseline(part.node);
-    measurements.add(measurement.catch(() => ""));
-    button.disabled = await attempt(() => measurement);
-  });
-  button.title = words("measure") + time;
-  if (!part.off) button.append(createElement("span", { textContent: time }));
-  return button;
 }
 
 /**
@@ -197,17 +146,8 @@ function chipOf(node, chips) {
   return element;
 }
 
-/**
- * @param {number} seconds
- * @returns {string} e.g. "about 4 min"
- */
-export function timeText(seconds) {
-  const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"];
-  return `${words("about")} ${number(Math.max(1, Math.round(seconds / size)))} ${unit}`;
-}
-
 /** As many are of one run, which cannot tell how much one run differs from the next. */
-export const OF_ONE_RUN = 2;
+const OF_ONE_RUN = 2;
 
 /** Half of a range in logarithms from which on it says nothing. */
 const TOO_WIDE = Math.log(1.3);

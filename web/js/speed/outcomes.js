@@ -12,13 +12,12 @@ const ROUTE = "/paceline/outcomes";
 export const KEEP_SETTING = "Paceline.KeepOutcomes";
 
 /** @returns {boolean} whether the user lets runs be kept */
-export function keepsOutcomes() {
+function keepsOutcomes() {
   return app.extensionManager.setting.get(KEEP_SETTING) !== false;
 }
 
 /**
- * Tell the server of each run that comes to its end, and the tab "Speed" what it answers; a "kept" event of the timeline
- * says that runs are known there by now.
+ * Tell the server of each run that comes to its end, and the tab "Speed" what it answers.
  * @param {Timeline} timeline which listens already: a run is over there when it is told of here
  */
 export function keepOutcomes(timeline) {
@@ -35,7 +34,6 @@ export function keepOutcomes(timeline) {
     const ended = { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run), steps };
     /** @type {import("../payloads").EndedRun | null} */
     const answer = await ask(ROUTE, ended).catch(() => null); // it can wait for the next
-    timeline.dispatchEvent(new CustomEvent("kept", { detail: prompt_id }));
     if (!answer?.slower) return;
     run.slower = answer.slower;
     timeline.keep();

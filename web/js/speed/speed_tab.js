@@ -57,8 +57,8 @@ function content(timeline, store) {
 }
 
 /** @param {TimedRun} run */
-function titleOf({ workflow, name, when }) {
-  return [workflow ? name : words("measuring"), new Date(when).toLocaleTimeString(language())].filter(Boolean).join(" · ");
+function titleOf({ name, when }) {
+  return [name, new Date(when).toLocaleTimeString(language())].filter(Boolean).join(" · ");
 }
 
 /** @param {TimedRun} run */

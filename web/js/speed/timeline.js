@@ -43,7 +43,7 @@ export class Timeline extends EventTarget {
       this.runs = [...this.runs, run].slice(-MOST);
       // Another workflow can be open by now than the one that was queued.
       void askForRun(prompt_id).then((found) => {
-        run.workflow = found ? (found.workflow.id ?? "") : open; // "" for what a chip measures
+        run.workflow = found ? (found.workflow.id ?? "") : open; // "" for a prompt without one
         run.ours = found?.workflow.nodes ? settingsOf(found.workflow).size > 0 : ourNodes().length > 0;
         run.name = workflowName(run.workflow);
         if (run.over) this.keep();

@@ -10,25 +10,18 @@ from typing import Any
 import torch
 from comfy_api.latest import io
 
-from ...optimizers.core.activity import Summary
-from ...optimizers.core.choices import CHOICES
-from ...optimizers.core.errors import (
-    CannotHelp,
-    InvalidSetting,
-    require_boolean,
-    require_choice,
-    require_integer,
-    require_number,
-    require_text,
-)
-from ...optimizers.core.phrases import phrase
-from ...optimizers.core.technique import KINDS
-from ...optimizers.in_comfyui.quantization.comfy_int8 import int8_gains
-from ...optimizers.in_comfyui.quantization.int8_linear import int8_layers
-from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique, attach_for
-from ...optimizers.in_comfyui.run.reporting import announce
-from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
-from ..comfyui.machine import host_device
+from ..optimizers.core.activity import Summary
+from ..optimizers.core.choices import CHOICES
+from ..optimizers.core.errors import CannotHelp, InvalidSetting, require_choice, require_text
+from ..optimizers.core.phrases import phrase
+from ..optimizers.core.settings import check_value
+from ..optimizers.core.technique import KINDS
+from ..optimizers.in_comfyui.quantization.comfy_int8 import int8_gains
+from ..optimizers.in_comfyui.quantization.int8_linear import int8_layers
+from ..optimizers.in_comfyui.run.comfy_technique import AnyTechnique, attach_for
+from ..optimizers.in_comfyui.run.reporting import announce
+from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
+from .comfyui.machine import host_device
 from .recipe import PREFIX, Recipe, Step
 
 Nodes = Mapping[str, Any]
@@ -75,14 +68,14 @@ def check_steps(steps: Iterable[Step], nodes: Nodes) -> None:
 
 
 def _check_value(name: str, entry: Any, value: Any) -> None:
-    if isinstance(entry, io.Combo.Input):
-        require_choice(name, value, tuple(getattr(option, "value", option) for option in entry.options or ()))
-    elif isinstance(entry, io.Boolean.Input):
-        require_boolean(name, value)
-    elif isinstance(entry, io.String.Input):
+    if isinstance(entry, io.String.Input):
         require_text(name, value)
+    elif isinstance(entry, io.Combo.Input):
+        choices = tuple(getattr(option, "value", option) for option in entry.options or ())
+        check_value(name, value, entry.default, {"choices": choices})
     else:
-        (require_integer if isinstance(entry, io.Int.Input) else require_number)(name, value, entry.min, entry.max)
+        limits = {"minimum": entry.min, "maximum": entry.max} if hasattr(entry, "min") else {}
+        check_value(name, value, entry.default, limits)
 
 
 def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> RecipeResult:

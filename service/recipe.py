@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ...optimizers.core.errors import InvalidSetting
-from ...optimizers.core.files import read_json, write_atomically
+from ..optimizers.core.errors import InvalidSetting
+from ..optimizers.core.files import read_json, write_atomically
 
 PREFIX = "Paceline"
 """Every node's id begins with it; a person may leave it out."""
