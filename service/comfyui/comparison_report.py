@@ -62,7 +62,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "speedup_low": low,
         "speedup_high": high,
         "speedup_of": found.unit,
-        "more_rounds": evidence.speedup.more_rounds,
+        "clear": evidence.speedup.clear,
         "seconds": found.seconds,
         "peak_device_bytes": {side: found.peak(side) for side in SIDES},
         "difference": asdict(evidence.difference),

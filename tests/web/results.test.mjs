@@ -42,11 +42,11 @@ test("all pictures of a comparison are turned over, the worst first, each with i
   assert.deepEqual(seen, [["3 / 4: 0.4", "a"], ["1 / 4: 0.3", "b"], ["2 / 4: 0.2", "c"], ["4 / 4", "d"], ["3 / 4: 0.4", "a"]]);
 });
 
-test("where more rounds would tell, a button draws them", async (context) => {
+test("where the time is not clear, a button draws more rounds", async (context) => {
   const node = { widgets: [{ name: "runs", value: 2 }] };
   const done = context.mock.method(app.extensionManager.command, "execute", () => {});
-  assert.equal(shown(comparisonParts([{ ...COMPARISON, more_rounds: 0 }], node)).all(".paceline-finding button").length, 0);
-  const { all } = shown(comparisonParts([{ ...COMPARISON, more_rounds: 4 }], node));
+  assert.equal(shown(comparisonParts([{ ...COMPARISON, clear: true }], node)).all(".paceline-finding button").length, 0);
+  const { all } = shown(comparisonParts([{ ...COMPARISON, clear: false }], node));
   const [button] = all(".paceline-finding button");
   assert.equal(button.textContent, "4 more rounds");
   button.click();

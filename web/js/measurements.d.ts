@@ -20,8 +20,8 @@ export interface Comparison {
   speedup_high: number | null;
   /** What the seconds are of: `step` or `sampling`. */
   speedup_of: string;
-  /** How many more would make the speed-up clear: 0 where it is; null where they would be too many. */
-  more_rounds: number | null;
+  /** Whether more rounds would tell nothing of the speed-up. */
+  clear: boolean;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
   /** The baseline in the optimized side's time, without some late noise levels; null if it was not drawn. */

@@ -11,6 +11,9 @@ import { words, wordsOf } from "../frontend/language.js";
 
 const CONTROLS = /** @type {const} */ (["late_levels", "fewer_steps"]);
 
+/** So many rounds more are offered where the time is not clear. */
+const MORE = 4;
+
 /** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
 
 /**
@@ -106,14 +109,14 @@ function findingParts(comparison) {
 /**
  * @param {Comparison} comparison
  * @param {LGraphNode} [node]
- * @returns {HTMLElement[]} a button that draws so many rounds more, where that is likely to make the time clear
+ * @returns {HTMLElement[]} a button that draws the comparison again with more rounds, where the time is not clear
  */
-function createMore({ more_rounds: more, seconds }, node) {
+function createMore({ clear, seconds }, node) {
   const runs = node?.widgets?.find(({ name }) => name === "runs");
-  if (!more || !runs) return [];
-  const button = createButton(words("moreRounds").replace("%n", String(more)), () => {
+  if (clear || !runs) return [];
+  const button = createButton(words("moreRounds").replace("%n", String(MORE)), () => {
     button.disabled = true;
-    runs.value = seconds.baseline.length + more;
+    runs.value = seconds.baseline.length + MORE;
     runs.callback?.(runs.value);
     void attempt(() => app.extensionManager.command.execute("Comfy.QueuePrompt"));
   });
