@@ -26,7 +26,7 @@ class PacelineFuseQKV(TechniqueNode):
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip=f"{family_names(lambda family: family.attention)}, in any precision and with any LoRAs, "
+                    tooltip=f"{family_names(lambda family: family.attention)}, in floating point and with any LoRAs, "
                     f"before or after this node. {family_names(lambda family: family.fused_by_design)} and others are "
                     "fused by design.",
                 )

@@ -19,7 +19,7 @@ import dealing
 import pytest
 import texts
 from browser.chrome import find_browser
-from comfy_host import in_process, pack, standins, transformers
+from comfy_host import in_process, pack, slow_kernels, standins, transformers
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
 from texts import reads  # noqa: F401 - a fixture
@@ -52,6 +52,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 
 standins.install()
+slow_kernels.install()
 pack.load_pack()  # tests write `from paceline.optimizers... import ...` at their top
 
 

@@ -1,4 +1,4 @@
-"""Further events of random lives: wrappers that come and go, parts that are replaced, loops of the user's own."""
+"""Further events of random lives: wrappers, adapters and masks, parts that are replaced, loops of the user's own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from types import MethodType
 from typing import Any
 
 import torch
+import torch.nn.utils.prune
 from diffusers.hooks import HookRegistry, ModelHook
 from life_events import EXACT, Events, Wrong, claims_on
-from paceline import Compile, ScheduleOnCPU
+from paceline import Compile, QuantizeInt8, ScheduleOnCPU
+from peft import LoraConfig
 from random_pipelines import distance, own_loop
 
 
@@ -88,6 +90,44 @@ def replace(life: Events, chance: random.Random) -> None:
     pair.twin.pipe.register_modules(**{name: other})
 
 
+def adapt(life: Events, chance: random.Random) -> None:
+    """A denoiser gets a LoRA, or has it no more."""
+    pair = chance.choice(life.pairs)
+    name = next(one for one in life.parts(pair) if one in ("unet", "transformer"))
+    parts = [getattr(one.pipe, name) for one in (pair.twin, pair.ours)]
+    added = [bool(getattr(part, "peft_config", {})) for part in parts]
+    if life.wrapped or added[0] != added[1]:  # a wrapper of another would be in the LoRA's way
+        return
+    life.say(f"a LoRA is {'taken off' if added[0] else 'added'}: {name} of {life.pairs.index(pair)}")
+    for part in parts:
+        if added[0]:
+            part.delete_adapters("own")
+            part.peft_config = {}
+        else:
+            torch.manual_seed(life.seed)
+            part.add_adapter(LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False), "own")
+
+
+def prune(life: Events, chance: random.Random) -> None:
+    """Half of a layer's weights are masked in each call, or for good."""
+    pair = chance.choice(life.pairs)
+    name = chance.choice(life.parts(pair))
+    if life.has(QuantizeInt8):  # nobody can mask torchao's weights
+        return
+    life.say(f"weights masked: {name} of {life.pairs.index(pair)}")
+
+    def change(pipe: Any) -> None:
+        layer = next(one for one in getattr(pipe, name).modules() if type(one) is torch.nn.Linear)
+        with torch.no_grad():
+            if torch.nn.utils.prune.is_pruned(layer):
+                torch.nn.utils.prune.remove(layer, "weight")
+            else:
+                mask = torch.arange(layer.weight.numel()).reshape(layer.weight.shape) % 2
+                torch.nn.utils.prune.custom_from_mask(layer, "weight", mask.to(layer.weight))
+
+    pair.both(change)
+
+
 def loop(life: Events, chance: random.Random) -> None:
     """The user's own denoising loop with the pipeline's UNet: it draws the same each time."""
     pair = chance.choice(life.pairs)
@@ -104,4 +144,4 @@ def loop(life: Events, chance: random.Random) -> None:
         raise Wrong(f"a loop of one's own: {distance(first, plain):.2g} from its plain twin")
 
 
-MORE = (wrap, wrap, wrap, layers, layers, replace, replace, loop)
+MORE = (wrap, wrap, wrap, layers, layers, replace, replace, loop, adapt, adapt, prune, prune)

@@ -1,19 +1,18 @@
-"""Fuse QKV on a MODEL: what has to be true of ComfyUI's layers, and joining their weights, quantised ones too."""
+"""Fuse QKV on a MODEL: what has to be true of ComfyUI's layers."""
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
-from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
-from torch import Tensor
-from torch.nn import Module
+from torch.nn import Linear, Module
 
 from ..core.activity import Activity
 from ..core.replaced import computed_by, replacement
 from ..core.shadow import Shadows
+from ..core.weights import foreign
 from ..models.families import family_names, find_layer
 from ..qkv_fusion.projections import FusedProjections
 from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
@@ -24,17 +23,6 @@ from .structure.protocols import BaseModel, ModelPatcher
 
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
 PARTLY = "the model is only partly loaded, so that its weights are moved, or a LoRA is applied to them, at each use"
-UNEQUAL = "some of its projections are quantised and others are not, or differently"
-
-_SAME = (
-    "comfy_cast_weights", "comfy_force_cast_weights", "_full_precision_mm", "layout_type", "quant_format",
-    "pre_quant_scale", "input_scale",
-)  # fmt: skip
-"""Attributes of a layer that decide how it computes, which must be the same for all that are computed together. The
-last two are tensors that correct its input (AWQ, static activation scales) and belong to one layer alone."""
-
-_SAME_IN_INT8 = ("orig_dtype", "is_weight", "convrot", "convrot_groupsize", "transposed")
-"""Parameters of an ``int8_tensorwise`` weight that must be the same."""
 
 _found: weakref.WeakKeyDictionary[Module, tuple[ModelProjections, ...]] = weakref.WeakKeyDictionary()
 """The groups of each network. They belong to the network, not to a technique, because compiled code is guarded on their
@@ -87,36 +75,28 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
 
 
 class ModelProjections(FusedProjections):
-    """Those of ComfyUI's layers, whose weights may be in ``int8_tensorwise``."""
+    """Those of ComfyUI's layers."""
 
-    def look(self, layer: Module, device: Any) -> tuple[object, ...]:
+    def why_alone(self, layer: Module, device: Any) -> str:
         state, weight = layer.__dict__, layer._parameters.get("weight")
-        reason: str | None = computed_by(replacement(layer)) or None
-        if reason is None and "_v" in state:
-            reason = STREAMED
-        elif state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device:
-            reason = reason or PARTLY
-        return reason, state.get("comfy_cast_weights"), state.get("comfy_force_cast_weights")
+        if who := computed_by(replacement(layer)):
+            return who
+        if weight is not None and (kind := foreign(weight)):
+            return f"its weights are {kind}"
+        if type(layer) not in _plain():
+            return f"its projections are {type(layer).__name__}, not plain linear layers"
+        if "_v" in state:
+            return STREAMED
+        moved = state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device
+        return PARTLY if moved else ""
 
-    def refuse(self, weights: Sequence[Any]) -> str | None:
-        int8 = [weight._params for weight in weights if _is_int8(weight)]
-        alike = {(type(layer), *[getattr(layer, name, None) for name in _SAME]) for layer in self.layers}
-        formats = {tuple(getattr(params, name, None) for name in _SAME_IN_INT8) for params in int8}
-        if len(alike) > 1 or len(formats) > 1 or 0 < len(int8) < len(weights):
-            return UNEQUAL
-        if any(params.scale.ndim != 2 for params in int8):
-            return "its weights have one scale for the whole matrix instead of one for each row"
-        return None if int8 else super().refuse(weights)
 
-    def parts(self, weight: Any) -> tuple[Tensor, ...]:
-        return (weight._qdata, weight._params.scale) if _is_int8(weight) else (weight,)
+@cache
+def _plain() -> tuple[type, ...]:
+    """Return the classes of layers that multiply by their weight in the dtype of the tokens, and do nothing else."""
+    from comfy.ops import disable_weight_init, manual_cast
 
-    def rebuilt(self, weight: Any, parts: Sequence[Tensor]) -> Any:
-        if not _is_int8(weight):
-            return parts[0]
-        qdata, scale = parts
-        params = dataclasses.replace(weight._params, scale=scale, orig_shape=tuple(qdata.shape))
-        return type(weight)(qdata, weight._layout_cls, params)
+    return Linear, disable_weight_init.Linear, manual_cast.Linear
 
 
 def _unwrapped(network: Module) -> Module:
@@ -131,7 +111,3 @@ def _groups_of(network: Module) -> tuple[ModelProjections, ...]:
         known = ((module, layer) for module in network.modules() if (layer := find_layer(module)) is not None)
         _found[network] = tuple(chain.from_iterable(groups_in(*each, ModelProjections) for each in known))
     return _found[network]
-
-
-def _is_int8(weight: Any) -> bool:
-    return getattr(weight, "_layout_cls", None) == "TensorWiseINT8Layout"

@@ -14,8 +14,7 @@ from ..core.activity import Summary
 from ..core.errors import InvalidSetting, UnsupportedModel
 from ..quantization.int8_settings import QuantizationSettings
 from ..token_merging.tome_settings import TokenMergingSettings
-from .claims import Claim, asked_on, remember
-from .components import DENOISER, Component, choose, components_of
+from .components import DENOISER, Claim, Component, asked_on, choose, components_of, remember
 from .host import Host, host_of
 from .pipeline_attention import Attention, ComponentAttention
 from .pipeline_compilation import ComponentCompilation

@@ -1,7 +1,11 @@
-"""The parts of a diffusers pipeline that can be optimized, and what each is called from outside."""
+"""The parts of a diffusers pipeline that can be optimized, what each is called from outside, and who asked for what.
+
+Pipelines share parts (``from_pipe``, a base model and its refiner); each may ask for something and give it back.
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +37,42 @@ class Component:
     @property
     def class_name(self) -> str:
         return type(self.part).__name__
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What somebody has asked for on a component.
+
+    Attributes:
+        technique: its class; ``settings``: what it is made from.
+        owner: the pipeline that was given to ``optimize``; None for the component itself.
+        optional: whether it is left out where it cannot help; else that is an error.
+    """
+
+    technique: type[Any]
+    settings: Any
+    owner: weakref.ref[Any] | None
+    optional: bool
+
+    @property
+    def pipeline(self) -> Any:
+        """The pipeline that has asked; None if it is gone, or none did."""
+        return None if self.owner is None else self.owner()
+
+
+_asked: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+"""The parts on which each pipeline has asked for something, also those that it has no more. It keeps none in memory."""
+
+
+def remember(pipeline: Any, part: Any) -> None:
+    """Note that a pipeline asks for something on a part."""
+    if pipeline is not None:
+        _asked.setdefault(pipeline, weakref.WeakSet()).add(part)
+
+
+def asked_on(pipeline: Any) -> tuple[Any, ...]:
+    """Return the parts on which a pipeline has asked for something."""
+    return tuple(_asked.get(pipeline, ()))
 
 
 def components_of(target: object) -> tuple[Component, ...]:

@@ -24,11 +24,10 @@ from ..core.errors import UnsupportedModel
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from ..guard import Guard, GuardedEvaluation
-from .claims import Claim, called_by, pipeline_on, schedule_of
-from .components import CONTROLNET, DENOISER, VAE, Component
+from .components import CONTROLNET, DENOISER, VAE, Claim, Component
 from .entries import Entries
 from .patches import Layers, Patches
-from .pipeline_run import PipelineCall, PipelineRun
+from .pipeline_run import PipelineCall, PipelineRun, called_by, pipeline_on, schedule_of
 from .pipeline_technique import PipelineTechnique
 
 HOST = "_paceline_host"

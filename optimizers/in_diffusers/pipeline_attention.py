@@ -162,13 +162,9 @@ class ComponentAttention(PipelineTechnique):
     roles = (DENOISER, CONTROLNET, VAE)
     policy: AttentionPolicy
 
-    def __init__(self, settings: Attention) -> None:
-        super().__init__(settings)
-        self._choices: list[LayerAttention] = []
-        self._left = ""
-
     def attach(self, host: Host, patches: Patches) -> None:
         part = host.component.part
+        self._choices: list[LayerAttention] = []
         needed = ("get_processor", "heads", "to_q")
         layers = [(name, one) for name, one in part.named_modules() if all(hasattr(one, each) for each in needed)]
         if not layers:

@@ -51,12 +51,9 @@ class ComponentQuantization(PipelineTechnique):
     policy: QuantizationPolicy
     roles = (DENOISER,)
 
-    def __init__(self, settings: QuantizationSettings) -> None:
-        super().__init__(settings)
+    def attach(self, host: Host, patches: Patches) -> None:
         self._layers: list[_Int8Layer] = []
         self._away = False
-
-    def attach(self, host: Host, patches: Patches) -> None:
         part, title, settings = host.component.part, host.component.class_name, self.settings
         require_plain_weights(self.title, host.component)
         layers, family = linear_layers(part), find_family(part)

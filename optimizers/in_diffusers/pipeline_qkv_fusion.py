@@ -44,12 +44,9 @@ class ComponentQKVFusion(PipelineTechnique):
     kind, title = QKVFusion.kind, QKVFusion.title
     roles = (DENOISER, CONTROLNET, VAE)
 
-    def __init__(self, settings: FuseQKV) -> None:
-        super().__init__(settings)
-        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
-
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
+        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
         for path, layer in part.named_modules():
             known = find_layer(layer) or _by_names(layer)
             for number, group in enumerate(groups_in(layer, known, LinearProjections) if known is not None else ()):
@@ -105,19 +102,19 @@ class LinearProjections(FusedProjections):
         self.inner = forward
         return self.foresee
 
-    def look(self, layer: Module, device: Any) -> tuple[object, ...]:
-        weight, reason = layer._parameters.get("weight"), None
+    def why_alone(self, layer: Module, device: Any) -> str:
         if getattr(self.attention, "fused_projections", False):
-            reason = "diffusers has fused them itself (fuse_qkv_projections)"
-        elif type(layer) is not torch.nn.Linear:
-            reason = f"its projections are {type(layer).__name__}, not plain linear layers"
-        elif weight is None:
-            reason = "its weights are made anew in each call (pruning or another reparametrization)"
-        elif weight.device.type == "meta":
-            reason = "its weights are not on a device (sequential offloading)"
-        elif hasattr(layer, "_diffusers_hook"):
-            reason = "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
-        return (reason or computed_by(replacement(layer)) or None,)
+            return "diffusers has fused them itself (fuse_qkv_projections)"
+        if type(layer) is not torch.nn.Linear:
+            return f"its projections are {type(layer).__name__}, not plain linear layers"
+        weight = layer._parameters.get("weight")
+        if weight is None:
+            return "its weights are made anew in each call (pruning or another reparametrization)"
+        if weight.device.type == "meta":
+            return "its weights are not on a device (sequential offloading)"
+        if hasattr(layer, "_diffusers_hook"):
+            return "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
+        return computed_by(replacement(layer))
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:

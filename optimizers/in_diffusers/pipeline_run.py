@@ -1,16 +1,54 @@
-"""One run of a pipeline: where its schedule begins and ends, where a call stands, and whether it is given the same."""
+"""One run of a pipeline: which one calls, where its schedule begins and ends, and what a call is given.
+
+A component does not know by whom it is called. What is known of a run, its scheduler, its number of steps and its
+guidance, is the caller's.
+"""
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from ..core.not_copied import Args, Kwargs
+
+
+def pipeline_on(frame: FrameType | None) -> Any:
+    """Return the pipeline whose code runs in ``frame`` or called it, the nearest one; None if there is none.
+
+    It is known by its scheduler: that of diffusers' pipelines, modular ones (``components``) and others like them.
+    """
+    while frame is not None:
+        code = frame.f_code
+        first = code.co_varnames[: min(code.co_argcount, 2)]
+        for name in ("self", "components"):
+            owner = frame.f_locals.get(name) if name in first else None
+            if owner is not None and not isinstance(owner, Module) and has_schedule(owner):
+                return owner
+        frame = frame.f_back
+    return None
+
+
+def called_by() -> Any:
+    """Return the pipeline that the code that asks was called by; None if there is none."""
+    return pipeline_on(sys._getframe(1))
+
+
+def schedule_of(pipeline: Any) -> object:
+    """Return the timesteps of the run of a pipeline, an object of its own for each run; None without a pipeline."""
+    return pipeline.scheduler.timesteps if has_schedule(pipeline) else None
+
+
+def has_schedule(owner: Any) -> bool:
+    """Return whether it is a pipeline with a scheduler."""
+    return hasattr(getattr(owner, "scheduler", None), "timesteps")
 
 
 class PipelinePosition:

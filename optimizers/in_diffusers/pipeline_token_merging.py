@@ -92,13 +92,10 @@ class PipelineTokenMerging(PipelineTechnique):
     roles = (DENOISER,)
     policy: TokenMergingPolicy[ModuleBlock]
 
-    def __init__(self, settings: TokenMergingSettings) -> None:
-        super().__init__(settings)
+    def attach(self, host: Host, patches: Patches) -> None:
         self._latent = (0, 0)
         self._call: TokenCall | None = None
         self._wraps: list[tuple[str, Wrap]] = []
-
-    def attach(self, host: Host, patches: Patches) -> None:
         name, settings = host.component.class_name, self.settings
         if not is_unet(host.component.part):
             raise no_unet(name, "ReuseSteps, Attention and Compile")
@@ -140,7 +137,7 @@ class PipelineTokenMerging(PipelineTechnique):
         shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
         evaluation = None if refusal or not policy.settings.keeps else _evaluation(host)
-        beside = "; ".join(one.policy.describe() for one in host.techniques if one is not self)
+        beside = [one.policy for one in host.techniques]
         self._call = policy.call(TokenCall, self.activity, step, evaluation, passes, refusal, host.again, beside)
 
     def end_call(self) -> None:

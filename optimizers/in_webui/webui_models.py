@@ -1,13 +1,12 @@
 """Models of AUTOMATIC1111's WebUI and of Forge, which differ in how passes are computed, and in ControlNets.
 
-All else is alike: the sampler, the guided prediction, the classes of the UNet's layers. The protocols name what this
-package uses of the hosts' objects; ``Any`` stands where the two hand out values of different kinds.
+All else is alike: the sampler, the guided prediction, the classes of the UNet's layers. Neither host has types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,30 +16,11 @@ from ..core.not_copied import Kwargs
 from ..core.replaced import computed_by, replacement
 from ..core.shadow import Shadows
 
-
-class Denoiser(Protocol):
-    """The guided prediction (``CFGDenoiser``), a module: the sampler's function calls it as its model.
-
-    Attributes:
-        inner_model: in A1111 the module that computes passes; in both hosts it has the schedule (``t_to_sigma``).
-        step: number of the evaluation.
-    """
-
-    inner_model: Any
-    step: int
-
-    def forward(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor: ...
-
-    def update_inner_model(self) -> None: ...
-
-
-class Processing(Protocol):
-    """A request for pictures. ``sd_model`` is the model in use now: in the middle of a run a refiner may replace it."""
-
-    sampler: Any
-    sd_model: Any
-
-
+Denoiser = Any
+"""The guided prediction (``CFGDenoiser``), a module: the sampler's function calls it as its model. Its ``inner_model``
+has the schedule, and computes passes in A1111; ``step`` is the number of the evaluation."""
+Processing = Any
+"""A request for pictures. ``sd_model`` is the model in use now: in the middle of a run a refiner may replace it."""
 POSITIVE, NEGATIVE = 0, 1
 
 

@@ -157,7 +157,7 @@ class Position:
     @property
     def step(self) -> int:
         """The host's number of the evaluation."""
-        return self._denoiser.step
+        return int(self._denoiser.step)
 
     @property
     def joined(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
+from torch.nn.functional import linear
 
 from ..core.activity import Activity
 from ..core.weights import foreign
@@ -37,7 +38,7 @@ class Projection:
 
 
 class FusedProjections:
-    """Two or three linear layers of one attention layer that read the same input. A host says more of their weights.
+    """Two or three linear layers of one attention layer that read the same input.
 
     Args:
         inputs: names of the first arguments of ``attention.forward`` where they decide in each call what the layers
@@ -58,52 +59,40 @@ class FusedProjections:
         self.inner: Callable[..., Any] = attention.forward
         self.alone: list[Callable[[Tensor], Tensor]] = [layer.forward for layer in layers]
         self.activity = Activity()
-        # Twins of each layer but the last, with the weights of all layers from there on.
-        self._together: tuple[Module, ...] = tuple(object.__new__(type(layer)) for layer in layers[:-1])
         self._inputs = tuple(inputs)
-        self._sizes: tuple[int, ...] = ()  # of the joined weights: empty while every projection computes alone
-        self._seen: list[Any] = []
+        self._sizes: tuple[int, ...] = ()
+        # Of each layer but the last: weight and bias of it and of all behind it. Empty while each computes alone.
+        self._together: list[tuple[Tensor, Tensor | None]] = []
+        self._places: list[int] = []
         self._refusal: str | None = None
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
         self.reset()
 
-    def look(self, layer: Module, device: Any) -> tuple[object, ...]:
-        """Return, quickly, why a weight cannot be used in the coming call, or None; then all that may change."""
-        return (None,)
-
-    def refuse(self, weights: Sequence[Any]) -> str | None:
-        """Return why the layers cannot compute together with these weights, or None; ``refuse_rows`` says the rest."""
-        return next((f"its weights are {found}" for weight in weights if (found := foreign(weight))), None)
-
-    def parts(self, weight: Any) -> tuple[Tensor, ...]:
-        """Return the tensors that a weight consists of, each with its rows."""
-        return (weight,)
-
-    def rebuilt(self, weight: Any, parts: Sequence[Tensor]) -> Any:
-        """Return a weight like ``weight`` of these parts."""
-        return parts[0]
+    def why_alone(self, layer: Module, device: Any) -> str:
+        """Return, quickly, why a layer must compute alone in the coming call on ``device``; "" if it need not."""
+        return ""
 
     def prepare(self, device: Any = None) -> str | None:
         """Join the weights for calls on ``device`` unless they are; return why they cannot be, or None."""
-        now = self._state(device)
-        if now != self._seen:
+        reason = next(filter(None, (self.why_alone(layer, device) for layer in self.layers)), None)
+        if reason or self._places != self._places_now():
             self.forget()
-            self._refusal = next((state[0] for state in now if state[0]), None) or self._join()
-            self._seen = self._state(device)
+            self._refusal = reason or self._join()
+            self._places = [] if reason else self._places_now()
         return self._refusal
+
+    def _places_now(self) -> list[int]:
+        return [_place_of(layer._parameters.get(name)) for layer in self.layers for name in ("weight", "bias")]
 
     def forget(self) -> None:
         """Let go of the weights, so that a model that is unloaded frees its memory."""
-        for twin in self._together if self._sizes else ():
-            twin._parameters["weight"] = twin._parameters["bias"] = None
-        self._seen, self._sizes = [], ()
+        self._places, self._together = [], []
 
     def separate(self) -> None:
         """Let go of the weights, and give each layer memory of its own again, with the values it has now."""
         self.forget()
         for layer in self.layers:
-            for parameter in layer._parameters.values():
-                separate_rows(() if parameter is None else self.parts(parameter))
+            separate_rows(one for one in layer._parameters.values() if one is not None)
 
     def reset(self) -> None:
         """Forget the tensors of a call, also of one that was broken off in the middle."""
@@ -126,8 +115,11 @@ class FusedProjections:
         kept = self._kept.pop(index, None)
         if kept is not None and kept[0] is tokens:
             return kept[1]
-        if kept is None and index == self._plan and self._sizes:
-            together: Tensor = self._together[index].forward(tokens)
+        if kept is None and index == self._plan and self._together:
+            # In the dtype of the tokens, as ComfyUI's layers do where weights are kept in fewer bits.
+            weight, bias = self._together[index]
+            bias = None if bias is None else bias.to(tokens.dtype)
+            together = linear(tokens, weight.to(tokens.dtype), bias)
             self.activity.use(self.names[index])
             own, *others = together.split_with_sizes(self._sizes[index:], dim=-1)
             self._kept.update({number: (tokens, other) for number, other in enumerate(others, index + 1)})
@@ -141,28 +133,18 @@ class FusedProjections:
         biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
         if len(biases) not in (0, len(weights)):
             return "some of its projections have a bias and others do not"
-        refusal = self.refuse(weights)
-        if refusal is not None:
-            return refusal
-        rows = [*zip(*map(self.parts, weights), strict=True), *([biases] if biases else [])]
-        refusal = next(filter(None, map(refuse_rows, rows)), None)
-        if refusal is not None:
-            return refusal
-        self._sizes = tuple(weight.shape[0] for weight in weights)
-        joined = [join_rows(tensors) for tensors in rows]
-        for index, twin in enumerate(self._together):
-            own: list[Any] = [tensor[sum(self._sizes[:index]) :] for tensor in joined]
-            new = {"bias": own.pop() if biases else None, "weight": self.rebuilt(weights[index], own)}
-            frozen = {key: None if one is None else Parameter(one, requires_grad=False) for key, one in new.items()}
-            # The settings of the layer, outside of every tree of modules. Our int8 layers count for how many it is.
-            settings = {key: value for key, value in self.layers[index].__dict__.items() if key != "forward"}
-            settings["_parameters"] = {**settings["_parameters"], **frozen}
-            settings |= {"out_features": sum(self._sizes[index:]), "stands_for": len(self.layers) - index}
-            twin.__dict__.update(settings)
-        return None
+        reasons = [f"its weights are {kind}" for weight in weights if (kind := foreign(weight))]
+        refusal = next(filter(None, (*reasons, *map(refuse_rows, filter(None, (weights, biases))))), None)
+        if refusal is None:
+            self._sizes = tuple(len(weight) for weight in weights)
+            starts = [sum(self._sizes[:index]) for index in range(len(weights) - 1)]
+            joined, added = join_rows(weights), join_rows(biases) if biases else None
+            self._together = [(_from(joined, at), None if added is None else _from(added, at)) for at in starts]
+        return refusal
 
-    def _state(self, device: Any) -> list[Any]:
-        return [(*self.look(layer, device), _place_of(layer._parameters.get("weight"))) for layer in self.layers]
+
+def _from(joined: Tensor, start: int) -> Parameter:
+    return Parameter(joined[start:], requires_grad=False)
 
 
 def _place_of(weight: Any) -> int:

@@ -18,9 +18,7 @@ def refuse_rows(tensors: Sequence[torch.Tensor]) -> str | None:
     alignment = MATRIX_ALIGNMENT if first.ndim > 1 else VECTOR_ALIGNMENT
     possible = {
         "are one and the same": len({id(tensor) for tensor in tensors}) == len(tensors),
-        "are on different devices": all(tensor.device == first.device for tensor in tensors),
-        "have different dtypes": all(tensor.dtype == first.dtype for tensor in tensors),
-        "have rows of different lengths": all(tensor.shape[1:] == first.shape[1:] for tensor in tensors),
+        "differ in device, dtype or width": len({(one.device, one.dtype, one.shape[1:]) for one in tensors}) == 1,
         "are not contiguous": all(tensor.is_contiguous() for tensor in tensors),
         f"do not fill whole blocks of {alignment} bytes": all(
             tensor.numel() * tensor.element_size() % alignment == 0 for tensor in tensors[:-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.activity import Activity, Summary
 from ..core.errors import UnsupportedModel
 from ..core.phrases import phrase
-from ..core.technique import TOKEN_MERGING, Policy, WholeSteps
+from ..core.technique import STEP_REUSE, TOKEN_MERGING, Policy, WholeSteps
 from ..models.families import Block
 from .call import TokenCall
 from .full_steps import FullSteps
@@ -111,13 +111,14 @@ class TokenMergingPolicy(Policy, Generic[B]):
         passes: Hashable = (),
         refusal: str = "",
         again: bool = False,
-        beside: str = "",
+        beside: Iterable[Policy] = (),
+        patched: bool = False,
     ) -> C:
         """Return what a call of the network does with its tokens, if the settings do something.
 
         ``kind``: the host's; ``step``: its number, where anything is drawn; ``evaluation``: where it stands in the run;
-        ``refusal``: why the host cannot keep a difference in it; ``beside``: what else may change how long attention
-        takes. For the rest see `Kept.record`.
+        ``refusal``: why the host cannot keep a difference in it; ``beside``: what else is on the network; ``patched``:
+        whether other code runs inside of it. For the rest see `Kept.record`.
         """
         settings, record = self.settings, None
         if settings.keeps and (evaluation is None or refusal):
@@ -129,7 +130,10 @@ class TokenMergingPolicy(Policy, Generic[B]):
             self.gains.decide()
         made = kind(settings, self._levels, self.kept, activity, step, record, full, last)
         made.numbers = self._numbers
-        made.gains, made.beside = self.gains, f"{self._model} | {settings.describe()} | {beside}"
+        # Not Reuse Steps, which leaves out whole calls: with and without it, attention is as slow and must be the same.
+        others = [one.describe() for one in beside if one.kind not in (self.kind, STEP_REUSE)]
+        others += ["with other patches"] if patched else []
+        made.gains, made.beside = self.gains, " | ".join([self._model, settings.describe(), "; ".join(others)])
         return made
 
     def summarize(self, activity: Activity) -> Summary:

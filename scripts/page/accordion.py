@@ -23,16 +23,7 @@ from ...optimizers.core.errors import PacelineError, require_boolean
 from ...optimizers.core.settings import Settings, setting
 from ...optimizers.core.technique import ATTENTION
 from ...optimizers.in_webui import TOOLTIPS, TechniqueReport, accelerate, keep_levels
-from ...optimizers.in_webui.webui_choices import (
-    AS_ABOVE,
-    BACKENDS,
-    CHOICES,
-    CUSTOM,
-    OFF,
-    PRESETS,
-    Single,
-    settings_of,
-)
+from ...optimizers.in_webui.webui_choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
 from ...optimizers.in_webui.webui_run import SettingsByKind
 from ...optimizers.step_reuse.reuse_settings import StepReuseSettings
 from ...optimizers.token_merging.tome_settings import METHODS, TokenMergingSettings

@@ -31,6 +31,15 @@ def test_a_no_op_is_called_out(emoji):
     assert [run.sampling_seconds for run in found.runs["optimized"]] == [4.0] * 3
 
 
+def test_a_device_whose_allocator_counts_has_its_peak_with_what_is_beside_it(emoji, monkeypatch):
+    from paceline.service.comfyui import compare
+
+    monkeypatch.setattr(torch.cpu, "reset_peak_memory_stats", lambda device: None, raising=False)
+    monkeypatch.setattr(torch.cpu, "max_memory_allocated", lambda device: 7 * 2**20, raising=False)
+    monkeypatch.setattr(compare, "beside_the_allocator", lambda model: 5 * 2**20)
+    assert emoji.compare(emoji.model, emoji.model, runs=1).peak("optimized") == 12 * 2**20
+
+
 def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.1)

@@ -49,7 +49,7 @@ def sample(studio):
     def run(model):
         generator = torch.Generator().manual_seed(1)
         positive, negative = ([[torch.randn(1, 77, 768, generator=generator), {}]] for _ in range(2))
-        return studio.sample(model, positive=positive, negative=negative)
+        return studio.sample(model, (8, 8), steps=1, positive=positive, negative=negative)
 
     return run
 
@@ -251,13 +251,12 @@ def test_quantising_needs_little_memory_beside_the_model():
     assert found["linear_after"] < 0.52 * found["linear_before"], found
 
 
-def test_fused_projections_of_int8_layers_are_exact(studio, quantize):
-    """Rows keep their scales when weights are joined, and tokens are rounded once instead of three times."""
+def test_fuse_qkv_leaves_int8_layers_alone(studio, quantize):
     model = quantize(studio.model)
     fused = studio.run("PacelineFuseQKV", model=model)
     assert torch.equal(studio.sample(fused), studio.sample(model))
     report = studio.report(fused)
-    assert "q k v: 14, k v: 14\n" in report
+    assert "fallback: its weights are of the class QuantizedTensor" in report
     alone, together = (one.get_attachment("paceline").find("int8").last_summary().counts for one in (model, fused))
     assert together == alone
 

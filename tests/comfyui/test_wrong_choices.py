@@ -17,31 +17,6 @@ from paceline.optimizers.quantization.int8_settings import QuantizationSettings
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
-NODES = [
-    *("ApplyToMe", "CompileUNet", "FuseQKV", "ModelPrecision", "OptimizePreset", "QuantizeInt8"),
-    "SetAttentionProcessor",
-]
-WRONG: list[Any] = ["../x", "os.system", "x\0", "9" * 5000, None, float("nan"), -(10**9), 10**5000, ["a"], {}]
-
-IGNORED = {("ApplyToMe", id) for id in ("seed", "start_percent", "end_percent")}
-"""Inputs that older workflows hold, and nothing reads."""
-
-
-@pytest.mark.parametrize("name", NODES)
-def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
-    from comfy_api.latest import io
-
-    node = studio.nodes[f"Paceline{name}"]
-    inputs = node.define_schema().inputs
-    defaults = {entry.id: entry.default for entry in inputs if getattr(entry, "default", None) is not None}
-    if name == "ApplyToMe":
-        defaults["preset"] = "custom"  # else a preset's values take the place of these
-    for entry in (entry for entry in inputs if (name, entry.id) not in IGNORED):
-        for wrong in WRONG if isinstance(entry, (io.Combo.Input, io.Int.Input, io.Float.Input)) else []:
-            with pytest.raises(PacelineError), torch.inference_mode():
-                node.execute(**{**defaults, "model": studio.model, entry.id: wrong})
-                pytest.fail(f"{entry.id} took {wrong!r}")
-
 
 def test_a_vae_of_another_family_is_named(studio):
     from comfy_host import vaes
@@ -179,21 +154,6 @@ def test_a_node_that_can_do_nothing_hands_on_what_it_was_given(studio, page_serv
     with pytest.raises(CannotHelp) as raised:  # which ComfyUI tells the page, and the page shows at the node
         node.EXECUTE_NORMALIZED(**{put: given}, strict=True, **settings)
     assert result.ui["text"][0].endswith(str(raised.value))
-
-
-@pytest.mark.parametrize(
-    ("name", "inputs", "message"),
-    [
-        ("ModelPrecision", {"model": object(), "dtype": "auto"}, "not one of ComfyUI's own model patchers"),
-        ("VAEPrecision", {"vae": {}, "dtype": "auto"}, "This VAE is a dict"),
-        ("CompileControlNet", {"control_net": object()}, "not one of ComfyUI's own"),
-        ("SetAttentionProcessor", {"model": object(), "backend": "auto"}, "not one of ComfyUI's own"),
-    ],
-)
-def test_what_the_user_must_mend_is_an_error(studio, page_server, name, inputs, message):
-    with pytest.raises(PacelineError, match=message):
-        studio.nodes[f"Paceline{name}"].execute(**inputs)
-    assert page_server.sent == []
 
 
 def test_a_compilation_that_must_not_fall_back_is_an_error(studio):

@@ -39,8 +39,8 @@ def _install(folder: Path, wanted: str) -> None:
     (packages / "host.pth").write_text(
         f"{sysconfig.get_paths()['purelib']}\n"
     )  # first: what is there is not downloaded
-    command = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *wanted.split()]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [folder / "bin" / "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
+    done = subprocess.run([*command, *wanted.split()], capture_output=True, text=True)
     if done.returncode:
         shutil.rmtree(folder, ignore_errors=True)
         missing(f"{wanted} cannot be installed: {done.stderr[-500:]}")

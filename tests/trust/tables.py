@@ -26,7 +26,7 @@ CORE = UNETS_ONLY + _names("""
 EasyCache LazyCache APG RescaleCFG ModelMergeSimple ModelMergeSubtract ModelMergeAdd ModelSamplingSD3 ModelSamplingFlux
 DifferentialDiffusion CFGZeroStar CFGNorm Mahiro SkipLayerGuidanceDiT SkipLayerGuidanceDiTSimple NAGuidance TCFG FreSca
 RenormCFG LoraLoaderModelOnly TorchCompileModel EpsilonScaling ScaleROPE ModelComputeDtype ContextWindowsManual
-TrustSeveralCalls TrustCache
+TrustSeveralCalls TrustCache LoraLoaderBypassModelOnly
 """)
 """Nodes that change a MODEL. Those that a version of ComfyUI lacks are left out; those of Trust do what packs do."""
 

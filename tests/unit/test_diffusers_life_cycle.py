@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -91,17 +92,18 @@ def test_a_model_on_its_own_keeps_what_its_pipeline_has_given_it() -> None:
 
 
 def test_int8_moved_to_another_dtype_and_back() -> None:
-    pipeline, plain, dtype = small("sd15"), small("sd15"), torch.bfloat16  # torchao knows no float64
+    pipeline, plain, dtype = small("sdxl"), small("sdxl"), torch.bfloat16  # torchao knows no float64
+    latents = partial(picture, output_type="latent")  # in bf16 a processor takes long to decode
     optimize(pipeline.pipe, INT8)
     for moved in (pipeline, plain):
-        picture(moved)
+        latents(moved)
         moved.pipe.to(dtype)
-    expected = picture(plain)
+    expected = latents(plain)
     assert expected.dtype == dtype
-    assert distance(picture(pipeline), expected) <= 0.1
+    assert distance(latents(pipeline), expected) <= 0.1
     assert {tensor.dtype for tensor in pipeline.denoiser.state_dict().values()} == {dtype}
     restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), expected)
+    assert torch.equal(latents(pipeline), expected)
 
 
 def test_precision_of_one_part_alone() -> None:
@@ -157,7 +159,7 @@ def test_what_torch_has_wrapped_since_is_restored() -> None:
 def test_a_pipeline_that_nobody_holds_frees_its_memory() -> None:
     pipeline = small("sd15")
     held = optimize(pipeline.pipe, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"), ScheduleOnCPU())
-    picture(pipeline)
+    picture(pipeline, output_type="latent")
     unet, said = weakref.ref(pipeline.pipe.unet), str(held)
     copied = pickle.loads(pickle.dumps(held))
     del pipeline
@@ -166,7 +168,7 @@ def test_a_pipeline_that_nobody_holds_frees_its_memory() -> None:
     assert str(held) == str(copied) == said and "Fuse QKV" in said
 
 
-@pytest.mark.parametrize("seed", often(range(2), range(40)))
+@pytest.mark.parametrize("seed", often([0], range(40)))
 def test_a_random_life(seed: int) -> None:
     life = Life(seed).live()
     assert not life.wrong, "\n".join((life.name, *life.events))

@@ -72,18 +72,21 @@ class Attention(torch.nn.Module):
 
 
 class Fused(FusedProjections):
-    """Put on an attention layer for good; counts how often its weights are looked at."""
+    """Put on an attention layer for good; counts how often its weights are joined."""
 
-    refusal, asked = None, 0
+    refusal, asked = "", 0
 
     def __init__(self, attention):
         super().__init__(attention, [getattr(attention, name) for name in "qkv"])
         for layer, function in zip(self.layers, self.functions, strict=True):
             layer.__dict__["forward"] = function
 
-    def refuse(self, weights):
-        self.asked += 1
+    def why_alone(self, layer, device):
         return self.refusal
+
+    def _join(self):
+        self.asked += 1
+        return super()._join()
 
 
 @torch.no_grad()
@@ -100,8 +103,13 @@ def test_new_weights_are_noticed_and_forgotten_ones_are_free():
     for layer in fused.layers:
         layer.weight.data = layer.weight.data.clone()
     assert storage.expired()
-    fused.refusal = "no"  # asked for once for the same weights
-    assert [fused.prepare(), fused.prepare()] == ["no", "no"] and fused.asked == 3 and not fused._sizes
+    fused.refusal = "no"
+    assert [fused.prepare(), fused.prepare()] == ["no", "no"] and fused.asked == 2 and not fused._together
+    fused.refusal = ""
+    attention.k.bias = torch.nn.Parameter(torch.ones(16))
+    assert fused.prepare() is None and torch.equal(attention(x)[1], torch.ones(1, 3, 16))
+    attention.k.bias = torch.nn.Parameter(torch.zeros(16))
+    assert fused.prepare() is None and torch.equal(attention(x)[1], torch.zeros(1, 3, 16))
 
 
 @pytest.mark.parametrize(

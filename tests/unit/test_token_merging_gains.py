@@ -6,6 +6,9 @@ import pytest
 import torch
 from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.models.families import Block
+from paceline.optimizers.qkv_fusion.qkv_policy import QKVFusion
+from paceline.optimizers.step_reuse.reuse_policy import StepReusePolicy
+from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from paceline.optimizers.token_merging import gains
 from paceline.optimizers.token_merging.call import TokenCall
 from paceline.optimizers.token_merging.kept import SamplingStep
@@ -23,7 +26,7 @@ def nothing_is_known(monkeypatch):
     monkeypatch.setattr(gains, "_known", {})
 
 
-def run(reduced_takes, file=None):
+def run(reduced_takes, file=None, beside=()):
     """Return the attentions that were reduced in each step of a run where a whole one takes 1 s, outputs and report."""
     now = 0.0
 
@@ -37,7 +40,7 @@ def run(reduced_takes, file=None):
     policy.began()
     activity, counts, outputs = Activity(), [], []
     for number, level in enumerate(LEVELS[:-1]):
-        call = policy.call(TokenCall, activity, 0, SamplingStep(LEVELS, number, level), "both")
+        call = policy.call(TokenCall, activity, 0, SamplingStep(LEVELS, number, level), "both", beside=beside)
         counts.append(0)
         for block in BLOCKS:
             found = call.reduction(block, torch.zeros(1, 384, 4), (24, 16))
@@ -76,9 +79,12 @@ def test_where_it_does_not_gain_attention_stays_whole_and_the_report_says_so(tmp
 
 
 def test_what_others_do_beside_it_is_timed_anew():
-    timed = gains.Timed(torch.device("cpu"), torch.float32, "sage", "[1, 384, 4]")
-    known = gains.Gains(None, lambda device: 0.0)
-    known.note(timed, 0.0, 1.0, 1.2)
-    known.decide()
-    assert known.speedup(timed, 0.45) == pytest.approx(1 / 0.65)
-    assert known.speedup(timed._replace(beside="sdpa"), 0.45) is None
+    run(1.2)
+    counts, _, _ = run(0.3, beside=[QKVFusion((), ("of some layers",))])
+    assert counts == [2] * 20
+
+
+def test_reuse_steps_beside_it_changes_nothing_of_one_attention():
+    _, alone, _ = run(1.2)
+    _, beside, _ = run(0.3, beside=[StepReusePolicy(StepReuseSettings(budget=0.0), "")])
+    assert torch.equal(alone, beside)

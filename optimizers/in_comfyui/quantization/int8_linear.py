@@ -77,11 +77,10 @@ def linear_class(compute_dtype: torch.dtype) -> type:
     register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
-        """A quantised linear layer. ``weight_only``: in floating point; ``stands_for``: layers that it computes."""
+        """A quantised linear layer. ``weight_only``: in floating point."""
 
         weight_only = False
         network: Network
-        stands_for = 1
 
         def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> Any:
             """Give the weight as one tensor, which is floating point for whoever computes with it.
@@ -122,9 +121,9 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             else:
                 result = super()._forward(input, weight, bias)  # ComfyUI's own dispatch
             if left:
-                self.network.activity.fall_back(left, self.stands_for)
+                self.network.activity.fall_back(left)
             else:
-                self.network.activity.use(LAYERS, times=self.stands_for)
+                self.network.activity.use(LAYERS)
             return result
 
         def _apply(self, fn: Function, recurse: bool = True) -> Any:

@@ -109,9 +109,9 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             refusal = WINDOWS if evaluations.windows or tiles else ""
         refusal, sizes = _compiled(policy, call) or refusal, frozenset(call.shapes.items())
         step = step_of(call) if policy.draws else 0
-        beside = "; ".join(one.policy.describe() for one in call.techniques if one is not self)
-        beside = f"{beside}, with other patches" if call.foreign_patches else beside
-        tokens = policy.call(ComfyTokenCall, activity, step, latest, (passes, sizes), refusal, call.again, beside)
+        beside, patched = [one.policy for one in call.techniques], call.foreign_patches
+        seen = (latest, (passes, sizes), refusal, call.again)
+        tokens = policy.call(ComfyTokenCall, activity, step, *seen, beside, patched)
         asked = _LAYERS if settings.merge_crossattn else _LAYERS[:1]
         options[CALL], tokens.replaced = tokens, _replaced(call, asked)
         if tokens.record is not None:

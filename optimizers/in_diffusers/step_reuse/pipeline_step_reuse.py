@@ -44,17 +44,14 @@ class PipelineStepReuse(PipelineTechnique):
     policy: StepReusePolicy
     roles = (DENOISER,)
 
-    def __init__(self, settings: ReuseSteps) -> None:
-        super().__init__(settings)
-        self._began = self._frames = self._thread = 0
-        self._run: ReusedRun | None = None
-
     def attach(self, host: Host, patches: Patches) -> None:
         """Check that there is a scheduler to ask.
 
         Raises `UnsupportedModel` for a model on its own, for networks that also predict a variance, and where diffusers
         reuses something already.
         """
+        self._began = self._frames = self._thread = 0
+        self._run: ReusedRun | None = None
         scheduler = getattr(host.asker, "scheduler", None)
         if scheduler is None:
             raise UnsupportedModel(
@@ -184,22 +181,17 @@ def _has_cache(host: Host) -> bool:
 
 
 class ControlNetReusePolicy(Policy):
-    """The report of a ControlNet: how many of its calls were ``left_out``."""
+    """The report of a ControlNet; ``used`` in an activity are calls that were left out."""
 
-    kind = STEP_REUSE
-    title = "Reuse Steps"
-
-    def __init__(self) -> None:
-        self.left_out = 0
+    kind, title = STEP_REUSE, StepReusePolicy.title
 
     def clauses(self) -> tuple[str, ...]:
         return ("is left out in steps that are forecast",)
 
     def summarize(self, activity: Activity) -> Summary:
-        calls, left_out = activity.model_calls, self.left_out
-        state = "active" if left_out else "inactive"
-        counts = {"calls": calls + left_out, "left_out": left_out}
-        return Summary(state, f"{left_out} of {calls + left_out} calls left out", counts)
+        left_out, calls = activity.use_count, activity.use_count + activity.model_calls
+        counts = {"calls": calls, "left_out": left_out}
+        return Summary("active" if left_out else "inactive", f"{left_out} of {calls} calls left out", counts)
 
 
 class ControlNetReuse(PipelineTechnique):
@@ -209,10 +201,6 @@ class ControlNetReuse(PipelineTechnique):
     policy: ControlNetReusePolicy
     roles = (CONTROLNET,)
 
-    def __init__(self, settings: ReuseSteps) -> None:
-        super().__init__(settings)
-        self._shapes: dict[tuple[torch.Size, ...], Any] = {}
-
     def attach(self, host: Host, patches: Patches) -> None:
         """Raise `UnsupportedModel` for a ControlNet on its own."""
         if _denoiser(host.asker) is None:
@@ -221,7 +209,7 @@ class ControlNetReuse(PipelineTechnique):
                 "Give the whole pipeline to optimize.",
             )
         self.policy = ControlNetReusePolicy()
-        patches.on_undo(self._shapes.clear)
+        self._shapes: dict[tuple[torch.Size, ...], Any] = {}
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         """Compute one call, or give zeros in the form of the last result."""
@@ -234,7 +222,7 @@ class ControlNetReuse(PipelineTechnique):
         if call is None or run is None:
             return compute(*args, **kwargs)
         if run.rule.skips and call.shapes in self._shapes:
-            self.policy.left_out += 1
+            self.run.use("left out")
             run.outputs.given = True
             empty, device = self._shapes[call.shapes], call.sample.device
             return tree_map_only(Tensor, lambda tensor: torch.zeros_like(tensor, device=device), empty)

@@ -9,8 +9,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from comfy_host import slow_kernels
 from comfy_host.random_files import loaders, other_networks
 
+slow_kernels.install()
 loaders.install()
 other_networks.install()
 

@@ -81,8 +81,9 @@ def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
         assert all(said.summary.state == "active" for said in host.said), host.lines
 
 
-@BOTH_HOSTS
-@pytest.mark.parametrize("error", [hosts.Interrupted(), RuntimeError("out of memory")], ids=["interrupt", "error"])
+@pytest.mark.parametrize(
+    ("host", "error"), [("webui", hosts.Interrupted()), ("forge", RuntimeError("out of memory"))], indirect=["host"]
+)
 def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, error, monkeypatch):
     plain, drawing, ends = host.draw(), host.drawing(), []
     drawing.stopped_by = error
@@ -139,6 +140,7 @@ def test_a_refiner_that_takes_over_gets_the_techniques(host):
     assert shadowed(refiner.model.diffusion_model) == before
 
 
+@pytest.mark.thorough
 def test_the_layout_of_sdxl(host, studio, sdxl):
     host.studio = SimpleNamespace(model=sdxl)
     prompt, negative = (hosts.always(in_process.random_conditioning(sdxl, seed=seed)) for seed in (1, 2))
