@@ -152,7 +152,7 @@ def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
         return Summary("working", headline if active else phrase("sampling"))
     details: list[str] = []
     for title, summary in summaries.items():
-        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.details)]
+        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]
     # An object that has not run yet (the VAE, before the first decoding) does not replace the report of one that has.
     states = states - {"waiting"} or states
     counts = {"active": len(active), "techniques": len(techniques)}
