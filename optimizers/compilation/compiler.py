@@ -79,7 +79,7 @@ class Compiler:
         lists = {module: path.split(".")[-2:-1] for path, module in network.named_modules()}
         kinds: dict[tuple[type, object], list[torch.nn.Module]] = {}
         for block in repeated_blocks(network):
-            kinds.setdefault(_kind(block), []).append(block)
+            kinds.setdefault(block_kind(block), []).append(block)
         functions: dict[torch.nn.Module, CompiledFunction] = {}
         for kind, blocks in kinds.items():
             sizes = BlockSizes(several=any(lists[block] != lists[blocks[0]] for block in blocks))
@@ -105,7 +105,8 @@ def _run_block(function: Function, alike: Alike, block: torch.nn.Module, *args: 
         return function(block, *args, **named)
 
 
-def _kind(block: torch.nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
+def block_kind(block: torch.nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
+    """Return what is the same for blocks that share compiled code."""
     return type(block), tuple(weight.shape for weight in block.parameters())
 
 
@@ -135,5 +136,5 @@ def describe_blocks(network: torch.nn.Module) -> str:
     blocks = repeated_blocks(network)
     if not blocks:
         return ""
-    kinds = len(set(map(_kind, blocks)))
+    kinds = len(set(map(block_kind, blocks)))
     return phrase("{kinds} {kinds|kind|kinds} of block, {places} places", kinds=kinds, places=len(blocks))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}")
 """Name, format and words of a placeholder."""
@@ -60,3 +61,10 @@ def data(text: Data) -> Data:
     if isinstance(text, float) and not math.isfinite(text):
         return str(text)  # JSON has no such numbers
     return text
+
+
+def phrase_of(kept: Any) -> Any:
+    """Return the text or number that :func:`data` was made of."""
+    if not isinstance(kept, dict):
+        return kept
+    return phrase(kept["template"], **{name: phrase_of(value) for name, value in kept["values"].items()})

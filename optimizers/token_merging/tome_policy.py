@@ -151,7 +151,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
             return Summary("inactive", text, counts, details)
         if self.kept.slow and not activity.used.keys() - self.kept.slow:
             best = max(self.kept.slow.values())
-            return Summary("inactive", phrase("off: {speedup}x here", speedup=f"{best:.2f}"), counts, details)
+            return Summary("inactive", phrase("off, {speedup}x here", speedup=f"{best:.2f}"), counts, details)
         pairs = sorted(set(activity.tokens.values()), reverse=True)
         sizes = ", ".join(f"{before} -> {after}" for before, after in pairs) or "no"
         details = (f"{sizes} {'tokens' if settings.merges else 'keys and values'}", *details)

@@ -62,6 +62,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "speedup_low": low,
         "speedup_high": high,
         "speedup_of": found.unit,
+        "clear": evidence.speedup.clear,
         "seconds": found.seconds,
         "peak_device_bytes": {side: found.peak(side) for side in SIDES},
         "difference": asdict(evidence.difference),

@@ -1,16 +1,10 @@
-"""Evaluates kept points of a run with other MODELs, in turn with the plain one: seconds, and errors of predictions.
+"""Tries other MODELs on kept points of a run: what a step would take with each, and how far its predictions are off.
 
-The guider of the run samples once more, with a sampler that only evaluates these points. So ControlNets, masks, hooks,
-ranges of conditionings and guiders are what they were.
+Whole evaluations tell errors alone. For the seconds one block of each kind runs in turn with the plain one, and counts
+for all places of its kind. What compiles gets the kind that takes longest, and no whole evaluation: its code rounds.
 
 A technique that keeps something of whole steps for later ones (``residual`` of Apply ToMe) is evaluated at pairs of
 points, about as many steps apart as its steps are on average: whole at the first, with what is kept at the second.
-
-One or two pairs of evaluations are too few to judge a candidate. So where there is not enough work for all, candidates
-are measured one after the other until each is clear, and the last ones are not tried.
-
-The plain model is evaluated once more behind the first round: what differs then is the machine, and no candidate is
-faster that differs less.
 """
 
 from __future__ import annotations
@@ -18,271 +12,249 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count, islice
 from time import monotonic
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from ...measure.expect import Probed
-from ...measure.replay import Point, Sampling
+from ...measure.expect import ROUNDING, Probed
+from ...measure.replay import Sampling
 from ...measure.speedup import interleaved, measure_speedup
-from ...optimizers.core.devices import synchronize
 from ...optimizers.core.errors import CannotHelp, InvalidSetting, PacelineError
 from ...optimizers.core.phrases import phrase
-from ...optimizers.core.technique import WholeSteps
+from ...optimizers.core.technique import COMPILATION, WholeSteps
 from ...optimizers.in_comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique
-from ...optimizers.in_comfyui.run.sampling_run import sampling_run
 from ...optimizers.in_comfyui.run.stack import stack_of
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
-from .machine import stop_if_cancelled
-from .observer import ReplayInputs
+from .evaluating import evaluate, spread_points
+from .one_block import Kind, TimedBlocks, Took
 
-TIMED = 4
-"""Evaluations of a candidate in each round, after one that is not timed."""
+POINTS = 4
+"""Whole evaluations of a candidate."""
 
-AGAIN = 2
-"""Plain evaluations behind the first round."""
+ROUNDS = 8
+"""At most so many times the blocks of all that are not clear by then run in turn."""
 
 _MOST = 1000.0
 """Times as fast that are told at most."""
 
 SPARE = 30.0
-"""Seconds that a probe may always take, for two rounds of all: the work of a short run is not enough for that."""
+"""Seconds that a probe may always take, however short the run was."""
 
 Change = Callable[[ModelPatcher], ModelPatcher]
 
 
 @dataclass
 class _Side:
-    """What was evaluated with one MODEL: seconds by round and place among the points.
+    """What was evaluated with one MODEL.
 
-    ``whole``: which of its steps serve later ones.
-    ``warm``: whether it was evaluated before, so that it is compiled and its kernels are chosen. ``added``: the
-    techniques that the plain one has not. ``made`` and ``first`` are the seconds that making it and its first
-    evaluation took.
+    Attributes:
+        whole: which of its steps serve later ones.
+        added: the techniques that the plain one has not.
+        once: seconds that it took to make it ready.
+        seconds: of its whole evaluations; ``outputs`` are theirs.
+        rounds: the seconds of a block by its kind, by the number of the round.
     """
 
     model: ModelPatcher
     whole: WholeSteps | None = None
-    warm: bool = False
     added: Sequence[AnyTechnique] = ()
-    made: float = 0.0
-    first: float = 0.0
-    seconds: dict[tuple[int, int], float] = field(default_factory=dict)
-    outputs: dict[int, Tensor] = field(default_factory=dict)
+    once: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    rounds: dict[int, dict[Kind, float]] = field(default_factory=dict)
 
     @property
-    def untimed(self) -> int:
-        """How many evaluations its next round begins with that are not timed."""
-        return int(not self.warm)
-
-    @property
-    def once(self) -> float:
-        """Seconds that it took before its first evaluation was ready, over what one takes."""
-        return self.made + max(0.0, self.first - statistics.median(self.seconds.values() or [self.first]))
+    def compiles(self) -> bool:
+        return any(one.kind == COMPILATION for one in self.added)
 
     @property
     def nothing_done(self) -> str:
-        """Why its techniques changed nothing in any of its evaluations; "" where one of them did."""
+        """Why its techniques changed nothing in what was evaluated; "" where one of them did."""
         told = [one.last_summary() for one in self.added]
         if not told or any(one.state != "inactive" for one in told):
             return ""
-        return told[0].line if told[0].details else told[0].headline
+        why = f" ({told[0].details[0]})" if told[0].details else ""
+        return told[0].headline + why
 
 
 def probe(
     sampling: Sampling,
     candidates: Mapping[str, Change],
     say: Callable[[float], None] = lambda share: None,
-    spare: float = SPARE,
     found: list[Probed] | None = None,
     deadline: float | None = None,
 ) -> list[Probed]:
-    """Evaluate the candidates; return what each was worth, in their order.
+    """Try the candidates; return what each was worth, in their order.
 
-    The work is at most the run's, or what ``spare`` seconds allow, or what the first candidate takes: the largest of
-    them. No evaluation begins behind the ``deadline``, of ``time.monotonic``: by default that is as late as the run or
-    ``spare`` was long. What compiles until then is given up. ``found`` is filled as it goes, behind what it has.
-    ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it.
+    No evaluation begins behind the ``deadline``, of ``time.monotonic``: by default that is as late as the run or
+    ``SPARE`` was long. What compiles comes last, and is given up by then. ``found`` is filled as it goes, behind what
+    it has. ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it.
 
     `InvalidSetting` if nothing was kept of the run.
     """
     if not sampling.can_probe:
         raise InvalidSetting("Nothing was kept of this run to evaluate again.", "Run the workflow once more.")
+    deadline = monotonic() + max(SPARE, sampling.sampling_seconds) if deadline is None else deadline
     results = [] if found is None else found
-    known = len(results)
-    plain = _Side(sampling.model)
-    sides, refused = {"": plain}, dict[str, Probed]()
-    deadline = monotonic() + max(spare, sampling.sampling_seconds) if deadline is None else deadline
-    most, there = deadline - monotonic(), stack_of(sampling.model).techniques
-    for name, change in candidates.items():
-        if monotonic() > deadline:
-            break
-        began = time.perf_counter()
-        try:
-            model = change(sampling.model)
-        except PacelineError as error:
-            refused[name] = Probed(name, why_not=error.brief if isinstance(error, CannotHelp) else str(error))
-            continue
-        added = [one for one in stack_of(model).techniques if one not in there]
-        idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
-        if idle and all(idle):
-            refused[name] = Probed(name, why_not=idle[0])
-            continue
-        kept = [one.policy.whole_steps(sampling.levels) for one in stack_of(model).techniques]
-        whole = next((one for one in kept if one is not None), None)
-        sides[name] = _Side(model, whole, added=added, made=time.perf_counter() - began)
-    each = sampling.sampling_seconds / max(1, sampling.evaluations)
-    both, all_twice = 2 * (1 + TIMED) + AGAIN, (1 + 2 * TIMED) * len(sides) + AGAIN
-    allowed = max(both, sampling.evaluations, min(all_twice, int(spare / max(each, 1e-6))))
-    points = _points(sampling, sides.values())
-
-    def work(names: Sequence[str], timed: int) -> int:
-        return sum(timed + sides[name].untimed for name in ("", *names)) + (0 if again_plain.warm else AGAIN)
-
-    def late() -> bool:
-        return monotonic() + len(points) * each / 2 > deadline  # less than half of a side's would be in time
-
-    done, number, alive, waiting = 0, 0, list[str](), [name for name in sides if name]
-    again_plain, noise = _Side(sampling.model), 1.0
-    while True:
-        results[known:] = [_judged(name, sides, refused, sampling, noise) for name in candidates]
-        open_ = {one.name for one in results[known:] if not (one.clear or one.why_not or one.drowned)}
-        alive = [name for name in alive if name in open_]
-        while waiting and done + work([*alive, waiting[0]], TIMED) <= allowed:
-            alive.append(waiting.pop(0))
-        if not alive or done + work(alive, len(points)) > allowed or (number and late()):
-            break
-        for name in interleaved(["", *alive], number):
-            say(done / allowed)
-            if (number or name not in ("", alive[0])) and late():
+    trial, known, rounds, done = _Trial(sampling, candidates, deadline), len(results), count(), count()
+    stages = len(trial.sides) + 2 * ROUNDS
+    for compiles in (False, True):
+        for name in [name for name, side in trial.sides.items() if side.compiles == compiles]:
+            say(next(done) / stages)
+            trial.begin(name)
+            results[known:] = map(trial.judged, candidates)
+        for number in islice(rounds, ROUNDS):
+            open_ = [one.name for one in results[known:] if trial.goes_on(one)]
+            if not open_ or monotonic() > deadline:
                 break
-            done += len(points) + sides[name].untimed
-            with _trying(name, refused, deadline, most):
-                _evaluate(sampling, sides[name], points, number, deadline)
-                nothing = sides[name].nothing_done
-                refused |= {name: Probed(name, why_not=nothing)} if nothing else {}
-        if not again_plain.warm:
-            again_plain.warm = True
-            done += len(points[:AGAIN])
-            _evaluate(sampling, again_plain, points[:AGAIN], -1, deadline)
-        noise = _noise([*plain.seconds.items(), *again_plain.seconds.items()])
-        number += 1
+            say(next(done) / stages)
+            for name in interleaved(["", *open_], number):
+                trial.time_blocks(name, number)
+            results[known:] = map(trial.judged, candidates)
     say(1.0)
     return results
 
 
-@contextmanager
-def _trying(name: str, refused: dict[str, Probed], deadline: float, seconds: float) -> Iterator[None]:
-    """Note in ``refused`` why a candidate cannot be computed; what the plain one (``""``) raises is raised.
+class _Trial:
+    """What is known by now of each side, by its name, that of the plain one is ``""``, and why others are refused."""
 
-    What still compiles at ``deadline``, of ``time.monotonic``, is given up; ``seconds`` is how long that was.
-    """
-    try:
-        with compiled_until(deadline):
-            yield
-    except TooLong:
-        why = phrase(
-            "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
-            seconds=seconds,
-        )
-        refused[name] = Probed(name, why_not=why, once=seconds)
-    except RuntimeError as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
-        if not name:
-            raise
-        refused[name] = Probed(name, why_not=str(error))
+    def __init__(self, sampling: Sampling, candidates: Mapping[str, Change], deadline: float) -> None:
+        self._sampling, self._deadline, self._given = sampling, deadline, deadline - monotonic()
+        self._refused: dict[str, Probed] = {}
+        self.sides = {"": _Side(sampling.model)} | dict(self._made(candidates))
+        self._blocks = TimedBlocks(sampling.model.model.diffusion_model)
+        distances = [side.whole.mean_distance for side in self.sides.values() if side.whole is not None]
+        self._points = spread_points(sampling, distances, self._affordable())
+
+    def _made(self, candidates: Mapping[str, Change]) -> Iterator[tuple[str, _Side]]:
+        plain = self._sampling.model
+        for name, change in candidates.items():
+            began = time.perf_counter()
+            try:
+                model = change(plain)
+            except PacelineError as error:
+                self._refuse(name, error.brief if isinstance(error, CannotHelp) else str(error))
+                continue
+            techniques = stack_of(model).techniques
+            added = [one for one in techniques if one not in stack_of(plain).techniques]
+            idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
+            if idle and all(idle):
+                self._refuse(name, idle[0])
+                continue
+            kept = [one.policy.whole_steps(self._sampling.levels) for one in techniques]
+            whole = next((one for one in kept if one is not None), None)
+            yield name, _Side(model, whole, added, time.perf_counter() - began)
+
+    def _refuse(self, name: str, why: str, once: float = 0.0) -> None:
+        self._refused[name] = Probed(name, why_not=why, once=once)
+
+    def _affordable(self) -> int:
+        """Return how many points each side that has not begun can be evaluated at: half of the time is for blocks."""
+        known = self.sides[""].seconds or [self._sampling.sampling_seconds / max(1, self._sampling.evaluations)]
+        waiting = sum(not (one.outputs or one.compiles) for one in self.sides.values())
+        left = self._deadline - monotonic()
+        return max(1, min(POINTS, int(left / 2 / max(1, waiting) / max(statistics.fmean(known), 1e-6))))
+
+    def goes_on(self, one: Probed) -> bool:
+        """Return whether more rounds could tell something of a candidate, which has begun."""
+        side = self.sides.get(one.name)
+        return side is not None and bool(side.outputs) and not (one.clear or one.why_not)
+
+    def begin(self, name: str) -> None:
+        """Evaluate the points with a side as a whole, of the plain one block by block; or compile its block."""
+        side, blocks = self.sides[name], self._blocks
+        with self._trying(name):
+            took: Took = {}
+            if side.compiles:
+                done = self._evaluate(blocks.on(side.model, blocks.kinds[:1], took), 1)
+                side.once += len(blocks.kinds) * max(0.0, *(first - each for first, each in took.values()), 0.0)
+            else:
+                points = max(self._affordable(), 1 if side.whole is None else 2)
+                done = self._evaluate(side.model if name else blocks.on(side.model), points)
+            side.outputs, side.seconds = [output for output, _ in done], [seconds for _, seconds in done]
+            if len(done) > 1:
+                side.once += max(0.0, side.seconds[0] - statistics.median(side.seconds))
+            if side.nothing_done and done:
+                self._refuse(name, side.nothing_done)
+
+    def time_blocks(self, name: str, number: int) -> None:
+        """Run one block of each kind, in a round; where steps are whole or not, as in the mean step."""
+        side, rounds = self.sides[name], list[Took]()
+        if name in self._refused:
+            return
+        took: Took = {}
+        model = self._blocks.on(side.model, self._blocks.kinds[: 1 if side.compiles else None], took)
+        points = min(len(self._points), 1 if side.whole is None else 2)
+        with self._trying(name):
+            self._evaluate(model, points, lambda: rounds.append({**took}))
+        if len(rounds) == points:
+            share = 0.0 if side.whole is None else side.whole.share
+            each = {kind: (rounds[0][kind][1], rounds[-1][kind][1]) for kind in took}
+            side.rounds[number] = {kind: share * whole + (1 - share) * later for kind, (whole, later) in each.items()}
+
+    @contextmanager
+    def _trying(self, name: str) -> Iterator[None]:
+        """Note why a candidate cannot be computed; what the plain one raises is raised.
+
+        What still compiles at the deadline is given up.
+        """
+        try:
+            with compiled_until(self._deadline):
+                yield
+        except TooLong:
+            why = phrase(
+                "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
+                seconds=self._given,
+            )
+            self._refuse(name, why, self._given)
+        except (RuntimeError, PacelineError) as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
+            if not name:
+                raise
+            self._refuse(name, str(error))
+
+    def _evaluate(
+        self, model: ModelPatcher, points: int, ended: Callable[[], object] = lambda: None
+    ) -> list[tuple[Tensor, float]]:
+        return evaluate(self._sampling, model, self._points[:points], self._deadline, ended)
+
+    def judged(self, name: str) -> Probed:
+        """Return what is known of a candidate."""
+        plain, side = self.sides[""], self.sides.get(name)
+        if name in self._refused or side is None:
+            return self._refused.get(name, Probed(name))
+        rounds = [(plain.rounds[number], side.rounds[number]) for number in plain.rounds.keys() & side.rounds.keys()]
+        errors = [ROUNDING] if side.compiles else self._errors(plain, side)
+        if not rounds or not errors:
+            return Probed(name)
+        around = max(0.0, sum(plain.seconds) / self._blocks.seconds - 1)  # of the blocks' seconds
+        before, likely, least = [], [], []
+        for old, new in rounds:
+            blocks = sum(kind.calls * seconds for kind, seconds in old.items())
+            tried = sum(kind.calls * old[kind] for kind in new)
+            left = sum(kind.calls * seconds for kind, seconds in new.items())
+            before.append(blocks * (around + 1))
+            likely.append(blocks * (around + left / tried))  # as if all kinds gained as much
+            least.append(blocks * (around + 1) - tried + left)
+        speedup = measure_speedup(before, likely)
+        low = min(speedup.low, speedup.low * sum(likely) / sum(least))
+        share = 1.0 if side.whole is None else 1 - side.whole.share
+        error = share * math.sqrt(statistics.fmean(one**2 for one in errors))
+        times, noise = (low, speedup.ratio, min(speedup.high, _MOST)), _spread(before)
+        return Probed(name, times, speedup.clear, error, side.whole is not None, len(errors), side.once, noise)
+
+    def _errors(self, plain: _Side, side: _Side) -> list[float]:
+        """Return the errors of a side's predictions, without those of whole steps, which are exact."""
+        sketch, pairs = self._sampling.sketch, [*zip(plain.outputs, side.outputs, strict=False)]
+        judged = pairs if side.whole is None else pairs[1::2]
+        return [self._sampling.share(sketch.of(other) - sketch.of(one)) for one, other in judged]
 
 
-def _points(sampling: Sampling, sides: Iterable[_Side]) -> list[Point]:
-    """Return ``TIMED`` of the kept points or fewer, spread over the run: pairs where a side has whole steps."""
-    distances = [side.whole.mean_distance for side in sides if side.whole is not None]
-    apart = max(1.0, max(distances, default=0.0) * sampling.evaluations / max(1, len(sampling.levels) - 1))
-    kept, chosen = sampling.points, list[Point]()
-    parts, count = TIMED // 2 if distances else 0, min(TIMED, len(kept))
-    for part in range(parts):
-        firsts = kept[part * len(kept) // parts : (part + 1) * len(kept) // parts]
-        pairs = [(one, later) for one in firsts for later in kept if later[0] > one[0]]
-        pairs.sort(key=lambda pair: abs(math.log((pair[1][0] - pair[0][0]) / apart)))
-        chosen += [point for pair in pairs[:1] for point in pair]
-    return chosen or [kept[int((number + 0.5) * len(kept) / count)] for number in range(count)]
-
-
-def _evaluate(
-    sampling: Sampling, side: _Side, points: Sequence[Point], number: int, deadline: float = math.inf
-) -> None:
-    import comfy.samplers
-
-    def evaluate(denoiser: Any, noise: Tensor, sigmas: Tensor, extra_args: Any = None, **__: object) -> Tensor:
-        run = sampling_run(extra_args["model_options"])
-        untimed = side.untimed
-        for place, (_, sigma, kept) in enumerate([*sampling.points[:untimed], *points], -untimed):
-            stop_if_cancelled()
-            if monotonic() > deadline:
-                break
-            x = kept.to(noise.device)
-            run.whole = place < 0 or place % 2 == 0
-            level = torch.full((len(x),), sigma, device=x.device)
-            synchronize(x.device)
-            started = time.perf_counter()
-            output = denoiser(x, level, **extra_args)
-            synchronize(x.device)
-            seconds = time.perf_counter() - started
-            if not side.warm:
-                side.first = seconds
-            side.warm = True
-            if place >= 0:
-                side.seconds[number, place] = seconds
-                side.outputs.setdefault(place, output.cpu())
-        return noise
-
-    again: ReplayInputs = sampling.again
-    again.sample(comfy.samplers.KSAMPLER(evaluate), again.sigmas, side.model)
-
-
-def _noise(seconds: Iterable[tuple[tuple[int, int], float]]) -> float:
-    """Return how many times longer the plain evaluations took in the slowest round than in the fastest one."""
-    rounds: dict[int, list[float]] = {}
-    for (number, _), each in seconds:
-        rounds.setdefault(number, []).append(each)
-    middles = [statistics.median(each) for each in rounds.values()]
-    return max(middles) / max(min(middles), 1e-9)
-
-
-def _judged(
-    name: str, sides: Mapping[str, _Side], refused: Mapping[str, Probed], sampling: Sampling, noise: float
-) -> Probed:
-    if name in refused or name not in sides:
-        return refused.get(name, Probed(name))
-    plain, side = sides[""], sides[name]
-    places = sorted(plain.seconds.keys() & side.seconds.keys())
-    if not places:
-        return Probed(name)
-    pairs = [(plain.seconds[place], side.seconds[place]) for place in places]
-    judged, share = side.outputs.keys() & plain.outputs.keys(), 1.0
-    if side.whole is not None:
-        # Of a run's steps so many cost what the first points of the pairs cost, and are exact; the others are judged.
-        costs = [after / before for (_, place), (before, after) in zip(places, pairs, strict=True) if place % 2 == 0]
-        whole, share = side.whole.share, 1 - side.whole.share
-        seconds = [pair for (_, place), pair in zip(places, pairs, strict=True) if place % 2]
-        pairs = [(before, whole * statistics.median(costs) * before + share * after) for before, after in seconds]
-        judged = {place for place in judged if place % 2}
-    speedup = measure_speedup([before for before, _ in pairs], [after for _, after in pairs])
-    errors = [
-        sampling.share(sampling.sketch.of(side.outputs[place]) - sampling.sketch.of(plain.outputs[place]))
-        for place in judged
-    ]
-    return Probed(
-        name,
-        (speedup.low, speedup.ratio, min(speedup.high, _MOST)),
-        speedup.clear,
-        share * math.sqrt(statistics.fmean(error**2 for error in errors)),
-        side.whole is not None,
-        len(errors),
-        side.once,
-        noise,
-    )
+def _spread(seconds: Sequence[float]) -> float:
+    """Return how many times as long the slower half takes as the faster one."""
+    first, _, last = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else (1.0, 1.0, 1.0)
+    return last / max(first, 1e-9)

@@ -10,24 +10,23 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from ...measure.expect import Probed
+from ...measure.expect import Probed, compiled_vae
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
-from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import Nodes, behind
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
-from ..recipe import Step
-from .kept_runs import KeptRun, KeptRuns, Trial, foretold, history
+from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
 from .look import time_of
 from .offers import Offer, make_offer, what_became
-from .plan import Plan, most_gain_first
+from .plan import Plan
 from .prompts import FEWEST, PICTURES, Chosen, inserted, probing, proving
 from .proof import Proof
 from .request import Request
-from .same_work import workflow_key
+from .same_work import facts_here, workflow_key
 from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
@@ -103,45 +102,47 @@ class Job:
             samplings = self.observer.samplings
             if not self.concluded and not self.observer.empty:
                 limit = CHOICES[self.choice].limit
-                known = samplings, self.probed, self.plans, self.observer.decodings
+                decodings = self.observer.decodings
+                vaes = [
+                    (link, one.seconds, [compiled_vae(each, one.of_pictures) for each in self.plans[int(link)].titles])
+                    for link, one in decodings.items()
+                ]
+                known = samplings, self.probed, self.plans, vaes
                 self.offer = make_offer(*known, self.choice, self.whole, self.pictures)
                 found = what_became(*known, limit)
                 offered = self.offer.names if self.offer is not None else frozenset()
                 self.tried = [self._trial(each, limit, offered) for each in found]
                 self.remember("" if self.offer is None else self.offer.said)
                 self.left_open = left_open(found, offered, stopped)
-                self.left_open += needless_tiles(self.observer.decodings.values())
+                self.left_open += needless_tiles(decodings.values())
                 self.concluded = True
                 self.observer.forget()
 
     def _probe(self, say: Any) -> None:
-        """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried."""
-        parts, runs, key = len(self.observer.samplings), KeptRuns().read(), workflow_key(self.workflow)
-        known = {one.name for _, one in history((run for run in runs if run.workflow == key), self.choice)}
+        """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried.
+
+        What compiled for too long here is not tried again.
+        """
+        parts, key, facts = len(self.observer.samplings), workflow_key(self.workflow), facts_here()
+        runs = [run for run in KeptRuns().read() if run.workflow == key and run.facts == facts]
+        known = {one.name: one for _, one in history(runs, self.choice)}
         end = monotonic() + max(SPARE, self.whole)
         for number, sampling in enumerate(self.observer.samplings):
             deadline = monotonic() + max(0.0, end - monotonic()) / (parts - number)
-            tries, costly = self._too_long(self.plans[int(sampling.link)].tries, sampling.sampling_seconds, runs)
-            self.probed[number] += costly
-            order = sorted(most_gain_first(tries), key=known.__contains__)
+            tries = self.plans[int(sampling.link)].tries
+            given_up = {title: known[title].once for title in tries if title in known and known[title].once}
+            self.probed[number] += [Probed(title, why_not=_took(once), once=once) for title, once in given_up.items()]
+            order = sorted((title for title in tries if title not in given_up), key=known.__contains__)
             ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in order}
             if ways and sampling.can_probe:
                 tell = partial(lambda number, share: say((number + share) / parts), number)
-                probe(sampling, ways, tell, SPARE / parts, self.probed[number], deadline)
-
-    def _too_long(
-        self, tries: Mapping[str, Step], seconds: float, runs: Sequence[KeptRun]
-    ) -> tuple[dict[str, Step], list[Probed]]:
-        """Return what can be tried within ``SPARE`` or these seconds, and what is foretold of the rest."""
-        known = [foretold(step.node, title, self.workflow, runs) for title, step in tries.items()]
-        costly = [one for one in known if one is not None and one.once >= max(SPARE, seconds)]
-        return {title: step for title, step in tries.items() if title not in {one.name for one in costly}}, costly
+                probe(sampling, ways, tell, self.probed[number], deadline)
 
     def _trial(self, each: Tried, limit: float, offered: Collection[str]) -> Trial:
         one, why = each.one, why_dropped(each, limit, self.pictures)
         said = phrase("{name} is offered.", name=one.name) if one.name in offered else why or ""
         once = one.once if one.too_long else 0.0
-        return Trial(each.link, one.name, self.choice, str(said), once, bool(one.why_not) and not once)
+        return Trial(each.link, one.name, self.choice, data(said), once)
 
     def remember(self, offered: str = "") -> None:
         """Keep what was tried with the workflow's last run, and what is to be said of the offer.
@@ -149,7 +150,7 @@ class Job:
         Called again when that run is kept, which may be later.
         """
         if offered and self.offer is not None:
-            trial = Trial("", self.offer.label, self.choice, offered)
+            trial = Trial("", self.offer.label, self.choice, data(offered))
             self.tried = [*(one for one in self.tried if one.link), trial]
         KeptRuns().note(self.workflow, [one for one in self.tried if one.said])
 
@@ -189,14 +190,14 @@ class Job:
         if proof is not None and state["offer"] and not request.stopped:
             measured = None if proof.text is None else told(proof.text)
             if proof.text is not None:
-                self.remember(f"{state['offer']['label']}: {proof.text}")
+                self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
             state["phase"] = "proved"
             state["offer"] |= {"measured": measured, "picture": proof.picture}
         return state
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)
-        self.remember(f"{self.tried[-1].said} It was put in.")
+        self.remember(phrase("{offer} It was put in.", offer=self.tried[-1].sentence))
         return job_state("keep", self.id, prompt)
 
     @property
@@ -238,3 +239,7 @@ def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", 
     """Return ``FasterState`` in web/js/payloads.d.ts."""
     state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None, "levers": []}
     return state | {"why_not": told(why_not), "lines": [told(line) for line in lines]}
+
+
+def _took(seconds: float) -> Phrase:
+    return phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=seconds)

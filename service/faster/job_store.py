@@ -14,7 +14,7 @@ from .kept_runs import KeptRuns, history
 from .levers import levers, of_loaded_models
 from .look import picture_time
 from .node_types import node_type
-from .plan import make_plans
+from .plan import make_plans, why_not_compiled
 from .prompts import observed
 from .request import Request
 from .same_work import workflow_key
@@ -106,7 +106,7 @@ def _look(job: Job, request: Request) -> Payload:
     before = kept[numbers[-1] - 1] if numbers and numbers[-1] else None
     past = history(own, job.choice)
     time = picture_time(job.workflow, own, before, job.plans, past)
-    offers = [phrase("{day}: {what}", day=day, what=one.said) for day, one in past if not one.link]
+    offers = [phrase("{day}: {what}", day=day, what=one.sentence) for day, one in past if not one.link]
     why, unknown = "", list[Phrase]()
     if not job.workflow.model_links and not titles:
         off = [one.title for one in request.bypassed if "LATENT" in node_type(one.type).outputs]
@@ -122,7 +122,7 @@ def _look(job: Job, request: Request) -> Payload:
             phrase("How much faster is known after one run: nothing is measured here yet."),
             phrase("Looks at: {names}", names=", ".join(titles)),
         ]
-    lines = [*offers, *unknown, *notes, *of_loaded_models()]
+    lines = [*offers, *unknown, *notes, *why_not_compiled(job.workflow), *of_loaded_models()]
     ways = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]
     return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": ways}
 

@@ -15,13 +15,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from threading import Lock
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...measure.expect import ROUNDING, Probed
 from ...optimizers.core.files import fingerprint_of, write_atomically
-from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.core.phrases import Phrase, phrase, phrase_of
 from ...optimizers.in_comfyui.run.user_folder import user_folder
 from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
@@ -46,17 +45,21 @@ class Trial:
     """What became of a node on the link of a plan, by its number, or of an offer, where that is empty.
 
     Attributes:
-        said: in the English of that time.
+        said: as ``core/phrases.data`` gives it.
         once: seconds after which a compilation was given up; 0 for none.
-        idle: whether the node has nothing to do there.
     """
 
     link: str
     name: str
     choice: str
-    said: str
+    said: Any
     once: float = 0.0
-    idle: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What is said of it, a phrase."""
+        said: str = phrase_of(self.said)
+        return said
 
 
 @dataclass(frozen=True)
@@ -252,33 +255,3 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         texts,
         plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )
-
-
-COMPILING = "PacelineCompileUNet"
-"""The node that costs time once and makes steps shorter."""
-
-
-def foretold(node: str, title: str, workflow: Workflow, runs: Sequence[KeptRun]) -> Probed | None:
-    """Return what runs on this machine tell of a node that compiles; None where they do not say what it costs.
-
-    ``title`` is the node's; the models of the ``workflow``, which is without it, are loaded.
-    """
-    now, facts = about(workflow), facts_here()
-    if node != COMPILING:
-        return None
-    alike = [run for run in runs if run.facts == facts and run.about.get("family") == now.get("family")]
-    having = [run for run in alike if title in run.about.get("nodes", "")]
-    costs = [run.seconds.get("compiling", 0.0) for run in having]
-    given_up = [one.once for run in alike for one in run.tried if one.name == title]
-    once = max([*costs, *given_up], default=0.0)
-    if not once:
-        return None
-    with_it = now | {"nodes": ", ".join(sorted(filter(None, [*now.get("nodes", "").split(", "), title])))}
-    ready = [run for run in having if run.about == with_it and not run.seconds.get("compiling")]
-    faster = [run.seconds["steps"] for run in ready if run.seconds.get("steps")]
-    plain = [run.seconds["steps"] for run in alike if run.about == now and run.seconds.get("steps")]
-    if plain and faster and any(costs):
-        ends = min(plain) / max(faster), median(plain) / median(faster), max(plain) / min(faster)
-        return Probed(title, ends, clear=True, error=ROUNDING, points=1, once=once)
-    why = phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once)
-    return Probed(title, why_not=why, once=once)

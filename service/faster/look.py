@@ -137,7 +137,7 @@ def _known(numbers: Sequence[int], plans: Sequence[Plan], past: Past) -> Phrase 
     known = {(one.link, one.name) for _, one in tried}
     fresh = dict.fromkeys(name for at in numbers for name in plans[at].titles if (str(at), name) not in known)
     found = [phrase("Can be tried: {names}.", names=", ".join(fresh))] if fresh else []
-    for said, day in dict.fromkeys((one.said, day) for day, one in tried if one.said):
+    for said, day in dict.fromkeys((one.sentence, day) for day, one in tried if one.said):
         found.append(phrase("{what} ({day})", what=said, day=day) if day else phrase("{what}", what=said))
     if not found:
         return None

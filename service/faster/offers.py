@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...measure.expect import (
@@ -13,7 +13,6 @@ from ...measure.expect import (
     GAIN,
     Probed,
     Range,
-    compiled_vae,
     expect,
     pays_from,
     propose,
@@ -21,12 +20,15 @@ from ...measure.expect import (
 )
 from ...measure.replay import Sampling, replay
 from ...optimizers.core.choices import CHOICES
+from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import shown_steps
-from ..comfyui.decoding import Decoding
 from .plan import Plan
 from .prompts import FEWEST, PICTURES, Chosen
 from .sentences import Tried, expected_parts, expected_speed, told
+
+DecodedBy = tuple[str, float, list[Probed]]
+"""The number of a VAE's plan, the seconds in which it decoded, and what its nodes are worth."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,10 @@ class Offer:
     won: float
 
     @property
-    def said(self) -> str:
+    def said(self) -> Phrase:
         """It in a sentence, for the next time."""
-        return f"{self.label}: {expected_speed(self.run_speedup, self.once, self.won)}."
+        expected = expected_speed(self.run_speedup, self.once, self.won)
+        return phrase("{name}: {why}.", name=self.label, why=expected)
 
     @property
     def payload(self) -> Payload:
@@ -83,14 +86,14 @@ def make_offer(
     samplings: Sequence[Sampling],
     probed: Sequence[list[Probed]],
     plans: Sequence[Plan],
-    decodings: Mapping[str, Decoding],
+    vaes: Sequence[DecodedBy],
     choice: str,
     run_seconds: float,
     pictures: int,
 ) -> Offer | None:
     """Return the fastest of what a choice allows; None where it is not certainly faster, or pays too late.
 
-    ``decodings`` are by the number of their plan; ``pictures``: in so many it has to win back what it costs once.
+    ``pictures``: in so many it has to win back what it costs once.
     """
     limit = CHOICES[choice].limit
     chosen, expected, labels, names, once = [], [], list[str](), set[str](), 0.0
@@ -116,20 +119,19 @@ def make_offer(
         for one, found in own:
             settings = expect(one, [each for each in found if each.name in own_names], budget)
             expected.append((one.sampling_seconds, settings))
-    vaes = []
-    for link, decoding in decodings.items():
+    decoded = []
+    for link, seconds, rules in vaes:
         plan = plans[int(link)]
-        for name in plan.titles:
-            rule = compiled_vae(name, decoding.of_pictures)
-            if rule.faster and pays_from(rule.once, rule.wins(decoding.seconds)) <= pictures:
-                vaes.append((decoding.seconds, Range(*(1 / times for times in reversed(rule.speedup)))))
-                once, names = once + rule.once, names | {name}
-                chosen.append((plan.link, plan.nodes([name], None)))
-                labels.append(name)
+        for rule in rules:
+            if rule.faster and pays_from(rule.once, rule.wins(seconds)) <= pictures:
+                decoded.append((seconds, Range(*(1 / times for times in reversed(rule.speedup)))))
+                once, names = once + rule.once, names | {rule.name}
+                chosen.append((plan.link, plan.nodes([rule.name], None)))
+                labels.append(rule.name)
     if not chosen:
         return None
     steps = [(seconds, found.time_left) for seconds, found in expected]
-    run_speedup = speedup(run_seconds, [*steps, *vaes])
+    run_speedup = speedup(run_seconds, [*steps, *decoded])
     sampling_seconds = sum(seconds for seconds, _ in steps)
     farthest = [max((found.distance[end] for _, found in expected), default=0.0) for end in range(3)]
     offer = Offer(
@@ -138,8 +140,8 @@ def make_offer(
         chosen,
         run_speedup,
         speedup(sampling_seconds, steps) if steps else Range(1.0, 1.0, 1.0),
-        bool(vaes),
-        Range(*(math.hypot(one, COMPILED_VAE_MOVES if vaes else 0.0) for one in farthest)),
+        bool(decoded),
+        Range(*(math.hypot(one, COMPILED_VAE_MOVES if decoded else 0.0) for one in farthest)),
         sampling_seconds,
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
@@ -151,7 +153,7 @@ def what_became(
     samplings: Sequence[Sampling],
     probed: Sequence[list[Probed]],
     plans: Sequence[Plan],
-    decodings: Mapping[str, Decoding],
+    vaes: Sequence[DecodedBy],
     limit: float,
 ) -> list[Tried]:
     """Return what became of each candidate of each sampler and VAE."""
@@ -160,9 +162,7 @@ def what_became(
         for sampling, found in zip(samplings, probed, strict=True)
         for one in found
     ]
-    for link, decoding in decodings.items():
-        rules = [compiled_vae(title, decoding.of_pictures) for title in plans[int(link)].titles]
-        tried += [Tried(link, rule, rule.wins(decoding.seconds), rule.error) for rule in rules]
+    tried += [Tried(link, one, one.wins(seconds), one.error) for link, seconds, rules in vaes for one in rules]
     for sampling in samplings:
         if plans[int(sampling.link)].reuse:
             farthest = math.inf if propose(sampling, (), limit) is None else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
@@ -26,9 +26,6 @@ MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 
 DISTILLED = 8
 """Models that take at most so many steps were made for that."""
-
-_FIRST = ("PacelineQuantizeInt8", "PacelineCompileUNet", MERGING)
-"""Where there is not work for all these are tried, before what makes attention alone quicker."""
 
 _COMPILE = (
     "TorchCompileModel",
@@ -72,7 +69,8 @@ class Plan:
     """What is tried on the link of a model or a VAE.
 
     Attributes:
-        tries: nodes that make an evaluation or a decoding shorter, each by the title under which it is probed.
+        tries: nodes that make an evaluation or a decoding shorter, each by the title under which it is probed, that
+            first which gains most.
         reuse: whether Reuse Steps can come behind them.
         notes: what is left out, and why.
     """
@@ -134,11 +132,6 @@ def _not_for(step: Step, network: ModelPatcher, nodes: Nodes) -> str:
     return ""
 
 
-def most_gain_first(tries: Mapping[str, Step]) -> list[str]:
-    """Return the titles in the order in which they are tried."""
-    return sorted(tries, key=lambda title: [*_FIRST, tries[title].node].index(tries[title].node))
-
-
 def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
     way = {id: workflow.type(id) for id in link.upstream}
     there = {_DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
@@ -191,6 +184,17 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     if file:
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
     return Plan(link, tries, reuse, tuple(notes))
+
+
+def why_not_compiled(workflow: Workflow) -> Iterator[Phrase]:
+    """Yield why Compile UNet cannot be tried on this machine, where nothing compiles the workflow's models yet."""
+    machine, types = machine_here(), [workflow.type(id) for link in workflow.model_links for id in link.upstream]
+    if not types or "PacelineCompileUNet" in (_DO_WHAT_OURS_DOES.get(type, type) for type in types):
+        return
+    if machine.device == "cpu":
+        yield phrase("Compile UNet is left out: on a processor it gains almost nothing, and compiles for long.")
+    elif machine.device == "cuda" and not machine.can_compile:
+        yield phrase("Compile UNet is left out: torch compiles for this device with triton, which is not installed.")
 
 
 def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...measure.expect import Probed, Range, pays_from
 from ...measure.measure import Comparison
-from ...measure.verdict_text import counted_text, fraction, late_text, of_a_seed_change, speed_text
+from ...measure.verdict_text import counted_text, late_text, of_a_seed_change, speed_text
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 
@@ -126,7 +126,8 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
 
 def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
-        "costs {once:.3g} s once, wins {won:.2g} s a picture: pays from picture {picture}",
+        "costs {once:.3g} s once, at most as much after a restart, wins {won:.2g} s a picture: pays from picture "
+        "{picture}",
         once=once,
         won=won,
         picture=picture,
@@ -160,11 +161,9 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     if distance.high == 0:
         return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
     return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} ({least} to {most})",
+        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
         **speedup._asdict(),
-        share=of_a_seed_change(distance.likely),
-        least=fraction(distance.low),
-        most=fraction(distance.high),
+        share=of_a_seed_change(distance.high),
     )
 
 

@@ -3,7 +3,7 @@ r"""``tune``: make a workflow faster, as "Make this workflow faster" does in the
     python custom_nodes/ComfyUI-Paceline tune workflow.json --prove
 
 Reads a workflow in the API format (in ComfyUI: File > Export (API)). A ComfyUI that runs already runs it once as it is,
-then tries for at most half a minute or the work of one more picture what could make it faster, says what is expected,
+then tries for at most half a minute or as long as that took what could make it faster, says what is expected,
 and a faster workflow is written beside it, in the API format. With --prove the same seeds are drawn plain and faster,
 which measures it.
 """

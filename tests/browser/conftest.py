@@ -126,7 +126,7 @@ def ran(page: Page, seeds: Iterator[int], tome_workflow: dict[str, Any]) -> dict
     page.use(CANVAS)
     page.load(tome_workflow)
     badges = page.badges()
-    known = badges.get(str(TOME), "").startswith("active: ●") and HOST_DOES_IT in badges.get(str(ATTENTION), "")
+    known = badges.get(str(TOME), "").startswith("on: ●") and HOST_DOES_IT in badges.get(str(ATTENTION), "")
     if not known:  # else remembered from the last test, as when tabs change
         page.script("app.graph.getNodeById(args[0]).widgets[0].value = args[1]", SAMPLER, next(seeds))
         assert page.run() == "success"

@@ -12,7 +12,7 @@ from browser.page import ATTENTION, CANVAS, ESCAPE, SAMPLER, TOME, VUE, Page
 from cases import often
 from selenium.webdriver import ActionChains
 
-ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
+ACTIVE = "on: ●active in 3 of 7 self-attention blocks"
 
 pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
 
@@ -27,7 +27,7 @@ def test_a_badge_says_what_the_node_did_and_details_at_a_touch(page: Page, rende
     page.screenshot(f"badge_{renderer}")
     assert badge.is_displayed()
     assert badge.text.endswith("active in 3 of 7 self-attention blocks")
-    assert badge.get_attribute("data-state") == "active"
+    assert badge.get_attribute("data-state") == "on"
     area = badge.rect
     node = page.script(
         """

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-import torch
 from comfy_host import checkpoints
 from executing import node
 from faster_prompts import PROMPT, with_other_attention
@@ -214,9 +213,8 @@ def offered(
     seconds: float, speedup: tuple[float, float, float], once: float = 0.0, decoding: float = 0.0, axes: int = 4
 ) -> Any:
     """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
-    from paceline.measure.expect import Probed
+    from paceline.measure.expect import Probed, compiled_vae
     from paceline.measure.replay import Sampling, Subsample
-    from paceline.service.comfyui.decoding import Decoding
     from paceline.service.faster.offers import make_offer
     from paceline.service.faster.plan import Plan
     from paceline.service.faster.workflow import ModelLink
@@ -226,8 +224,8 @@ def offered(
     )
     plans = [Plan(ModelLink(name, ("1", 0), ()), {"Compile VAE": Step("x")} if name == "vae" else {}) for name in KINDS]
     tried = [[Probed("Quick", speedup, True, points=2, once=once)]]
-    decodings = {"1": Decoding(None, "decode", torch.Size([1] * axes), decoding)} if decoding else {}
-    return make_offer([run], tried, plans, decodings, "fast", seconds, 100)
+    vaes = [("1", decoding, [compiled_vae("Compile VAE", axes == 4)])] if decoding else []
+    return make_offer([run], tried, plans, vaes, "fast", seconds, 100)
 
 
 def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():

@@ -12,11 +12,14 @@ from cases import often
 from comfy_host import in_process, transformers
 from paceline.measure.replay import replay
 from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
+from paceline.optimizers.in_comfyui.compilation import comfy_env
 from paceline.optimizers.step_reuse.path import LEFT_OUT
+from paceline.service.comfyui import evaluating, one_block
 from paceline.service.comfyui import observer as observing
 from paceline.service.comfyui import probe as probing
+from paceline.service.comfyui.evaluating import evaluate
 from paceline.service.comfyui.observer import Observer
-from paceline.service.comfyui.probe import _evaluate, _Side, probe
+from paceline.service.comfyui.probe import probe
 from reusing import outcome, reuse
 
 pytestmark = pytest.mark.slow
@@ -31,11 +34,11 @@ def check(draw, model, runs=1):
     assert len(observer.samplings) == runs
     for sampling in observer.samplings:
         assert sampling.evaluations == len(sampling.seen) and sampling.link == "link" and sampling.can_probe
-        side, mask = _Side(sampling.model), sampling.again.mask
+        mask = sampling.again.mask
         drawn = ... if mask is None else sampling.sketch.of(mask.expand(sampling.shape)) > 0
         with torch.inference_mode():
-            _evaluate(sampling, side, sampling.points, 0)
-        for (number, *_), output in zip(sampling.points, side.outputs.values(), strict=True):
+            outputs = evaluate(sampling, sampling.model, sampling.points)
+        for (number, *_), (output, _) in zip(sampling.points, outputs, strict=True):
             assert torch.equal(sampling.sketch.of(output)[drawn], sampling.seen[number].guided[drawn])
     return observer.samplings
 
@@ -148,7 +151,7 @@ def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
     assert "too few" in replay(sampling, 0.2).why_not
 
 
-def test_a_probe_ranks_and_stays_within_its_work(studio):
+def test_a_probe_ranks_and_leaves_the_network_as_it_is(studio):
     observer, calls = Observer(), []
     studio.sample(observer.on(studio.model), size=(32, 32), steps=22)
 
@@ -170,37 +173,16 @@ def test_a_probe_ranks_and_stays_within_its_work(studio):
         "failing": failing,
     }
     observer.samplings[0].sampling_seconds = 1000.0  # however long this machine takes
+    modules = [*studio.model.model.diffusion_model.modules()]
+    own = [dict(vars(module)) for module in modules]
     with torch.inference_mode():
-        found = probe(observer.samplings[0], candidates, lambda *told: calls.append(told), spare=0.0)
+        found = probe(observer.samplings[0], candidates, calls.append)
     assert [one.name for one in found] == list(candidates)
     merged, exact, *failed = found
     assert merged.error > 100 * exact.error and exact.error < 1e-3 and merged.speedup[1] > 0
     assert ["not here" in failed[0].why_not, failed[1].why_not] == [True, "no kernel"]
-    shares = [share for (share,) in calls]
-    assert shares[0] == 0 and shares[-1] == 1 and all(round(22 * share, 6).is_integer() for share in shares)
-
-
-class Clock:
-    """Tells the seconds that evaluations were said to take, each a little more or less, and counts them."""
-
-    def __init__(self, model):
-        self.model, self.now, self.calls = model, 0.0, 0
-
-    def perf_counter(self):
-        return self.now
-
-    def taking(self, seconds):
-        """Return the MODEL, whose evaluations take so long."""
-
-        def wait(executor, *args, **kwargs):
-            self.calls += 1
-            self.now += seconds * (0.99, 1.0, 1.02)[self.calls % 3]
-            return executor(*args, **kwargs)
-
-        clone = self.model.clone()
-        clone.remove_wrappers_with_key("apply_model", "clock")
-        clone.add_wrapper_with_key("apply_model", "clock", wait)
-        return clone
+    assert calls[0] == 0 and calls[-1] == 1 and calls == sorted(calls)
+    assert all(vars(module) == before for module, before in zip(modules, own, strict=True))
 
 
 def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(studio, monkeypatch):
@@ -230,47 +212,148 @@ def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(s
     with torch.inference_mode():
         attention, merged = probe(observer.samplings[0], candidates)
     assert attention.why_not == "ComfyUI's own attention is sdpa already, so it changes nothing"
-    assert merged.why_not and set(evaluated) == {"merged"} and len(evaluated) <= 10
+    assert merged.why_not and set(evaluated) == {"merged"} and len(evaluated) <= 8
     assert not attention.faster and not merged.faster
 
 
-def test_what_a_busy_machine_adds_is_in_what_is_found(studio, monkeypatch):
-    """The plain evaluations take twice as long at first, as do those of another program that ends then."""
-    clock = Clock(studio.model)
-    monkeypatch.setattr(probing, "time", clock)
-    monkeypatch.setattr(observing, "time", clock)
-    observer, calls = Observer(), iter(range(10**6))
+class Clock:
+    """Plain blocks take a second of it, compiled ones (backend ``planted``) half of one, or more on a busy machine."""
 
-    def load(executor, *args, **kwargs):
-        clock.now += 0.1 if next(calls) >= 8 + 5 else 0.2
-        return executor(*args, **kwargs)
+    def __init__(self, monkeypatch):
+        from comfy.ldm.modules.attention import BasicTransformerBlock
+        from torch._dynamo.backends import registry
 
-    model = studio.model.clone()
-    model.add_wrapper_with_key("apply_model", "load", load)
-    studio.sample(observer.on(model), steps=8, cfg=1.0)
-    with torch.inference_mode():
-        (found,) = probe(observer.samplings[0], {"same": lambda model: model.clone()})
-    assert found.speedup[0] > 1.9 and found.noise == pytest.approx(2.0, rel=0.01)
-    assert found.drowned and not found.faster and found.points == 4
+        self.now, self.busy, clock, forward = 0.0, 1.0, self, BasicTransformerBlock.forward
+
+        parts = []
+
+        def planted(graph, inputs):
+            def run(*values):
+                clock.now += 0.5 * clock.busy / len(parts)
+                return graph.forward(*values)
+
+            parts.append(graph)
+            return run
+
+        def timed(block, *args, **kwargs):
+            if not torch.compiler.is_compiling():
+                clock.now += clock.busy
+            return forward(block, *args, **kwargs)
+
+        for module in (probing, one_block, evaluating, observing, comfy_env):
+            monkeypatch.setattr(module, "time", self)
+        for module in (probing, evaluating):
+            monkeypatch.setattr(module, "monotonic", self.monotonic)
+        monkeypatch.setattr(BasicTransformerBlock, "forward", timed)
+        planted._tags = ()
+        monkeypatch.setitem(registry._BACKENDS, "planted", None)
+        monkeypatch.setitem(registry._COMPILER_FNS, "planted", planted)
+
+    def perf_counter(self):
+        return self.now
+
+    monotonic = perf_counter
 
 
-def test_a_probe_ends_in_time_however_slow_the_machine_has_become(studio, monkeypatch):
-    """Each evaluation takes four times as long as in the run: after the first candidate there is no time for others."""
-    observer = Observer()
+def in_blocks(clock, studio, seconds, also=lambda model: model.clone()):
+    """Return a change by which each block takes so many seconds more or less."""
+    from comfy.patcher_extension import WrappersMP
+
+    def change(model):
+        def at_blocks(executor, *args, **kwargs):
+            own, clock.busy = clock.busy, clock.busy * seconds
+            try:
+                return executor(*args, **kwargs)
+            finally:
+                clock.busy = own
+
+        clone = also(model)
+        clone.add_wrapper_with_key(WrappersMP.APPLY_MODEL, "seconds", at_blocks)
+        return clone
+
+    return change
+
+
+@pytest.fixture
+def observed(studio, monkeypatch):
+    """A run of which only blocks take time, and the clock of the test."""
+    clock, observer = Clock(monkeypatch), Observer()
     studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
-    now, sampling = [0.0], observer.samplings[0]
-    sampling.sampling_seconds = 24.0
-    monkeypatch.setattr(probing, "monotonic", lambda: now[0])
+    (sampling,) = observer.samplings
+    return sampling, clock
 
-    def slow(executor, *args, **kwargs):
-        now[0] += 4.0
-        return executor(*args, **kwargs)
 
-    sampling.model.add_wrapper_with_key("apply_model", "slow", slow)
+def compiled(studio, **settings):
+    return lambda model: studio.run("PacelineCompileUNet", model=model, backend="planted", **settings)
+
+
+def test_one_block_of_each_kind_stands_for_all_places(studio, observed):
+    sampling, clock = observed
     with torch.inference_mode():
-        first, second = probe(sampling, {"first": lambda model: model.clone(), "second": lambda model: model.clone()})
-    assert first.points and second.untried
-    began = now[0]
+        half, slower = probe(
+            sampling, {"half": in_blocks(clock, studio, 0.5), "slower": in_blocks(clock, studio, 1.25)}
+        )
+    assert half.speedup == pytest.approx((2.0, 2.0, 2.0)) and half.faster and half.error < 1e-5
+    assert slower.speedup[1] == pytest.approx(0.8) and not slower.faster and slower.clear
+
+
+def test_compile_is_tried_by_the_kind_of_block_that_takes_longest(studio, observed, monkeypatch):
+    """Half of the time is left of it; of other kinds that is likely, and counted where the cautious end is."""
+    from paceline.optimizers.compilation.compiled import CompiledFunction
+
+    (sampling, _), compiled_now = observed, list[str]()
+    own = CompiledFunction._compiled_function
+    monkeypatch.setattr(
+        CompiledFunction, "_compiled_function", lambda self: (compiled_now.append(self.name), own(self))[1]
+    )
     with torch.inference_mode():
-        probe(sampling, {"first": lambda model: model.clone()}, deadline=began + 25.0)
-    assert now[0] == began + 28.0, "the evaluation that began before the deadline is the last"
+        (found,) = probe(sampling, {"Compile UNet": compiled(studio, recompile_limit=7)})
+    assert found.speedup[1] == pytest.approx(2.0) and 1 < found.speedup[0] < 2 and found.faster
+    assert len({*compiled_now}) == 1 and found.points == 1
+
+
+@pytest.mark.parametrize("strict", often([False], [False, True]))
+def test_what_cannot_be_compiled_is_said(studio, observed, monkeypatch, strict):
+    from torch._dynamo.backends.registry import _COMPILER_FNS
+
+    def broken(graph, inputs):
+        raise OSError("no C++ compiler")
+
+    broken._tags = ()
+    monkeypatch.setitem(_COMPILER_FNS, "planted", broken)
+    sampling, _ = observed
+    with torch.inference_mode():
+        (found,) = probe(sampling, {"Compile UNet": compiled(studio, strict=strict)})
+    assert "no C++ compiler" in found.why_not and not found.faster
+
+
+def test_what_a_busy_machine_adds_is_in_what_is_found(studio, observed):
+    """Blocks take twice as long at first, as while another program runs: no gain that is smaller can be told."""
+    sampling, clock = observed
+
+    def now_and_then(model):
+        def call(executor, *args, **kwargs):
+            clock.calls += 1
+            clock.busy = 2.0 if clock.calls // 4 % 2 else 1.0
+            return executor(*args, **kwargs)
+
+        model.add_wrapper_with_key("apply_model", "busy", call)
+        return model
+
+    clock.calls, sampling.model = 0, now_and_then(sampling.model.clone())
+    with torch.inference_mode():
+        (found,) = probe(sampling, {"a little": in_blocks(clock, studio, 0.7)})
+    assert found.noise == pytest.approx(2.0, rel=0.2) and found.drowned and not found.faster
+
+
+@pytest.mark.parametrize("slow", [1, 4])
+def test_a_probe_ends_in_time_however_slow_the_machine_has_become(studio, observed, slow):
+    sampling, clock = observed
+    sampling.sampling_seconds, clock.busy, clock.now = 24.0, slow / 7, 0.0
+    changes = {"first": in_blocks(clock, studio, 0.5), "second": in_blocks(clock, studio, 2.0)}
+    with torch.inference_mode():
+        found = probe(sampling, changes)
+    assert [one.faster for one in found] == [slow == 1, False] and clock.now < 30 + 2 * slow
+    with torch.inference_mode():
+        (found,) = probe(sampling, {"first": changes["first"]}, deadline=clock.now + slow)
+    assert found.untried

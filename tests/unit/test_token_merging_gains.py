@@ -70,11 +70,11 @@ def test_where_it_does_not_gain_attention_stays_whole_and_the_report_says_so(tmp
     file = tmp_path / "times.json"
     first, picture, said = run(1.2, file)
     assert first == [2, 2, 2] + [0] * 17  # the first steps are full, so they give whole attention either way
-    assert (said.state, said.headline) == ("inactive", "off: 0.61x here")
+    assert (said.state, said.headline) == ("inactive", "off, 0.61x here")
     assert said.details == ("skipped 2 blocks: timed here, whole attention takes as long: 0.61x",)
     gains._known.clear()  # another start of the program
     again, other, said = run(0.3, file)
-    assert again == [0] * 20 and said.headline == "off: 0.61x here"
+    assert again == [0] * 20 and said.headline == "off, 0.61x here"
     assert torch.equal(picture, other)
 
 

@@ -111,7 +111,7 @@ export const app = {
     },
   },
   canvas: { ds: { scale: 1 }, setDirty() {} },
-  extensionManager: { setting: { get: (name) => app.settings[name] }, toast: { add() {} } },
+  extensionManager: { setting: { get: (name) => app.settings[name] }, toast: { add() {} }, command: { execute() {} } },
   async refreshComboInNodes() {},
   ui: { settings: new EventTarget() },
 };

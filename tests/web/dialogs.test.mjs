@@ -30,7 +30,7 @@ afterEach(() => dialog()?.close());
 test("the report has a part for each sampler and each node of ours, and can be copied", async () => {
   open("a report", [2, "PacelineApplyToMe", {}], [3, "PacelineFuseQKV", {}], [4, "KSampler", {}]);
   const store = new ActivityStore();
-  const activity = { state: "active", title: "Apply ToMe", headline: "3 of 7", counts: {}, details: ["at 64 x 64"] };
+  const activity = { state: "active", title: "Apply ToMe", headline: "3 of 7", counts: { budget_used_percent: 1943 }, details: ["at 64 x 64"] };
   store.update("a report", "2", { activity });
   const runs = [{ workflow: "a report", parts: [{ node: "4", chip: "3.1 it/s" }, { node: "9", chip: "of a node that is gone" }] }];
   const copied = [];
@@ -40,11 +40,14 @@ test("the report has a part for each sampler and each node of ours, and can be c
   assert.deepEqual(texts("dd"), ["3.1 it/s", "● active", "3 of 7", "at 64 x 64", "– not run yet"]);
   all("button")[0].click();
   await until(() => texts("button")[0] === "Copied");
+  assert.equal(all("dd")[1].dataset.state, "on", "what may cost time is not green");
   assert.equal(copied[0], "KSampler (#4)\n  3.1 it/s\nApplyToMe (#2): active\n  3 of 7\n  at 64 x 64\nFuseQKV (#3): not run yet");
   all("button")[1].click();
   assert.equal(dialog(), null);
   delete navigator.clipboard;
+  app.rootGraph.nodes[1].mode = 4;
   createReportCommand(store, { runs: [] }).function();
+  assert.equal(texts("dd").at(-1), "– bypassed");
   assert.deepEqual([all("button")[0].disabled, texts("dt").length], [true, 2]);
 });
 

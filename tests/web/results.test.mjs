@@ -42,6 +42,17 @@ test("all pictures of a comparison are turned over, the worst first, each with i
   assert.deepEqual(seen, [["3 / 4: 0.4", "a"], ["1 / 4: 0.3", "b"], ["2 / 4: 0.2", "c"], ["4 / 4", "d"], ["3 / 4: 0.4", "a"]]);
 });
 
+test("where the time is not clear, a button draws more rounds", async (context) => {
+  const node = { widgets: [{ name: "runs", value: 2 }] };
+  const done = context.mock.method(app.extensionManager.command, "execute", () => {});
+  assert.equal(shown(comparisonParts([{ ...COMPARISON, clear: true }], node)).all(".paceline-finding button").length, 0);
+  const { all } = shown(comparisonParts([{ ...COMPARISON, clear: false }], node));
+  const [button] = all(".paceline-finding button");
+  assert.equal(button.textContent, "4 more rounds");
+  button.click();
+  assert.deepEqual([node.widgets[0].value, button.disabled, done.mock.calls[0].arguments], [6, true, ["Comfy.QueuePrompt"]]);
+});
+
 test("a video begins with its worst frame, moves, and can be heard", () => {
   const seed_shares = Array(40).fill(0).with(24, 0.25);
   const frames = { shown: [1, 25, 40], count: 40, farthest: { picture: 25 }, seed_shares };

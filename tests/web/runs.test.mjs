@@ -60,7 +60,7 @@ test("progress, fallbacks and their details are shown, and a cancelled run's mes
   assert.deepEqual([bar().hidden, bar().hasAttribute("value"), badge(5).querySelector("progress").hidden], [false, false, true]);
   happens(badge(4), "focus");
   const tooltip = () => document.querySelector(".paceline-tooltip")?.textContent ?? "";
-  assert.match(tooltip(), /graph: 3, seconds: 42/);
+  assert.match(tooltip(), /workingcompilingtracing/);
   tell("paceline.compile", { ...compiling, headline: "graph 4" });
   await shows(4, "working: ↻graph 4");
   assert.match(tooltip(), /graph 4/); // an open tooltip goes on with its badge
@@ -90,12 +90,12 @@ test("what is known before a run stands on a badge until the node has run, and i
   await until(() => shown(4) === "inactive: ○UNets only", () => shown(4));
   assert.equal(store.idle(`workflow ${number}`), false); // no run has said so
   await begun();
-  await shows(4, "active: ●active in 3 of 7");
+  await shows(4, "on: ●active in 3 of 7");
   open(`workflow ${number}`, ...NODES, [9, "PacelineFuseQKV", {}]);
   api.answers["/paceline/before"] = ({ body }) => (asked.push(JSON.parse(body).prompt), { nodes: { ...known("4", "UNets only"), ...known("9", "fused") } });
   api.tell("graphChanged", app.rootGraph.serialize());
   await until(() => shown(9) === "inactive: ○fused", () => shown(9));
-  assert.equal(shown(4), "active: ●active in 3 of 7"); // what a run has told is better
+  assert.equal(shown(4), "on: ●active in 3 of 7"); // what a run has told is better
   assert.equal(asked.length, 2);
 });
 
@@ -115,7 +115,7 @@ test("a prompt that no page has made changes no badge, nor does another workflow
   run = known;
   open(known.workflow.id, ...NODES);
   badges.refresh();
-  assert.deepEqual([shown(4), shown(5)], ["active: ●active in 3 of 7", "inactive: ○sdpa already"]);
+  assert.deepEqual([shown(4), shown(5)], ["on: ●active in 3 of 7", "inactive: ○sdpa already"]);
 });
 
 test("our error stands on the badge, and who came after it was not reached", async () => {
@@ -146,7 +146,7 @@ test("a badge says when it is of other settings, and again when it is not", asyn
     [{ widgets: [{ ...node.widgets[0], value: 0.4 }, ...node.widgets.slice(1)] }, { widgets: node.widgets }, "settings changed since"],
   ];
   for (const [change, back, words] of changes) {
-    for (const [values, text] of [[change, `stale: ◌${words} · active in 3 of 7`], [back, "active: ●active in 3 of 7"]]) {
+    for (const [values, text] of [[change, `stale: ◌${words} · active in 3 of 7`], [back, "on: ●active in 3 of 7"]]) {
       Object.assign(node, values);
       api.tell("graphChanged", app.rootGraph.serialize());
       assert.equal(shown(4), text);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, before, test } from "node:test";
 import { api, speak } from "./comfyui.mjs";
-import { badgeText, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
+import { badgeText, colourOf, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
 import { againstText, wonBackText } from "../../web/js/speed/chips.js";
 import { finding } from "../../web/js/compare/comparisons.js";
 import { reportParts } from "../../web/js/badges/results.js";
@@ -71,6 +71,8 @@ test("a badge says the headline, fallbacks, and what is true since the run", () 
   assert.deepEqual([0, 4, 2].map(since), ["settings changed since · 3 of 7", "bypassed · 3 of 7", "muted · 3 of 7"]);
   assert.equal(shownActivity({ activity, stale: false }, { mode: 4 }), activity);
   assert.equal(stateText({ title: "Compare Models", state: "inactive" }), "ran");
+  const colours = ["Apply ToMe", "Reuse Steps", "Apply ToMe, Reuse Steps"].map((title) => colourOf({ title, state: "active" }));
+  assert.deepEqual(colours, ["on", "active", "active"], "green is what is faster for certain");
 });
 
 test("a compilation has a bar that moves, until it is ready", () => {

@@ -20,6 +20,8 @@ export interface Comparison {
   speedup_high: number | null;
   /** What the seconds are of: `step` or `sampling`. */
   speedup_of: string;
+  /** Whether more rounds would tell nothing of the speed-up. */
+  clear: boolean;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
   /** The baseline in the optimized side's time, without some late noise levels; null if it was not drawn. */

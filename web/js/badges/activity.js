@@ -1,6 +1,6 @@
 // What a node did or does, and its words for the badge, the tooltip and the report.
 
-import { number, said } from "./headlines.js";
+import { said } from "./headlines.js";
 import { words, wordsOf } from "../frontend/language.js";
 
 const OURS = "Paceline";
@@ -38,20 +38,34 @@ export function stateText({ title, state }) {
   return wordsOf(MEASURE.includes(title) && ["active", "partly", "inactive"].includes(state) ? "ran" : state);
 }
 
-/** Values of `node.mode`. */
-const MUTED = 2;
-const BYPASSED = 4;
+/** Titles of nodes that may cost time here: only a comparison tells, so what they do is not green. */
+const MAY_BE_SLOWER = ["Apply ToMe", "Fuse QKV", "Set Attention Processor", "Model Precision", "VAE Precision", "Compile UNet", "Compile VAE", "Compile ControlNet"];
+
+/**
+ * @param {Pick<Activity, "title" | "state">} activity
+ * @returns {string} its state as a colour: green where something is faster, or as promised
+ */
+export function colourOf({ title, state }) {
+  return state === "active" && title.split(", ").every((one) => MAY_BE_SLOWER.includes(one)) ? "on" : state;
+}
+
+/**
+ * @param {{mode: number}} node
+ * @returns {"muted" | "bypassed" | ""} how it is switched off
+ */
+export function offAs({ mode }) {
+  return mode === 4 ? "bypassed" : mode === 2 ? "muted" : "";
+}
 
 /**
  * @param {Entry | undefined} entry of the last run
  * @param {{mode: number}} node as it is now
  * @returns {Activity | undefined} what is true now
  */
-export function shownActivity(entry, { mode }) {
+export function shownActivity(entry, node) {
   const activity = entry?.activity;
   if (!activity || !entry.stale || activity.state === "working") return activity;
-  const why = mode === BYPASSED ? "bypassed" : mode === MUTED ? "muted" : "settingsChanged";
-  return { ...activity, state: "stale", before: [why, ...(activity.before ?? [])] };
+  return { ...activity, state: "stale", before: [offAs(node) || "settingsChanged", ...(activity.before ?? [])] };
 }
 
 /** States in which a node has said already what it did, or why it did nothing. */
@@ -102,12 +116,5 @@ export function badgeText(activity) {
  * @returns {string[]} everything that is known, the important first
  */
 export function activityLines(activity) {
-  const { counts, details } = activity;
-  const numbers = Object.entries(counts).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll("_", " ")}: ${numberText(value)}`);
-  return [headlineOf(activity), ...(numbers.length ? [numbers.join(", ")] : []), ...details];
-}
-
-/** @param {number} value */
-function numberText(value) {
-  return number(value, Number.isInteger(value) || Math.abs(value) >= 100 ? ".0f" : ".3g");
+  return [headlineOf(activity), ...activity.details];
 }

@@ -1,6 +1,6 @@
 // One badge: what a node did in its last run, as an element that can stand in a node of either renderer, and its details.
 
-import { activityLines, badgeText, headlineOf, shownActivity, stateText } from "./activity.js";
+import { activityLines, badgeText, colourOf, headlineOf, shownActivity, stateText } from "./activity.js";
 import { createBox, createElement } from "../frontend/elements.js";
 import { direction, words } from "../frontend/language.js";
 
@@ -60,7 +60,7 @@ export class Badge {
     if (!activity) return;
     this.#activity = activity;
     const { state, progress } = activity;
-    this.#button.dataset.state = state;
+    this.#button.dataset.state = colourOf(activity);
     this.#sign.textContent = signOf(state);
     this.#text.textContent = badgeText(activity);
     this.#text.dir = direction();

@@ -2,7 +2,7 @@
 // all nodes inside. Drawn on the canvas above a node's title, always as large on the screen.
 
 import { signOf } from "./badge.js";
-import { badgeText, shownActivity, stateText } from "./activity.js";
+import { badgeText, colourOf, shownActivity, stateText } from "./activity.js";
 import { showsBadges } from "./badges.js";
 import { app, drawOnTop } from "../frontend/comfy.js";
 import { executionIdsIn, inside, isOurType, openWorkflow, prefixOf } from "../frontend/graph.js";
@@ -51,7 +51,8 @@ function pills(store) {
     if (!shown.length) return [];
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;
     const text = shown.length === 1 ? badgeText(shown[0]) : counted(shown);
-    return [/** @type {[LGraphNode, {state: string, text: string}]} */ ([node, { state, text }])];
+    const colour = shown.every((activity) => colourOf(activity) === "on") ? "on" : state;
+    return [/** @type {[LGraphNode, {state: string, text: string}]} */ ([node, { state: colour, text }])];
   });
 }
 
@@ -73,7 +74,7 @@ function counted(activities) {
  */
 export function draw(context, node, { state, text }, scale, row = 0) {
   const style = getComputedStyle(document.documentElement);
-  const named = ["active", "partly", "working", "failed"].includes(state) ? state : "inactive";
+  const named = state === "on" ? "text" : ["active", "partly", "working", "failed"].includes(state) ? state : "inactive";
   const height = HEIGHT / scale;
   const padding = 6 / scale;
   context.save();

@@ -1,12 +1,12 @@
 // The command "Paceline: report": what every Paceline node of the open workflow did in its last run.
 
-import { activityLines, shownActivity, stateText } from "./activity.js";
+import { activityLines, colourOf, offAs, shownActivity, stateText } from "./activity.js";
 import { signOf } from "./badge.js";
 import { createButton, createElement, showDialog } from "../frontend/elements.js";
 import { nodeAt, openWorkflow, ourNodes } from "../frontend/graph.js";
-import { words } from "../frontend/language.js";
+import { words, wordsOf } from "../frontend/language.js";
 
-/** @typedef {{title: string, state: string, said: string, lines: string[]}} Row state and what it is called: "" where there is none */
+/** @typedef {{title: string, state: string, colour: string, said: string, lines: string[]}} Row state, its colour and what it is called: "" where there is none */
 
 /**
  * @param {ActivityStore} store
@@ -20,7 +20,8 @@ function reportRows(store) {
     return {
       title: `${node.getTitle()} (#${executionId})`,
       state,
-      said: stateText({ title: activity?.title ?? "", state }),
+      colour: activity ? colourOf(activity) : state,
+      said: activity || !offAs(node) ? stateText({ title: activity?.title ?? "", state }) : wordsOf(offAs(node)),
       lines: activity ? activityLines(activity) : [],
     };
   });
@@ -35,7 +36,7 @@ function speedRows(timeline) {
   return (run?.parts ?? []).flatMap(({ node: id, chip, wonBack }) => {
     const node = chip ? nodeAt(id) : undefined;
     const lines = [chip, wonBack].flatMap((line) => line || []);
-    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", said: "", lines }] : [];
+    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", colour: "", said: "", lines }] : [];
   });
 }
 
@@ -51,7 +52,7 @@ export function openReport(store, timeline) {
     if (row.state) {
       const textContent = `${signOf(row.state)} ${row.said}`;
       const state = createElement("dd", { textContent, className: "paceline-report-state" });
-      state.dataset.state = row.state;
+      state.dataset.state = row.colour;
       list.append(state);
     }
     list.append(...row.lines.map((line) => createElement("dd", {}, createElement("bdi", {}, line))));

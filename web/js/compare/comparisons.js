@@ -1,5 +1,6 @@
 // What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
+import { app, attempt } from "../frontend/comfy.js";
 import { createBox, createButton, createChoice, createElement, createIconButton } from "../frontend/elements.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
@@ -10,13 +11,17 @@ import { words, wordsOf } from "../frontend/language.js";
 
 const CONTROLS = /** @type {const} */ (["late_levels", "fewer_steps"]);
 
+/** So many rounds more are offered where the time is not clear. */
+const MORE = 4;
+
 /** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
 
 /**
  * @param {Comparison[]} comparisons one for each time the node ran: more than one for a list of prompts
+ * @param {LGraphNode} [node] that shows them
  * @returns {HTMLElement[]} what the node shows
  */
-export function comparisonParts(comparisons) {
+export function comparisonParts(comparisons, node) {
   const places = comparisons.flatMap((comparison) =>
     comparison.files.pictures.baseline.map((_, index) => ({ comparison, index })),
   );
@@ -35,7 +40,7 @@ export function comparisonParts(comparisons) {
     viewer.show(pairOf(place, side));
     if (shown === place.comparison) return;
     shown = place.comparison;
-    head.replaceChildren(...findingParts(shown));
+    head.replaceChildren(...findingParts(shown), ...createMore(shown, node));
     sides.replaceChildren(...createSides(shown, choose));
     players.replaceChildren(...createPlayers(shown));
     rest.replaceChildren(createRounds(shown), createDetails(shown));
@@ -99,6 +104,23 @@ function findingParts(comparison) {
   const text = createElement("p", { className: "paceline-verdict" }, verdict);
   for (const part of [title, chip, text]) part.dataset.state = badge;
   return [title, chip, text];
+}
+
+/**
+ * @param {Comparison} comparison
+ * @param {LGraphNode} [node]
+ * @returns {HTMLElement[]} a button that draws the comparison again with more rounds, where the time is not clear
+ */
+function createMore({ clear, seconds }, node) {
+  const runs = node?.widgets?.find(({ name }) => name === "runs");
+  if (clear || !runs) return [];
+  const button = createButton(words("moreRounds").replace("%n", String(MORE)), () => {
+    button.disabled = true;
+    runs.value = seconds.baseline.length + MORE;
+    runs.callback?.(runs.value);
+    void attempt(() => app.extensionManager.command.execute("Comfy.QueuePrompt"));
+  });
+  return [button];
 }
 
 /**
