@@ -140,12 +140,6 @@ class StepReusePolicy(Policy):
         as_long = max(1, int(found.steps * found.computed / max(found.evaluations, 1)))
         details.append(f"a plain run of {as_long} steps takes as long: a comparison draws it beside this one")
         details.extend(_doubts(found))
-<<<<<<< HEAD
-        used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
-        details.append(f"forecasts: {used}")
-=======
-        details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
->>>>>>> main
         return Summary("partly" if self.beyond else "active", headline, counts, tuple(details))
 
 
