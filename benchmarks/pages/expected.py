@@ -68,7 +68,7 @@ REUSED = {
     "SDXL": _ICONS,
     "SD 1.5": _ICONS,
     "Flux": "step_caches_lumina_cpu: icons, Lumina, euler, simple, 25 steps",
-    "Z-Image": "step_caches_few_distilled_cpu: icons, distilled Lumina, euler, simple, 8 steps, guidance 1, 32 pairs",
+    "Z-Image": "step_caches_few_icons_cpu: icons, euler, normal, 8 steps, guidance 3, 4 pairs",
 }
 """The measurement of which Reuse Steps with a budget of 0.05 has its share of evaluations."""
 OURS = [
