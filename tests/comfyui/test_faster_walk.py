@@ -13,7 +13,7 @@ from faster_prompts import ask, plain
 
 REQUEST = ("service/faster/", *(f"service/{name}.py" for name in ("routes", "before_run", "outcomes")))
 """The files of the request itself; those below answer what its functions ask by name."""
-SERVICE = ("service/comfyui", "service/faster", "service")
+SERVICE = ("service/comfyui", "service/recipe", "service/apply_recipe", "service/faster", "service")
 LAYERS = ("optimizers", "measure", *SERVICE, "nodes", "scripts")
 
 
@@ -69,7 +69,7 @@ def _file_of(frame: FrameType) -> str:
 
 
 def _layer(file: str) -> int:
-    return next(index for index, layer in enumerate(LAYERS) if file.startswith(f"{layer}/"))
+    return next(index for index, layer in enumerate(LAYERS) if file.startswith((f"{layer}/", f"{layer}.")))
 
 
 def test_a_request_is_followed_downwards_in_few_files(comfyui):
