@@ -37,7 +37,10 @@ _PATCHES, _REPLACE, _SOME_BLOCK = "patches", "patches_replace", ("", 0)
 _LEFT_OUT = {*_PLACE, *_OF_THE_RUN, _REPLACE}
 _OWN = "_paceline_own_forward"
 
-PATCHED = "code of another node runs inside of this block, which fullgraph does not allow; switch fullgraph off"
+PATCHED = (
+    "a patch, of another node or of Apply ToMe, runs inside of this block, which fullgraph does not allow; "
+    "switch fullgraph off"
+)
 
 _running = threading.local()
 """``options``: what the block that runs on this thread was given."""

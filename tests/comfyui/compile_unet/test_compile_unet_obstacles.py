@@ -60,7 +60,7 @@ def test_a_patched_block_is_left_alone_and_what_remains_of_the_patch_is_none(sma
     layer.add_object_patch(path.replace("forward", "attn1.to_q.forward"), block.attn1.to_q.forward.__call__)
     model = compiled(layer, scope="repeated_blocks", fullgraph=True)
     assert torch.equal(small.sample(model), small_baseline)
-    assert "2 x fallback: code of another node runs inside of this block" in small.report(model)
+    assert "2 x fallback: a patch, of another node or of Apply ToMe, runs inside of this block" in small.report(model)
     model = compiled(small.model, scope="repeated_blocks")
     assert torch.equal(small.sample(model), small_baseline)
     assert "fallback" not in small.report(model)

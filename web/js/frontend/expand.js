@@ -1,14 +1,15 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
-import { app, attempt } from "./comfy.js";
+import { app, attempt, createNode } from "./comfy.js";
 import { asOneStep, executionIdOf, isOpen, openPrompt, openWorkflow, withSources } from "./graph.js";
 import { lead, makeNode, outputOf } from "../faster/insert.js";
 import { layInRow } from "../faster/free_place.js";
 import { NO_RUN, runPrompt } from "../faster/run_prompt.js";
-import { receiversOf, sourceOf } from "../faster/wires.js";
+import { connectSource, receiversOf, sourceOf } from "../faster/wires.js";
 import { words } from "./language.js";
 
 const TYPE = "PacelineOptimizePreset";
+const REPORT = "PacelineOptimizationReport";
 
 /** The frontend's mode of a node that is neither bypassed nor muted. */
 const ALWAYS = 0;
@@ -108,8 +109,26 @@ export function expand(node, steps) {
       const source = sourceOf(node, name);
       if (source) lead({ ...source, name, receivers: receiversOf(node, outputOf(node, name)) }, nodes);
     }
+    keepReport(node, nodes);
     graph.remove(node);
     layInRow(graph, nodes, [node.pos[0] + node.size[0], node.pos[1]]);
   });
   app.canvas.selectItems?.(nodes);
+}
+
+/**
+ * Where somebody reads what the preset has applied, let Optimization Report say it of the single nodes.
+ * @param {LGraphNode} node
+ * @param {LGraphNode[]} nodes which are given the report's node
+ */
+function keepReport(node, nodes) {
+  const { graph } = node;
+  const readers = receiversOf(node, node.outputs.findIndex((slot) => slot.type === "STRING"));
+  const model = nodes.findLast((made) => made.outputs.some((slot) => slot.type === "MODEL"));
+  const report = graph && model && readers.length ? createNode(REPORT) : null;
+  if (!graph || !model || !report) return;
+  graph.add(report);
+  model.connect(0, report, 0);
+  for (const receiver of readers) connectSource({ graph, origin: report.id, slot: 0 }, receiver);
+  nodes.push(report);
 }
