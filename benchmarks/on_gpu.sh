@@ -176,7 +176,7 @@ run_stages() {
     bench guard_time 300 guard_time.py --quick --milliseconds 5
     gpu_tests
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --solver dpmpp_2m --latents 16 --rounds 1
-    bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, fused, int8"
+    bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, int8"
     bench first_image_sdxl 300 compile.py --quick --only sdxl --backend eager
     bench first_image_z_image 300 compile.py --quick --only z_image --backend eager
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \

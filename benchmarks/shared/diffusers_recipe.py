@@ -44,7 +44,7 @@ def variants(compiler: str) -> list[Variant]:
         Variant("bf16, SDPA", low),
         Variant("bf16, SDPA, compiled", (*low, compiled)),
         Variant("bf16, SDPA, compiled, fused projections", (*low, compiled, FuseQKV())),
-        Variant("bf16, SDPA, compiled, fused, int8", (*low, compiled, FuseQKV(), QuantizeInt8())),
+        Variant("bf16, SDPA, compiled, int8", (*low, compiled, QuantizeInt8())),
     ]
 
 

@@ -28,7 +28,7 @@ _KEY = "paceline_one_block"
 
 @dataclass(eq=False)
 class Kind:
-    """TimedBlocks of one class, with weights and inputs of the same sizes.
+    """Blocks of one class, with weights and inputs of the same sizes.
 
     ``calls`` and ``seconds``: of all of them in the evaluations that were watched; ``output``: what one of them gave.
     """
