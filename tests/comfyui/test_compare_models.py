@@ -20,17 +20,6 @@ from PIL import Image
 from skimage.metrics import structural_similarity
 
 
-def test_a_no_op_is_called_out(emoji):
-    work = Work()
-    found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work)
-    assert found.verdict.state == "no_effect"
-    assert found.evidence.speedup.ratio == 1.0
-    assert found.unit == "step"
-    # One second for the guided pair of predictions; cfg 2 runs them as one batch.
-    assert [run.step_seconds for run in found.runs["baseline"]] == [1.0] * 3
-    assert [run.sampling_seconds for run in found.runs["optimized"]] == [4.0] * 3
-
-
 def test_a_device_whose_allocator_counts_has_its_peak_with_what_is_beside_it(emoji, monkeypatch):
     from paceline.service.comfyui import compare
 

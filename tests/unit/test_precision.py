@@ -80,12 +80,6 @@ def test_a_switch_that_would_do_nothing_is_named(reads, monkeypatch, settings, d
     reads(*useless_switch(PrecisionSettings(**settings), torch.device(device), dtype))
 
 
-def test_settings():
-    assert PrecisionSettings(dtype="bf16").torch_dtype is torch.bfloat16
-    assert PrecisionSettings().torch_dtype is None
-    assert PrecisionSettings(tf32=True, channels_last=True).extras() == ("channels last", "TF32")
-
-
 def policy(dtype=torch.bfloat16, storage=None, previous=torch.float32, **more):
     settings = PrecisionSettings(**more.pop("settings", {}))
     return PrecisionPolicy("Model Precision", settings, previous, dtype, previous, storage or dtype, **more)

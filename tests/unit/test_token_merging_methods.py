@@ -128,14 +128,3 @@ def test_same_result_as_tomesd_in_double_precision(problem, random):
     theirs, their_image, ours, our_image = run_both(problem, torch.float64, random)
     assert torch.equal(our_image, their_image)
     assert rows_sorted(ours) == rows_sorted(theirs)
-
-
-@pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize(
-    ("height", "width", "sx", "sy", "ratio"),
-    [(64, 64, 2, 2, 0.5), (33, 47, 3, 2, 0.75), (48, 32, 4, 4, 0.9), (17, 23, 2, 2, 0.3)],
-)
-def test_same_result_as_tomesd_at_the_sizes_of_images(height, width, sx, sy, ratio, random):
-    problem = {"height": height, "width": width, "sx": sx, "sy": sy, "batch": 2, "channels": 320, "ratio": ratio}
-    _, their_image, _, our_image = run_both({**problem, "seed": 3}, torch.float32, random)
-    assert torch.equal(our_image, their_image)
