@@ -15,7 +15,7 @@ from paceline.optimizers.in_comfyui.quantization import int8_kernel
 from paceline.optimizers.in_comfyui.quantization.int8_kernel import on_processor
 from paceline.optimizers.quantization import layer_times
 from paceline.optimizers.quantization.layer_times import KernelFailed, Timing, Timings, interleaved_seconds
-from paceline.optimizers.quantization.rounding import quantize_weight
+from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
 
 CPU = torch.device("cpu")
 
@@ -36,6 +36,16 @@ def test_ours_is_comfy_kitchens_bit_for_bit(dtype, bias):
 
     made = layer(dtype, bias)
     assert torch.equal(on_processor(*made), int8_linear(*made, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_of_zeros_and_of_the_least_and_largest_numbers(dtype):
+    x = torch.zeros(3, 8, dtype=dtype)
+    x[1] = torch.finfo(dtype).tiny
+    x[2] = torch.finfo(dtype).max
+    values, scale = quantize_rows(x)
+    assert (values[0] == 0).all() and scale.isfinite().all()
+    assert (values[2] >= 126).all()  # in 16 bits the scale itself is rounded
 
 
 def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):

@@ -55,16 +55,6 @@ def test_bad_input_is_a_sentence():
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
 
 
-def test_describe_is_one_line():
-    text = TokenMergingSettings(method="merge", merge_mlp=True).describe()
-    assert "\n" not in text and "merge 50% of the tokens" in text
-    for part in ("self-attention, feed-forward", "cells 2x2, random", "max downsample auto", "residual auto"):
-        assert part in text
-    text = TokenMergingSettings(method="merge", use_rand=False, merge_attn=False, max_downsample=2).describe()
-    assert "around nothing" in text and "top-left destinations" in text and "residual" not in text
-    assert "auto: leave out 50% of the keys and values" in TokenMergingSettings().describe()
-
-
 tomesd_merge = package("tomesd.merge")
 
 REDUCED = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9, 1.0]), st.floats(0.0, 1.0))
