@@ -12,6 +12,7 @@ from comfy_host.transformers import build, conditioning, latent
 from distances import relative
 from int8_models import int8_layers, one_call, with_lora
 from paceline.optimizers.core.errors import UnsupportedModel
+from paceline.optimizers.quantization.layer_choice import protected_because
 from trust.trust_nodes import others
 
 
@@ -79,6 +80,29 @@ def test_transformers(studio, quantize, name):
     assert 0 < relative(sample(converted), before) < 0.05
     assert torch.equal(sample(model), before)
     assert "fallback" not in studio.report(converted)
+
+
+def test_a_preset_keeps_the_same_layers_of_the_same_model(comfyui):
+    """Names as ComfyUI itself maps them. The reason can have other words: an embedder can be a first layer too."""
+    from comfy import utils
+
+    def linear(unet):
+        names = utils.unet_to_diffusers(unet.model.model_config.unet_config)
+        layers = {name for name, m in unet.model.diffusion_model.named_modules() if isinstance(m, torch.nn.Linear)}
+        return {ours: comfy for ours, comfy in names.items() if comfy.removesuffix(".weight") in layers}
+
+    for names in (
+        linear(checkpoints.tiny_sd15(width=32)),
+        linear(checkpoints.sdxl_layout(width=32, head_channels=32)),
+        utils.flux_to_diffusers({"depth": 2, "depth_single_blocks": 2, "hidden_size": 64}),
+        utils.mmdit_to_diffusers({"depth": 2, "num_blocks": 2, "hidden_size": 64}),
+        utils.z_image_to_diffusers({"n_layers": 2, "n_refiner_layers": 1, "dim": 64}),
+    ):
+        pairs = [(ours, comfy if isinstance(comfy, str) else comfy[0]) for ours, comfy in names.items()]
+        layers = {tuple(name.removesuffix(".weight") for name in pair) for pair in pairs if pair[0].endswith(".weight")}
+        kept = {pair for pair in layers if protected_because(pair[0])}
+        assert kept == {pair for pair in layers if protected_because(pair[1])}
+        assert 5 < len(kept) < len(layers)
 
 
 @pytest.mark.parametrize("which", often(["both"], ["first", "second", "both"]))
