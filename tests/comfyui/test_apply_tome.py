@@ -247,4 +247,5 @@ def test_an_error_in_the_middle_is_forgotten(studio):
     failing.set_model_unet_function_wrapper(stop)
     with pytest.raises(Stopped):
         studio.sample(failing, steps=STEPS)
+    assert not policy(model).kept._records
     assert torch.equal(studio.sample(model, steps=STEPS), whole)
