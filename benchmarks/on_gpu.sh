@@ -177,8 +177,11 @@ run_stages() {
     gpu_tests
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --solver dpmpp_2m --latents 16 --rounds 1
     bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, int8"
-    bench first_image_sdxl 300 compile.py --quick --only sdxl --backend eager
-    bench first_image_z_image 300 compile.py --quick --only z_image --backend eager
+    # Each variant takes two processes; between the two stages each way to compile is met once.
+    bench first_image_sdxl 300 compile.py --quick --only sdxl --backend eager --variants "Compile UNet, Apply ToMe" \
+      "ComfyUI's TorchCompileModel"
+    bench first_image_z_image 300 compile.py --quick --only z_image --backend eager --variants "KJNodes, blocks only" \
+      "diffusers, compile_repeated_blocks"
     ahead compile_ahead 300 --at-once 2 --rehearse vae_sdxl
     left_out "its weights take 10 GB in float32, and two of it are compared" vae_h3
     left_out "the program of vae_sdxl, with another network of 0.5 to 5 GB" vae_wan vae_wan_5b vae_ltx vae_hunyuan
