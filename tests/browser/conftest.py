@@ -70,6 +70,7 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield shown
     figures = (f'<figure>{path.name}<img src="{path.name}" width="100%"></figure>' for path in ARTIFACTS.glob("*.png"))
     index = "\n".join(("<!doctype html><title>Screenshots</title><body style='columns: 2'>", *sorted(figures)))
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / "index.html").write_text(index, encoding="utf-8")
 
 
