@@ -83,7 +83,7 @@ class FusedProjections:
     def _places_now(self) -> list[tuple[int, int]]:
         """Return where the weights lie: these numbers change when one moves, or another takes its place."""
         weights = [layer._parameters.get(name) for layer in self.layers for name in ("weight", "bias")]
-        return [(one.untyped_storage()._cdata, one.storage_offset()) for one in weights if one is not None]
+        return [(one.untyped_storage()._cdata, int(one.storage_offset())) for one in weights if one is not None]
 
     def forget(self) -> None:
         """Let go of the weights, so that a model that is unloaded frees its memory."""
