@@ -55,18 +55,6 @@ def test_a_replaced_processor_is_left_alone_and_not_counted_as_ours(way: str) ->
     assert torch.equal(picture(pipeline), picture(plain))
 
 
-def test_a_backend_that_somebody_has_set_in_the_dispatcher_is_theirs() -> None:
-    pipeline, plain = small("flux"), small("flux")
-    optimize(pipeline.pipe, Attention("sdpa"), components=["transformer"])
-    picture(pipeline)
-    before = report(pipeline.pipe).lines[0].summary.counts["calls"]
-    for one in (pipeline, plain):
-        for processor in one.denoiser.attn_processors.values():
-            processor._attention_backend = "_native_math"
-    assert torch.equal(picture(pipeline), picture(plain))
-    assert report(pipeline.pipe).lines[0].summary.counts == {"calls": before, "fallbacks": before}
-
-
 BESIDE = {
     "attention": (Attention("vanilla"), "attn1", "partly"),
     "keys": (TokenMerging(ratio=0.5, method="kv_downsample", max_downsample=4), "attn1", "inactive"),
