@@ -23,7 +23,7 @@ from .levers import Lever, needless_tiles
 from .look import time_of
 from .offers import Offer, make_offer, what_became
 from .plan import Plan
-from .prompts import FEWEST, PICTURES, Chosen, inserted, probing, proving
+from .prompts import Chosen, inserted, probing, proving
 from .proof import Proof
 from .request import Request
 from .same_work import facts_here, workflow_key
@@ -63,7 +63,7 @@ class Job:
     def next(self, request: Request) -> Payload:
         """Return what follows after a prompt has ended, or was stopped."""
         if self.proof is not None:
-            return self.proved(request)
+            return self.proved(self.proof, request.stopped)
         if self.concluded:
             return self.answer()
         if self.observer.empty:
@@ -171,29 +171,22 @@ class Job:
         return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
 
     def prove(self) -> Payload:
-        state = self._proving(range(FEWEST))
-        self.proof = Proof(Observer(keep=False))
-        return state
-
-    def _proving(self, seeds: range) -> Payload:
-        prompt = proving(self.workflow, self.chosen, self.id, seeds)
+        prompt = proving(self.workflow, self.chosen, self.id, 0)
         if prompt is None:
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
-        return job_state("proof", self.id, prompt)
+        self.proof = Proof(Observer(keep=False))
+        return self.answer() | {"phase": "proof", "prompt": prompt}
 
-    def proved(self, request: Request) -> Payload:
-        proof = self.proof
-        if proof is not None and proof.latents and proof.text is None and not request.stopped:
-            return self._proving(range(proof.seeds, PICTURES))
-        self.proof = None
+    def proved(self, proof: Proof, stopped: bool) -> Payload:
+        """Return what follows after a pair of pictures of the proof: the next pair, or what is known."""
         state = self.answer()
-        if proof is not None and state["offer"] and not request.stopped:
-            measured = None if proof.text is None else told(proof.text)
-            if proof.text is not None:
-                self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
-            state["phase"] = "proved"
-            state["offer"] |= {"measured": measured, "picture": proof.picture}
-        return state
+        state["offer"] |= {"measured": told(proof.text) if proof.text else None, "picture": proof.picture}
+        if proof.text and not proof.over and not stopped:
+            return state | {"phase": "proof", "prompt": proving(self.workflow, self.chosen, self.id, proof.seeds)}
+        self.proof = None
+        if proof.over:
+            self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
+        return state | {"phase": "proved"}
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)

@@ -167,6 +167,14 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     )
 
 
+def so_far(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
+    """Return what the first pairs of a proof tell, which is all but the time."""
+    share = found.verdict.seed_share
+    less = computed[0] < computed[1]
+    known = counted_text(computed, share) if less else of_a_seed_change(share or 0.0)
+    return phrase("After {pictures} {pictures|picture|pictures}: {known}.", pictures=pictures, known=known)
+
+
 def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
     """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
 

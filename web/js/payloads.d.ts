@@ -24,6 +24,8 @@ export interface ActivityPayload {
   details: string[];
   /** `headline` for other languages than English. */
   phrase: Phrase;
+  /** Whether only a comparison tells if what is active makes anything faster. */
+  neutral: boolean;
 }
 
 /** Answer of the route `/paceline/before`, from `before_payload` in service/before_run.py: what is known without a run. */
