@@ -20,7 +20,7 @@ from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
 from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
-from .look import time_of
+from .look import RunTime
 from .offers import Offer, make_offer, what_became
 from .plan import Plan
 from .prompts import Chosen, inserted, probing, proving
@@ -168,7 +168,8 @@ class Job:
     def time(self) -> Payload:
         """Where the time of the run went: ``PictureTime`` in web/js/payloads.d.ts."""
         sentence = phrase("This run took {seconds:.3g} s", seconds=self.whole)
-        return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
+        past = [("", one) for one in self.tried]
+        return RunTime(self.workflow, self.measured, self.plans, past).payload(sentence)
 
     def prove(self) -> Payload:
         prompt = proving(self.workflow, self.chosen, self.id, 0)

@@ -168,42 +168,18 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
 
 
 def so_far(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
-    """Return what the first pairs of a proof tell, which is all but the time."""
-    share = found.verdict.seed_share
-    less = computed[0] < computed[1]
-    known = counted_text(computed, share) if less else of_a_seed_change(share or 0.0)
+    """Return what the first pairs of a proof tell, which is all but the time; arguments are those of ``proved``."""
+    known = _counted(found, computed)
     return phrase("After {pictures} {pictures|picture|pictures}: {known}.", pictures=pictures, known=known)
 
 
 def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
-    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
-
-    Where the time cannot be told, what was counted comes first.
-    """
-    speed, share = speed_text(found.evidence.speedup), found.verdict.seed_share
-    work = computed[0] / max(1.0, computed[1])
-    if not found.evidence.speedup.clear and work < 1:
-        counted = counted_text(computed, share)
-        return phrase(
-            "Measured, steps of {pictures} pictures: {counted}; {speed}.",
-            pictures=pictures,
-            counted=counted,
-            speed=speed,
-        )
-    if share is None:  # another seed draws the same picture
-        return phrase(
-            "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",
-            pictures=pictures,
-            speed=speed,
-            work=work,
-        )
+    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes."""
     measured = phrase(
-        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} in "
-        "the farthest.",
+        "Measured, steps of {pictures} pictures: {counted}; {speed}.",
         pictures=pictures,
-        speed=speed,
-        work=work,
-        share=of_a_seed_change(share),
+        counted=_counted(found, computed),
+        speed=speed_text(found.evidence.speedup),
     )
     control = found.evidence.control
     if control is None:
@@ -214,3 +190,9 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> P
             "{measured} Without these nodes {control}: you do not need them.", measured=measured, control=late
         )
     return phrase("{measured} Without these nodes {control}.", measured=measured, control=late)
+
+
+def _counted(found: Comparison, computed: tuple[float, float]) -> Phrase:
+    """Return what another load cannot change: work and distance."""
+    share = found.verdict.seed_share
+    return counted_text(computed, share) if computed[0] < computed[1] else of_a_seed_change(share or 0.0)
