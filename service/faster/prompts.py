@@ -53,7 +53,7 @@ def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
     """
     taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
-    return _needed({**workflow, NO_RUN: _node("_PacelineProbe", job=job, **kept)})
+    return _needed({**workflow, NO_RUN: _node("_PacelineTrial", job=job, **kept)})
 
 
 def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
@@ -85,7 +85,7 @@ def proving(workflow: Workflow, chosen: Chosen, job: str, seed: int) -> Prompt |
         last = latents[-1]
     vae = _decoder_of(workflow, ends[0])
     shown = {} if vae is None else {"vae": vae}
-    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineProof", job=job, **drawn, **shown)})
+    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineTrial", job=job, **drawn, **shown)})
 
 
 def _draw(
