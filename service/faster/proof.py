@@ -61,7 +61,8 @@ class Proof:
         judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
         plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
-        self.text = (proved if self.over else so_far)(worst, (faster, plain), seeds)
+        work = faster, plain
+        self.text = proved(worst, work, seeds) if self.over else so_far(worst, work, seeds, PICTURES)
         if not self.over or worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)

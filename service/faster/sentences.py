@@ -167,10 +167,10 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     )
 
 
-def so_far(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
-    """Return what the first pairs of a proof tell, which is all but the time; arguments are those of ``proved``."""
+def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int) -> Phrase:
+    """Return what the first pairs of a proof tell, which is all but the time; ``computed`` as for ``proved``."""
     known = _counted(found, computed)
-    return phrase("After {pictures} {pictures|picture|pictures}: {known}.", pictures=pictures, known=known)
+    return phrase("After {seeds} of at most {most} seeds: {known}.", seeds=seeds, most=most, known=known)
 
 
 def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:

@@ -82,7 +82,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
         proved = ask(do="next", job=began["job"])
         assert proved["offer"]["label"] == offered, "it stays in view"
         if len(pairs) == 1:  # work and distance, before anything is known of the time
-            so_far = r"After 1 picture: \d+% less work, difference .* a seed change at most\."
+            so_far = r"After 1 of at most 3 seeds: \d+% less work, difference .* a seed change at most\."
             assert re.fullmatch(so_far, proved["offer"]["measured"]["text"]) and proved["phase"] == "proof"
     measured = proved["offer"]["measured"]["text"]
     assert proved["phase"] == "proved" and re.match(r"Measured, steps of [23] pictures: ", measured)
@@ -136,7 +136,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     assert not draw(ask(do="prove", job=began["job"]), 1).over
     proof = draw(ask(do="next", job=began["job"]), 2)
     if busy:
-        assert not proof.over and proof.text.startswith("After 2 pictures: ")
+        assert not proof.over and proof.text.startswith("After 2 of at most 3 seeds: ")
         proof = draw(ask(do="next", job=began["job"]), 3)
         assert proof.text.startswith("Measured, steps of 3 pictures: ") and proof is job.proof
         return
