@@ -394,6 +394,6 @@ def test_a_bad_request_is_refused_with_a_sentence(reads, comfyui, sent):
 def test_a_workflow_without_a_sampler_is_told(comfyui):
     state = ask(do="look", prompt={"1": node("Note")}, choice="fast")
     assert "no sampler with a model" in state["why_not"]["text"]
-    off = [{"type": "KSampler", "title": "My sampler", "values": []}]
+    off = [{"id": "1", "type": "KSampler", "title": "My sampler", "values": []}]
     state = ask(do="look", prompt={"1": node("Note")}, choice="fast", bypassed=off)
     assert state["why_not"]["text"] == "My sampler is muted or bypassed, so nothing is sampled."
