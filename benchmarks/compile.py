@@ -1,6 +1,7 @@
 """The first compiled image of whole networks, narrow on a processor: what ways to compile cost.
 
     python benchmarks/compile.py [--quick] [--json PATH] [--threads N] [--only MODEL] [--backend NAME]
+                                 [--variants NAME ...]
 
 Seconds to the first image, cold and kept by an earlier process, of our node and of what a user would put in its place,
 in one run: ComfyUI's TorchCompileModel, KJNodes' nodes for blocks (by what they set, with ComfyUI's own function), and
@@ -12,11 +13,12 @@ repeated_blocks stand side by side. How all bear changes of a workflow is in pee
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
@@ -206,15 +208,15 @@ def first_image(model: str, variant: str, user: Path, threads: int, quick: bool,
     }
 
 
-def measure(model: str, folder: Path, quick: bool, backend: str) -> Iterator[Row]:
-    """Run each variant twice, in a process each, with one folder for what both keep."""
+def measure(model: str, folder: Path, quick: bool, backend: str, wanted: Sequence[str]) -> Iterator[Row]:
+    """Run each wanted variant, or all, twice: in a process each, with one folder for what both keep."""
     built = model in ("sdxl", "z_image") and (quick or not torch.cuda.is_available())
     work = f"first image, {model}"
     done = kept(work)
     names = list(variants(model, backend))
     names[1:1] = [DIFFUSERS] * built  # behind ours: it takes as little, and what takes minutes comes last
     for name in names:
-        if f"{name}, kept" in done:
+        if f"{name}, kept" in done or (wanted and name not in wanted):
             continue
         place = folder / name.replace(" ", "_").replace("'", "")
         place.mkdir()
@@ -234,13 +236,18 @@ def measure(model: str, folder: Path, quick: bool, backend: str) -> Iterator[Row
 
 def main() -> None:
     """Measure all of them."""
-    add = lambda parser: parser.add_argument("--backend", default="inductor", metavar="NAME")  # noqa: E731
-    options = arguments(__doc__.splitlines()[0], only=MODELS, more=add)
+    options = arguments(__doc__.splitlines()[0], only=MODELS, more=_more)
     rows: list[Row] = []
     for model in (options.only,) if options.only else MODELS:
         with tempfile.TemporaryDirectory() as name:
-            rows += collected(measure(model, Path(name), options.quick, options.backend))
+            rows += collected(measure(model, Path(name), options.quick, options.backend, options.variants))
     report(rows, "the same image without compiling", options.json, NOTES)
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    every = (OURS, LORA, PATCHED, TOME, WHOLE, CORE, KJNODES, DIFFUSERS)
+    parser.add_argument("--backend", default="inductor", metavar="NAME")
+    parser.add_argument("--variants", nargs="+", choices=every, default=(), metavar="NAME", help="instead of all")
 
 
 if __name__ == "__main__":

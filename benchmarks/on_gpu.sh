@@ -177,8 +177,11 @@ run_stages() {
     gpu_tests
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --solver dpmpp_2m --latents 16 --rounds 1
     bench diffusers_recipe 300 stacks.py "${TINY[@]}" --diffusers --variants "bf16, SDPA, compiled, int8"
-    bench first_image_sdxl 300 compile.py --quick --only sdxl --backend eager
-    bench first_image_z_image 300 compile.py --quick --only z_image --backend eager
+    # Each variant takes two processes; between the two stages each way to compile is met once.
+    bench first_image_sdxl 300 compile.py --quick --only sdxl --backend eager --variants "Compile UNet, Apply ToMe" \
+      "ComfyUI's TorchCompileModel"
+    bench first_image_z_image 300 compile.py --quick --only z_image --backend eager --variants "KJNodes, blocks only" \
+      "diffusers, compile_repeated_blocks"
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
       --variants "merge 0.5" quality
     bench memory_frontier 300 memory_frontier.py --quick --variants "merge 0.5" --latents 32

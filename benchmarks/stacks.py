@@ -2,12 +2,15 @@
 
     python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15|flux|z_image|vae_wan|...] [--latent 128]
                                 [--batch 1] [--steps 30] [--cfg 7] [--diffusers] [--variants NAME ...] [--rounds 5]
-                                [--seconds 480]
+                                [--seconds 480] [--alone]
 
 Weights are random: speed does not depend on them, pictures do, and so does how many steps can be left out:
 *evaluations* of the network are counted where some are. ``--diffusers`` goes through the published recipe for fast SDXL
 (github.com/huggingface/diffusion-fast) in diffusers' own pipeline. ``roof`` is the time that the network's
 multiplications would take at the speed of this device's largest matrix product, measured here, in the dtype of the row.
+
+``--alone``: is a technique slower than nothing? Instead of the recipe each that trades nothing, or the picture, for
+time is drawn alone; after its first picture it knows what it costs here, and should stay out where it gains nothing.
 
 All variants take turns (in diffusers and in decoding each with the first one), and none is begun after ``--seconds``.
 The file is written after each, so a run that is stopped keeps its results. Under on_gpu.sh what an earlier call has
@@ -33,7 +36,7 @@ from shared.decoding import DECODERS, Decoding
 from shared.measuring import arguments, measure, relative_error, wait
 from shared.record import Row, keep, kept, report, write
 from shared.roof import operations, peak_speed, speed_note
-from shared.stack_variants import LARGE, Models, Variant, named, recipe, said_by
+from shared.stack_variants import LARGE, Models, Variant, alone, named, recipe, said_by
 
 # isort: split
 from comfy_host import vaes
@@ -61,7 +64,7 @@ class Images:
         dynamic = options.dynamic_vram and use_dynamic_vram()
         self.memory = "dynamic VRAM, as ComfyUI's server has it by default" if dynamic else "without dynamic VRAM"
         large = layout in LARGE
-        self.variants = recipe(options.compiler, unet=not large)
+        self.variants = alone(unet=not large) if options.alone else recipe(options.compiler, unet=not large)
         self._options, self._models = options, Models(layout, width, on_gpu)
         self._dtype = torch.float32 if not on_gpu else torch.bfloat16 if large else torch.float16
         self._models.of(self._dtype)
@@ -252,6 +255,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     add("--cfg", type=float, default=7.0, metavar="SCALE", help="guidance; without a second pass if 1")
     add("--diffusers", action="store_true", help="the recipe in diffusers' own pipeline")
     add("--variants", nargs="+", metavar="NAME", help="only these, and the first")
+    add("--alone", action="store_true", help="each technique alone instead of the recipe")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=480.0, help="begin nothing new after this long")
     add("--compile-only", action="store_true", help="fill torch's cache on disk, and measure nothing")

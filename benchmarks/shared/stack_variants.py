@@ -102,6 +102,23 @@ def recipe(compiler: str, unet: bool) -> list[Variant]:
     return rows
 
 
+def alone(unet: bool) -> list[Variant]:
+    """Return each technique that is exact or costs the picture, alone; none may take longer than without.
+
+    Args:
+        unet: as of `recipe`.
+    """
+    found = {
+        "Set Attention Processor": node("PacelineSetAttentionProcessor", backend="auto"),
+        "Quantize int8": node("PacelineQuantizeInt8"),
+        "Model Precision, channels last": node("PacelineModelPrecision", channels_last=True),
+    }
+    if unet:
+        found |= {"Fuse QKV": node("PacelineFuseQKV")}
+        found |= {f"Apply ToMe {preset}": tome(preset=preset) for preset in ("balanced", "quality")}
+    return [Variant(DEFAULT), *(Variant(name, (apply,)) for name, apply in found.items())]
+
+
 LARGE = {"flux": {"depth": 19, "depth_single_blocks": 38, "mlp_ratio": 4.0, "guidance_embed": True,
                   "hidden_size": 3072, "num_heads": 24, "axes_dim": [16, 56, 56]},
          "z_image": {"dim": 3840, "n_heads": 30, "n_kv_heads": 30, "axes_dims": [32, 48, 48], "multiple_of": 256,
