@@ -38,7 +38,7 @@ class Job:
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
     ``measured`` are the seconds of the run, by kind and node. ``probed`` has the findings of each sampling, in their
-    order; ``left_open`` says what they could not tell, ``tried`` what became of each candidate and of the offer;
+    order, ``flattened`` what ``Sampling`` calls so; ``left_open`` says what they could not tell, ``tried`` what became of each candidate and of the offer;
     ``proof`` is None before one has begun.
     """
 
@@ -57,6 +57,7 @@ class Job:
     left_open: list[Phrase] = field(default_factory=list)
     tried: list[Trial] = field(default_factory=list)
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    flattened: float = 0.0
     proof: Proof | None = None
     lock: Any = field(default_factory=Lock)
 
@@ -115,6 +116,7 @@ class Job:
                 self.remember("" if self.offer is None else self.offer.said)
                 self.left_open = left_open(found, offered, stopped)
                 self.left_open += needless_tiles(decodings.values())
+                self.flattened = max((one.flattened for one in samplings), default=0.0)
                 self.concluded = True
                 self.observer.forget()
 
@@ -175,7 +177,7 @@ class Job:
         prompt = proving(self.workflow, self.chosen, self.id, 0)
         if prompt is None:
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
-        self.proof = Proof(Observer(keep=False))
+        self.proof = Proof(Observer(keep=False), self.flattened)
         return self.answer() | {"phase": "proof", "prompt": prompt}
 
     def proved(self, proof: Proof, stopped: bool) -> Payload:

@@ -30,10 +30,12 @@ from .sentences import proved, so_far
 class Proof:
     """``text``: what the pairs that were drawn have shown; ``over`` where no more of them are needed.
 
-    ``latents``: of both sides, by side, seed and end; ``picture`` is None where none was decoded.
+    ``flattened``: as of ``Sampling``, of the run before. ``latents``: of both sides, by side, seed and end; ``picture``
+    is None where none was decoded.
     """
 
     observer: Observer
+    flattened: float = 0.0
     latents: dict[str, Latent] = field(default_factory=dict)
     text: Phrase | None = None
     over: bool = False
@@ -62,7 +64,7 @@ class Proof:
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
         plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
         work = faster, plain
-        self.text = proved(worst, work, seeds) if self.over else so_far(worst, work, seeds, PICTURES)
+        self.text = proved(worst, work, seeds) if self.over else so_far(worst, work, seeds, PICTURES, self.flattened)
         if not self.over or worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)

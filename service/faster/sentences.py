@@ -167,9 +167,15 @@ def _expected_steps(speedup: Range, distance: Range) -> Phrase:
     )
 
 
-def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int) -> Phrase:
-    """Return what the first pairs of a proof tell, which is all but the time; ``computed`` as for ``proved``."""
-    known = _counted(found, computed)
+def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:
+    """Return what the first pairs of a proof tell, which is all but the time; ``computed`` as for ``proved``.
+
+    ``flattened``: as of ``Sampling``; by it the first pair is judged, as there is no other seed yet.
+    """
+    share, contrast = found.verdict.seed_share, found.evidence.seed.contrast
+    if seeds == 1:
+        share = found.evidence.judged.rmse / contrast * flattened if contrast and flattened else None
+    known = _counted(share, computed)
     return phrase("After {seeds} of at most {most} seeds: {known}.", seeds=seeds, most=most, known=known)
 
 
@@ -178,7 +184,7 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> P
     measured = phrase(
         "Measured, steps of {pictures} pictures: {counted}; {speed}.",
         pictures=pictures,
-        counted=_counted(found, computed),
+        counted=_counted(found.verdict.seed_share, computed),
         speed=speed_text(found.evidence.speedup),
     )
     control = found.evidence.control
@@ -192,7 +198,7 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> P
     return phrase("{measured} Without these nodes {control}.", measured=measured, control=late)
 
 
-def _counted(found: Comparison, computed: tuple[float, float]) -> Phrase:
+def _counted(share: float | None, computed: tuple[float, float]) -> Phrase:
     """Return what another load cannot change: work and distance."""
-    share = found.verdict.seed_share
-    return counted_text(computed, share) if computed[0] < computed[1] else of_a_seed_change(share or 0.0)
+    same_work = computed[0] >= computed[1]
+    return of_a_seed_change(share) if same_work and share is not None else counted_text(computed, share)

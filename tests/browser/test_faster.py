@@ -95,11 +95,14 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     press(page, "Run once and look")
     best = offer(page)
     assert page.text(".paceline-picture-time").startswith("This run took ")
+    assert not page.element("dialog fieldset").is_displayed(), "what is answered takes no room"
     assert "Reuse Steps" in best and "expected " in best and "a seed change at most" in best
     page.screenshot(f"faster_answer_{renderer}")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
-    measured = page.wait(lambda: page.text(".paceline-measured"), "proof", 200)
-    assert measured.startswith("Measured, steps of ")
+    measured = page.wait(lambda: page.text(".paceline-measured"), "first pair", 200)
+    assert measured.startswith("After 1 of at most 3 seeds: ") and " less work" in measured
+    page.screenshot(f"faster_first_pair_{renderer}")
+    page.wait(lambda: page.text(".paceline-measured").startswith("Measured, steps of "), "proof", 200)
     page.screenshot(f"faster_proved_{renderer}")
     press(page, "Keep")
     page.wait(lambda: outside(page) == [], "new nodes in the view")
@@ -297,7 +300,7 @@ def test_one_click_with_a_trained_model(page: Page):
     offer(page)
     look(3.5)
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
-    page.wait(lambda: page.text(".paceline-measured"), "proof", 300)
+    page.wait(lambda: page.text(".paceline-measured").startswith("Measured"), "proof", 300)
     look(4)
     press(page, "Keep")
     page.settle()
