@@ -157,7 +157,7 @@ class Sampling:
 
     @property
     def flattened(self) -> float:
-        """How far its picture is from one without contrast, as a share of what another seed changes; 0 if not known."""
+        """How far its picture is from one without contrast, as a share of what another seed changes; 0: not known."""
         if not self.seen:
             return 0.0
         last = self.seen[-1].guided

@@ -187,7 +187,7 @@ class Job:
         if proof.text and not proof.over and not stopped:
             return state | {"phase": "proof", "prompt": proving(self.workflow, self.chosen, self.id, proof.seeds)}
         self.proof = None
-        if proof.over:
+        if proof.text and proof.over:
             self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
         return state | {"phase": "proved"}
 
