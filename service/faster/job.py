@@ -37,9 +37,9 @@ class Job:
 
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
-    ``measured`` are the seconds of the run, by kind and node; ``flattened`` is as of its ``Sampling``. ``probed`` has the
-    findings of each sampling, in their order; ``left_open`` says what they could not tell, ``tried`` what became of each
-    candidate and of the offer; ``proof`` is None before one has begun.
+    ``measured`` are the seconds of the run, by kind and node; ``flattened`` is as of its ``Sampling``. ``probed`` has
+    the findings of each sampling, in their order; ``left_open`` says what they could not tell, ``tried`` what became of
+    each candidate and of the offer; ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
