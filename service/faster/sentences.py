@@ -151,20 +151,17 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
             **decoding._asdict(),
             share=of_a_seed_change(distance.likely),
         )
-    steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
+    speedup = (sampling or Range(1.0, 1.0, 1.0))._asdict()
+    steps = phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
+    if distance.high:
+        steps = phrase(
+            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
+            **speedup,
+            share=of_a_seed_change(distance.high),
+        )
     if decoding is None:
         return steps
     return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
-
-
-def _expected_steps(speedup: Range, distance: Range) -> Phrase:
-    if distance.high == 0:
-        return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
-    return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
-        **speedup._asdict(),
-        share=of_a_seed_change(distance.high),
-    )
 
 
 def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:
