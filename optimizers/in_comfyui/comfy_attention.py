@@ -82,12 +82,14 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         """The same with q, k and v in ComfyUI's containers: emptied where ComfyUI's function for the backend does so.
 
         What is in a container that was emptied is lost if the kernel fails, so the first call of each kind keeps it.
+        Compiled code frees tensors by itself, and would be compiled anew for what has worked since.
         """
         call: ModelCall = kwargs["transformer_options"][KEY]
         tensors = [box.peek() for box in args[:3]]
         inputs, _ = _to_heads(*tensors, *args[3:], **kwargs)
         kind, place = call_signature(inputs), _place(inputs)
-        function = _function_of(self.policy.backend.name) if kind in self._worked else None
+        worked = not is_compiling() and kind in self._worked
+        function = _function_of(self.policy.backend.name) if worked else None
         empties = getattr(function, "container_function", None)
         watched = call.evaluation is not None and (call.evaluation.compares or call.evaluation.left)
         if empties is None or watched or self.policy.refusal(inputs, _full_precision(kwargs)) is not None:
@@ -95,7 +97,8 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             del tensors, inputs
             if computed is None:
                 return func(*args, **kwargs)
-            self._worked.add(kind)
+            if not is_compiling():
+                self._worked.add(kind)
             return computed
         del tensors, inputs
         try:
