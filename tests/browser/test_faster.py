@@ -206,15 +206,20 @@ def test_a_switch_of_the_workflow_in_a_subgraph_is_turned_to_look(page: Page):
     page.use(CANVAS)
     page.build(SWITCHED, 8)
     page.settle()
+    assert page.run() == "success"
     widget = "return window.outer.widgets.find(({ name }) => name === 'enable_turbo_mode').value"
     assert page.script(widget) is False
     open_dialog(page)
     told = "This workflow has a switch of its own: enable_turbo_mode takes 4 steps in place of 8 when it is on."
     assert told in page.text("dialog .paceline-lever")
+    before: set[str] = set()
     for last, kept in (("Back", False), ("Keep", True)):
         page.click_on(lambda: page.element(LEVER), "Switch it on and look")
         pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
-        assert "with it: " in pair and page.script("return document.querySelectorAll('.paceline-pair img').length") >= 1
+        shown = page.script("return [...document.querySelectorAll('.paceline-pair img')].map(({ src }) => src)")
+        assert "with it: " in pair and len(shown) == 2
+        before.add(shown[0])
+        assert before == {shown[0]} and shown[1] not in before, "the other is the picture without it"
         steps = "return (await app.graphToPrompt()).output"
         assert True in [node["inputs"].get("value") for node in page.script(steps).values()]
         page.screenshot(f"faster_lever_{last}")

@@ -57,6 +57,8 @@ async function open(timeline) {
   let closed = false;
   /** @type {TimedRun | undefined} the run that was watched */
   let watched;
+  /** The last picture with nothing switched on to look. */
+  let plain = lastPicture();
   let asking = false;
 
   const text = createElement("p", { role: "status", hidden: true });
@@ -142,7 +144,7 @@ async function open(timeline) {
       text.hidden = bar.hidden = true;
       box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
     };
-    const before = { picture: lastPicture(), seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
+    const before = { picture: plain, seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
     /** @type {SavedImage | undefined} */
     let picture;
     const pick = (/** @type {NodeOutput & {images?: SavedImage[]}} */ { images }) => ((picture = images?.at(-1) ?? picture), true);
@@ -248,6 +250,7 @@ async function open(timeline) {
     try {
       const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, tell, stop.signal, watching ? savedWorkflow() : undefined, begins);
       if (!watching) return next;
+      plain = lastPicture();
       watched = timeline.runs.find((one) => one.promptId === promptId);
       return { ...next, seconds: watched ? secondsByKind(watched) : {} };
     } catch (error) {
