@@ -89,8 +89,8 @@ archive: setup ## build node.zip, what the Comfy Registry serves of the tracked 
 pictures: setup ## take the screenshots of README, help pages and example workflows anew (nothing else should run meanwhile)
 	@PACELINE_PICTURES=1 CI=1 $(VENV_PYTHON) -m pytest -q $(PICTURES:%='tests/browser/%')
 
-screenshots: setup ## take a screenshot of each of our surfaces in dark and light: tests/artifacts/surfaces/index.html
-	@CI=1 $(VENV_PYTHON) -m pytest -q tests/browser/test_surfaces.py
+screenshots: setup ## take screenshots of all that the tests of the page show, in all palettes: tests/artifacts/index.html
+	@CI=1 $(VENV_PYTHON) -m pytest -q tests/browser
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in benchmarks/*.py; do \

@@ -182,14 +182,11 @@ run_stages() {
       "ComfyUI's TorchCompileModel"
     bench first_image_z_image 300 compile.py --quick --only z_image --backend eager --variants "KJNodes, blocks only" \
       "diffusers, compile_repeated_blocks"
-    bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 32 --rounds 1 \
-      --variants "merge 0.5" quality
-    bench memory_frontier 300 memory_frontier.py --quick --variants "merge 0.5" --latents 32
     ahead compile_ahead 300 --at-once 2 --rehearse vae_sdxl
     left_out "its weights take 10 GB in float32, and two of it are compared" vae_h3
     left_out "the program of vae_sdxl, with another network of 0.5 to 5 GB" vae_wan vae_wan_5b vae_ltx vae_hunyuan
     left_out "the program of a stage above, with another model or batch" recipe_sd15_batch8 flux compile_ahead_today \
-      token_reduction_sdxl reuse_sd15 reuse_flux int8_unet
+      reuse_sd15 reuse_flux int8_unet
   else
     PICTURES=(--steps 30 --dynamic-vram)
     # 1. What users have, whole pictures: the server's memory management and allocator, first picture, then medians.
@@ -215,12 +212,9 @@ run_stages() {
     bench reuse_sdxl 100 step_reuse_time.py --only sdxl --solver dpmpp_2m
     bench diffusers_recipe 540 stacks.py --diffusers --steps 30
     # 4. The rest.
-    bench token_reduction_sd15 150 token_reduction.py --only sd15
-    bench token_reduction_sdxl 150 token_reduction.py --only sdxl
     bench reuse_sd15 120 step_reuse_time.py --only sd15 --beside easycache
     bench reuse_flux 200 step_reuse_time.py --only flux
     bench int8_unet 120 quantization.py --only unet
-    bench memory_frontier 240 memory_frontier.py
   fi
 }
 

@@ -1,11 +1,10 @@
 """How much sooner whole sampling ends with Reuse Steps, and what it costs where no step is left out.
 
     python benchmarks/step_reuse_time.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl|flux] [--latents 64]
-        [--rounds 3] [--solver euler] [--width 320] [--beside nothing|tome|easycache]
+        [--rounds 3] [--solver euler] [--width 320] [--beside nothing|easycache]
 
-With ``--beside tome`` the rows are Apply ToMe, Reuse Steps, and both; with ``easycache`` ComfyUI's EasyCache is
-measured too, both with two settings that are about equally near in step_caches.py; with ``nothing`` nothing is left
-out.
+With ``--beside easycache`` ComfyUI's EasyCache is measured too, both with two settings that are about equally near in
+step_caches.py; with ``nothing`` nothing is left out.
 
 Guidance 7 (Flux dev: 1; on processors it has 512 of its 3072 channels), the solvers as the node's users have them. The
 weights are random, so what is left out is what this network allows, and says nothing about pictures: those are in
@@ -21,7 +20,7 @@ from functools import partial
 
 import torch
 from shared.measuring import arguments, measure, relative_error
-from shared.nodes import Apply, core_cache, reused, tome
+from shared.nodes import Apply, core_cache, reused
 from shared.record import Row, report
 from shared.roof import Counted
 from shared.stack_variants import Models, Variant, named
@@ -45,16 +44,11 @@ NOTES = {
 Changes = Mapping[str, tuple[Apply, ...]]
 """Names of rows with the nodes that each has."""
 
-QUALITY, EASY = tome(preset="quality"), {one: core_cache("EasyCache", one) for one in (0.05, 0.1)}
+EASY = {one: core_cache("EasyCache", one) for one in (0.05, 0.1)}
 BUDGETS: Changes = {f"budget {budget}": (reused(budget),) for budget in (0.05, 0.15)}
 BESIDE: dict[str | None, Changes] = {
     None: BUDGETS,
     "nothing": {"again": (), "budget 0.0001, nothing left out": (reused(0.0001),)},
-    "tome": {
-        "Apply ToMe quality": (QUALITY,),
-        "budget 0.05": BUDGETS["budget 0.05"],
-        **{f"Apply ToMe quality, {name}": (QUALITY, *nodes) for name, nodes in BUDGETS.items()},
-    },
     "easycache": BUDGETS | {f"EasyCache {threshold}": (apply,) for threshold, apply in EASY.items()},
 }
 
@@ -94,7 +88,7 @@ def more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="samples of each variant")
     parser.add_argument("--width", type=int, metavar="N", help="channels of a UNet's first level; 320 is the real size")
-    parser.add_argument("--beside", choices=[name for name in BESIDE if name], help="Apply ToMe, EasyCache, no gain")
+    parser.add_argument("--beside", choices=[name for name in BESIDE if name], help="EasyCache, no gain")
 
 
 def main() -> None:

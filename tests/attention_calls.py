@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from paceline.optimizers import guard
 from paceline.optimizers.attention.registry import get
 
 EXACT = get("sdpa_math").load()
@@ -18,6 +19,11 @@ def approximate(studio, function, model=None):
     from paceline.optimizers.in_comfyui.targets.model_target import ModelTarget
 
     return ModelTarget(made).with_techniques(ModelTarget(made).techniques)
+
+
+def forget_faults():
+    """Forget what was wrong with models before, as a new process does."""
+    guard._known.clear()
 
 
 def with_override(model, override):

@@ -7,14 +7,17 @@ reads or changes weights through the component finds these, and so does :func:`r
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module, Parameter
+from torch.nn.functional import linear
 
 from ..core.activity import Activity
 from ..core.errors import BackendUnavailable, UnsupportedModel
@@ -53,6 +56,7 @@ class ComponentQuantization(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         self._layers: list[_Int8Layer] = []
+        self._merged = weakref.WeakSet[Module]()
         self._away = False
         part, title, settings = host.component.part, host.component.class_name, self.settings
         require_plain_weights(self.title, host.component)
@@ -75,6 +79,8 @@ class ComponentQuantization(PipelineTechnique):
             for layer in self._layers:
                 layer.take_out()
             self._layers = []
+            for module in self._merged:
+                module.__dict__.pop("unmerge", None)
 
         patches.on_undo(take_out)
         for name in self.policy.choices.quantized:
@@ -83,7 +89,8 @@ class ComponentQuantization(PipelineTechnique):
             patches.wrap(layers[name], "forward", functools.partial(self._counted, layer))
         for name in (*READING, *CHANGING):
             if hasattr(part, name):
-                patches.method(name, functools.partial(self._in_floating_point, changing=name in CHANGING))
+                patches.method(name, functools.partial(self._in_floating_point, part, changing=name in CHANGING))
+        self._watch_merged(part)
 
     def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
         for layer in self._layers:
@@ -97,8 +104,11 @@ class ComponentQuantization(PipelineTechnique):
 
     def _counted(self, layer: _Int8Layer, forward: Function) -> Function:
         @functools.wraps(forward)
-        def run(*args: object, **kwargs: object) -> object:
+        def run(*args: Any, **kwargs: Any) -> object:
             result = forward(*args, **kwargs)
+            if torch.is_grad_enabled() and args and args[0].requires_grad and not result.requires_grad:
+                floating = layer.dequantized(args[0])  # torchao passes no gradient on where it multiplies in int8
+                result = floating + (result - floating).detach()
             if layer.is_ours:
                 self.activity.use(LAYERS)
             else:
@@ -117,13 +127,33 @@ class ComponentQuantization(PipelineTechnique):
             call.add(self.activity)
             self.activity = call
 
-    def _in_floating_point(self, method: Any, changing: bool) -> Any:
+    def _in_floating_point(self, part: Module, method: Any, changing: bool) -> Any:
         @functools.wraps(method)
         def run(*args: object, **kwargs: object) -> object:
             with self._floating(changing):
-                return method(*args, **kwargs)
+                result = method(*args, **kwargs)
+            self._watch_merged(part)
+            return result
 
         return run
+
+    def _watch_merged(self, part: Module) -> None:
+        """Have floating point weights in where a pipeline takes a merged LoRA out: it asks PEFT's layers themselves."""
+
+        def unmerge(module: Any) -> None:
+            layers = [layer for layer in self._layers if layer.is_of(module.get_base_layer())]
+            for layer in layers:
+                layer.take_out()
+            try:
+                type(module).unmerge(module)
+            finally:
+                for layer in layers:
+                    layer.put_in(anew=True)
+
+        for module in part.modules():
+            if getattr(module, "merged_adapters", None) and module not in self._merged:
+                module.__dict__["unmerge"] = MethodType(unmerge, module)  # a copy has its own layer in it
+                self._merged.add(module)
 
     @contextmanager
     def _floating(self, changing: bool) -> Iterator[None]:
@@ -153,6 +183,13 @@ class _Int8Layer:
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
         self._is_out = self.is_ours = True
         self.put_in(anew=True)
+
+    def dequantized(self, tokens: Tensor) -> Tensor:
+        weight: Any = self._layer.weight
+        return linear(tokens, weight.dequantize().to(tokens.dtype), self._layer.bias)
+
+    def is_of(self, layer: object) -> bool:
+        return self._layer is layer
 
     @property
     def is_in(self) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
 from torch.nn.functional import linear
 
@@ -63,7 +62,7 @@ class FusedProjections:
         self._sizes: tuple[int, ...] = ()
         # Of each layer but the last: weight and bias of it and of all behind it. Empty while each computes alone.
         self._together: list[tuple[Tensor, Tensor | None]] = []
-        self._places: list[int] = []
+        self._places: list[tuple[int, int]] = []
         self._refusal: str | None = None
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
         self.reset()
@@ -81,8 +80,10 @@ class FusedProjections:
             self._places = [] if reason else self._places_now()
         return self._refusal
 
-    def _places_now(self) -> list[int]:
-        return [_place_of(layer._parameters.get(name)) for layer in self.layers for name in ("weight", "bias")]
+    def _places_now(self) -> list[tuple[int, int]]:
+        """Return where the weights lie: these numbers change when one moves, or another takes its place."""
+        weights = [layer._parameters.get(name) for layer in self.layers for name in ("weight", "bias")]
+        return [(one.untyped_storage()._cdata, int(one.storage_offset())) for one in weights if one is not None]
 
     def forget(self) -> None:
         """Let go of the weights, so that a model that is unloaded frees its memory."""
@@ -145,10 +146,3 @@ class FusedProjections:
 
 def _from(joined: Tensor, start: int) -> Parameter:
     return Parameter(joined[start:], requires_grad=False)
-
-
-def _place_of(weight: Any) -> int:
-    """Return a number that changes when a weight moves or another one takes its place."""
-    if weight is None:
-        return 0
-    return id(weight) if issubclass(type(weight), FakeTensor) else weight.data_ptr()

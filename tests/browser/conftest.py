@@ -62,11 +62,15 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """The page of the server. After a test that failed it is in another browser."""
     try:
         from browser.page import opened
+        from browser.tab import ARTIFACTS
     except ImportError:
         missing("selenium is not installed: pip install -r tests/requirements.txt")
 
     with opened(server, lambda: tmp_path_factory.mktemp("browser")) as shown:
         yield shown
+    figures = (f'<figure>{path.name}<img src="{path.name}" width="100%"></figure>' for path in ARTIFACTS.glob("*.png"))
+    index = "\n".join(("<!doctype html><title>Screenshots</title><body style='columns: 2'>", *sorted(figures)))
+    (ARTIFACTS / "index.html").write_text(index, encoding="utf-8")
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from browser.graphs import TRAINED
 from browser.page import CANVAS, VUE, Page
-from browser.sweeps import build
 from cases import often
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -14,6 +14,26 @@ pytestmark = pytest.mark.usefixtures("quiet_console")
 GRID = "Apply ToMe.method = merge\nApply ToMe.preset = custom\nApply ToMe.ratio = 0.25, 0.5, 0.75"
 CELLS = 3
 ROWS = "return document.querySelectorAll('.paceline-sweep tbody tr').length"
+
+
+def build(page: Page, **values: Any) -> int:
+    """Open a workflow with a sweep of the demo's small trained model; return the number of its node."""
+    page.use(VUE)
+    return page.build(
+        TRAINED
+        + """
+        const other = make("PacelineModelPrecision", 320, 520, {});
+        const rounds = { runs: args[1], most_runs: 0 };
+        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, ...rounds };
+        const sweep = make("PacelineBenchmarkSweep", 660, 0, { ...settings, ...args[0] });
+        link(loader, 0, sweep, "model");
+        link(loader, 0, other, "model");
+        sampled(sweep);
+        return sweep.id;
+        """,
+        values,
+        2,
+    )
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from attention_calls import EXACT, approximate
+from attention_calls import EXACT, approximate, forget_faults
 from cases import often
-from paceline.optimizers import guard as guards
 from reusing import reuse
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -108,7 +107,7 @@ def test_nothing_of_an_evaluation_is_kept_and_both_prompts_draw_as_without_the_c
     studio, quantize, monkeypatch, name
 ):
     model = MODELS[name](studio, quantize)
-    guards._known.clear()
+    forget_faults()
     expected = studio.sample(model, steps=STEPS)
     graph = AllocationGraph()
     with graph.around(model.model.diffusion_model, monkeypatch):

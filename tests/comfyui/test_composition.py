@@ -92,23 +92,12 @@ def test_core_tome_beside_ours_merges_once(studio, core_node):
 
 
 def test_deep_shrink_merges_by_the_size_the_block_really_has(studio, core_node):
-    shrunk = core_node(
-        "comfy_extras.nodes_model_downscale",
-        "PatchModelAddDownscale",
-        model=studio.model,
-        block_number=1,
-        downscale_factor=2.0,
-        start_percent=0.0,
-        end_percent=1.0,
-        downscale_after_skip=True,
-        downscale_method="bicubic",
-        upscale_method="bicubic",
-    )
+    inputs = {"block_number": 1, "downscale_factor": 2.0, "start_percent": 0.0, "end_percent": 1.0,
+              "downscale_after_skip": True, "downscale_method": "bicubic", "upscale_method": "bicubic"}  # fmt: skip
+    shrunk = core_node("comfy_extras.nodes_model_downscale", "PatchModelAddDownscale", model=studio.model, **inputs)
     model = studio.tome(shrunk, max_downsample="2")
     assert studio.sample(model).isfinite().all()
-    report = studio.report(model)
-    assert "fallback" not in report
-    assert "active in 7 of 7" in report
+    assert "active in 7 of 7" in (report := studio.report(model)) and "fallback" not in report
 
 
 def test_other_attention_patches_run_outside_of_ours(studio):

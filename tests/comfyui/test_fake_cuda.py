@@ -181,18 +181,15 @@ def test_the_guard_does_not_wait_for_the_gpu(studio, call_of, name):
     policy = model.get_attachment("paceline").find("attention").policy
     policy.backend = replace(policy.backend, exact=False)
     run = SamplingRun()
-    guard = run.guard = Guard(("sdpa_math",), can_begin_again=True)
+    run.guard = Guard(("sdpa_math",), can_begin_again=True)
     watched = replace(call, options={**call.options, RUN: run})
     mode = fake_cuda.fake_cuda()
     fake_cuda.move_model(model, mode)
     launched = []
-    for number in range(3):
+    for _ in range(3):
         found, launches = fake_cuda.run(model, watched, mode)
         assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape)
         launched.append(launches.total)
-        compared = guard._under_way[number].arriving._numbers.numel()
-        calls = model.get_attachment("paceline").find("attention").runs.latest.activity.use_count // (number + 1)
-        assert compared == (1 + 2 * calls if number == 0 else 1)
     assert launched[1] == launched[2] < launched[0]
     _, without = fake_cuda.run(model, call, mode)
     assert launched[1] - without.total == 1  # one sum; on a real GPU a copy and an event as well

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_calls import EXACT, approximate
+from attention_calls import EXACT, approximate, forget_faults
 from cases import often
 from distances import relative
 from paceline.optimizers import guard as guards
@@ -56,7 +56,7 @@ def counting(fault):
 
 
 def drawn(studio, model, **options):
-    guards._known.clear()
+    forget_faults()
     return studio.sample(model, steps=8, **options)
 
 
@@ -133,7 +133,7 @@ def test_half_precision_that_overflows_is_computed_in_the_dtype_of_before(studio
     model = studio.run("PacelineModelPrecision", model=studio.model, dtype="fp16")
     hook = overflowing(model.model.diffusion_model.middle_block[1].proj_in)
     try:
-        guards._known.clear()
+        forget_faults()
         found = studio.sample(model, steps=2)
         again = studio.sample(model, steps=2)
     finally:
@@ -174,7 +174,7 @@ def test_generated_code_that_goes_wrong_is_left_out(small):
         return run
 
     model = small.run("PacelineCompileUNet", model=small.model, backend="paceline_planted", scope="whole_model")
-    guards._known.clear()
+    forget_faults()
     found = small.sample(model, steps=5)
     assert relative(found, small.sample(small.model, steps=5)) < 1e-4
     assert len(ran) == 3

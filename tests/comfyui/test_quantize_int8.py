@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import pytest
@@ -11,7 +10,7 @@ from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import relative
-from int8_models import TINY, int8_layers, one_call, with_lora
+from int8_models import int8_layers, one_call, with_lora
 from paceline.optimizers.core.errors import UnsupportedModel
 from paceline.optimizers.quantization.layer_choice import protected_because
 from trust.trust_nodes import others
@@ -176,51 +175,9 @@ def test_a_control_lora_is_as_near_as_without_int8(studio, baseline, quantize, m
     assert torch.equal(studio.sample(int8), studio.sample(quantize(studio.model, mode=mode)))
 
 
-@pytest.fixture
-def foreign(studio):
-    """A MODEL as core loads it from an int8 file, each layer's weight changed by ``change(values, params)``."""
-    import comfy.model_patcher
-    import comfy.ops
-    from comfy.quant_ops import QuantizedTensor
-    from paceline.optimizers.in_comfyui.second_weights.clone import second_module
-
-    def make(change, weight_only=False):
-        source = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
-
-        @torch.inference_mode()
-        def plain(name, module):
-            if not hasattr(getattr(module, "weight", None), "_layout_cls"):
-                return None
-            layer = comfy.ops.mixed_precision_ops({}, torch.float32).Linear(
-                module.in_features, module.out_features, bias=module.bias is not None, dtype=torch.float32
-            )
-            layer.load_state_dict(module.state_dict())
-            values, params = change(layer.weight._qdata, layer.weight._params)
-            weight = QuantizedTensor(values, layer.weight._layout_cls, params)
-            layer.weight = torch.nn.Parameter(weight, requires_grad=False)
-            layer._full_precision_mm = layer._full_precision_mm_config = weight_only
-            return layer
-
-        kept = {id(source.model.model_config): source.model.model_config}
-        model = second_module(source.model, lambda name, tensor: tensor, plain, kept)
-        model.current_patcher = None
-        device = studio.model.load_device
-        return comfy.model_patcher.CoreModelPatcher(model, device, device)
-
-    return make
-
-
-def one_scale(values, params):
-    """Return the same weight with one scale."""
-    scale = params.scale.max()
-    return (values.float() * params.scale / scale).round().to(torch.int8), dataclasses.replace(params, scale=scale)
-
-
-@pytest.mark.parametrize("weight_only", often([False], [False, True]))
 @torch.inference_mode()  # as ComfyUI runs all nodes
-def test_a_files_own_int8_layers_are_left_to_comfyui(studio, foreign, weight_only):
-    model = foreign(one_scale, weight_only)
-    assert next(iter(int8_layers(model).values())).weight._params.scale.shape == ()
+def test_a_files_own_int8_layers_are_left_to_comfyui(studio):
+    model = others.from_int8_file(0)
     expected = studio.sample(model)
     assert relative(studio.sample(studio.run("PacelineFuseQKV", model=model)), expected) < 1e-5
     with pytest.raises(UnsupportedModel, match="quantised already.*ComfyUI computes such a file itself"):

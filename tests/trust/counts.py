@@ -69,8 +69,8 @@ def _problems(
         if real and not real <= total <= (2 if twice else 1) * real:  # ComfyUI's attention need not be PyTorch's
             problems.append(f"says {total} attention calls, there were {real}")
     if kind == "PacelineReuseSteps" and counts.get("evaluations"):
-        share = counts["computed"] / counts["evaluations"]
-        if len(ours) != round(len(plain) * share):
+        each, odd = divmod(len(plain), counts["evaluations"])  # some packs call the network once more in some steps
+        if not odd and len(ours) != each * counts["computed"]:
             problems.append(f"says {counts['computed']:g} computed: {len(ours)} calls of {len(plain)} were made")
     cross_only = inputs.get("preset") == "custom" and not inputs["merge_attn"]  # whose blocks are not seen below
     if kind == "PacelineApplyToMe" and "blocks" in counts and not cross_only and len(plain) == len(ours):

@@ -17,10 +17,23 @@ from counts import attached
 from graphs import Generator, Graph
 from judge import Judge, Kept, Verdict, distance, is_sentence_of_ours
 from schemas import inputs_of, legal
+from tables import UNETS
 
 NODE = "PacelineReuseSteps"
 NOT_TRIED = ("dpm_adaptive",)
 """Chooses its steps, hundreds of them: a test of its own has it."""
+
+ZERO_SNR = ("ModelSamplingDiscrete", {"model": "chain", "sampling": "v_prediction", "zsnr": True})
+"""From a first noise level of thousands."""
+SHIFTED = tuple(
+    (name, {"model": "chain", **inputs})
+    for shift in (1.0, 3.0, 7.0)
+    for name, inputs in (
+        ("ModelSamplingSD3", {"shift": shift}),
+        ("ModelSamplingAuraFlow", {"shift": shift}),
+        ("ModelSamplingFlux", {"max_shift": shift, "base_shift": 0.5, "width": 512, "height": 512}),
+    )
+)
 
 Evaluations = list[list[list[int]]]
 """Of one run: for each evaluation the calls of the network, each with the kinds of its rows."""
@@ -63,6 +76,9 @@ class StepGraphs(Generator):
                 inputs["reuse_steps"] = False
             if name == NODE:  # a refusal is right, but there is no picture to judge
                 inputs["strict"] = False
+        if draw.random() < 0.4:  # another schedule than the model's own
+            chain = draw.choice(graph.chains)
+            chain.insert(draw.randint(0, len(chain)), ZERO_SNR if graph.kind in UNETS else draw.choice(SHIFTED))
         return graph
 
     def _settings(self, draw: random.Random) -> dict[str, Any]:

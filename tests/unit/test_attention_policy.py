@@ -6,11 +6,9 @@ import dataclasses
 
 import pytest
 import torch
-from paceline.optimizers import guard as guards
 from paceline.optimizers.attention import attention_policy as policies
 from paceline.optimizers.attention.attention_policy import HOST_DOES_IT, AttentionPolicy
 from paceline.optimizers.attention.backend import Inputs
-from paceline.optimizers.attention.registry import get
 from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.guard import Guard, Spoiled
 
@@ -34,11 +32,6 @@ def raising(error):
 
     function.calls = []
     return function
-
-
-def test_auto_is_sdpa():
-    auto = made("auto")
-    assert auto.backend is get("sdpa") and auto.describe() == "sdpa"
 
 
 def test_a_call_outside_of_the_limits_is_left_to_the_host_and_counted(reads):
@@ -150,14 +143,6 @@ def test_a_layer_that_was_given_such_numbers_is_not_wrong():
     evaluation = guard.evaluation(model, (1,))
     evaluation.compare(0, BLACK, BLACK)
     assert not evaluation.verdict(evaluation.close(FINE).wait())[1]
-
-
-def test_a_model_that_is_gone_is_forgotten():
-    guard, model = Guard(("sage",)), Model()
-    guard.evaluation(model, (1,))
-    before = len(guards._known)
-    del model
-    assert len(guards._known) == before - 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

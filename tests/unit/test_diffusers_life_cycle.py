@@ -219,17 +219,21 @@ def test_loaded(kind: str, when: str) -> None:
     pipeline.pipe.unet.delete_adapters("default")
 
 
+@pytest.mark.parametrize(("merged_first", "by_pipeline"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("kind", often(["int8"], SETTINGS))
-def test_merged_into_the_weights_and_taken_out(kind: str) -> None:
+def test_merged_into_the_weights_and_taken_out(kind: str, merged_first: bool, by_pipeline: bool) -> None:
     settings, tolerance = SETTINGS[kind]
     expected = plain_with_lora()
     pipeline = small("sd15")
-    optimize(pipeline.pipe, settings)
-    picture(pipeline)
+    if not merged_first:
+        optimize(pipeline.pipe, settings)
+        picture(pipeline)
     add_lora(pipeline.pipe)
     pipeline.pipe.unet.fuse_lora()
+    if merged_first:
+        optimize(pipeline.pipe, settings)
     assert distance(picture(pipeline), expected) <= max(tolerance, 1e-4)
-    pipeline.pipe.unet.unfuse_lora()
+    (pipeline.pipe if by_pipeline else pipeline.pipe.unet).unfuse_lora()
     pipeline.pipe.unet.disable_adapters()
     assert distance(picture(pipeline), baseline("sd15")) <= max(tolerance, 1e-4)
     restore(pipeline.pipe)

@@ -36,6 +36,14 @@ def image_to_image(pipe: Any) -> tuple[Any, dict[str, Any]]:
     return made, {**arguments, "strength": 0.8, "num_inference_steps": 40}
 
 
+def with_scheduler_of_its_own(first: Any) -> Any:
+    """A pipeline with the parts of another, and a scheduler of its own."""
+    scheduler = diffusers.DDIMScheduler.from_config(first.pipe.scheduler.config)
+    made = diffusers.StableDiffusionPipeline(**{**first.pipe.components, "scheduler": scheduler})
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
 def test_reuse_steps_follows_the_pipeline_that_runs() -> None:
     alone, arguments = image_to_image(small("sd15").pipe)
     optimize(alone, REUSE)
@@ -85,16 +93,10 @@ def test_restoring_one_pipeline_leaves_what_another_has_asked_for() -> None:
 def test_threads_with_a_scheduler_of_their_own_do_not_disturb_each_other(setting: Any) -> None:
     """Exact techniques serve both; of the others a second thread has none, and is exact."""
     first = small("sd15")
-    pipes = [
-        diffusers.StableDiffusionPipeline(
-            **{**first.pipe.components, "scheduler": diffusers.DDIMScheduler.from_config(first.pipe.scheduler.config)}
-        )
-        for _ in range(2)
-    ]
+    pipes = [with_scheduler_of_its_own(first) for _ in range(2)]
     arguments = {**first.arguments(first.pipe, ["a"], 64), "num_inference_steps": 12, "output_type": "latent"}
 
     def draw(pipe: Any, seed: int) -> torch.Tensor:
-        pipe.set_progress_bar_config(disable=True)
         return pipe(**arguments, generator=torch.Generator().manual_seed(seed)).images  # type: ignore[no-any-return]
 
     plain = [draw(pipe, seed) for seed, pipe in enumerate(pipes)]
@@ -123,17 +125,11 @@ def test_threads_with_a_scheduler_of_their_own_do_not_disturb_each_other(setting
 def test_a_run_that_began_plain_stays_plain_when_the_other_thread_is_done() -> None:
     """It would draw neither picture: not the plain one, and not the merged one."""
     first = small("sd15")
-    pipes = [
-        diffusers.StableDiffusionPipeline(
-            **{**first.pipe.components, "scheduler": diffusers.DDIMScheduler.from_config(first.pipe.scheduler.config)}
-        )
-        for _ in range(2)
-    ]
+    pipes = [with_scheduler_of_its_own(first) for _ in range(2)]
     arguments = {**first.arguments(first.pipe, ["a"], 64), "num_inference_steps": 6, "output_type": "latent"}
     begun, over = threading.Event(), threading.Event()
 
     def draw(pipe: Any, callback: Any = None) -> torch.Tensor:
-        pipe.set_progress_bar_config(disable=True)
         made = pipe(**arguments, generator=torch.Generator().manual_seed(0), callback_on_step_end=callback)
         return made.images  # type: ignore[no-any-return]
 

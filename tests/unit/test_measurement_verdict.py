@@ -9,7 +9,7 @@ import pytest
 import torch
 from paceline.measure.evidence import Control, Evidence, share_of
 from paceline.measure.quality import Distance, distances
-from paceline.measure.speedup import _T, measure_speedup
+from paceline.measure.speedup import measure_speedup
 from paceline.measure.verdict import QUALITIES, judge
 from paceline.measure.verdict_text import fraction, of_a_seed_change
 from paceline.service.faster.kept_runs import KeptRun, slower
@@ -36,7 +36,6 @@ def evidence(speedup=FASTER, difference=distance(0.04), same_bits=False, seed=SE
 def test_the_interval_is_students():
     from scipy.stats import t
 
-    assert [t.ppf(0.975, freedom + 1) for freedom in range(len(_T))] == pytest.approx(_T, abs=6e-4)
     found = measure_speedup([2.0, 4.0, 3.0], [1.0, 1.0, 1.0])
     logs = torch.tensor([2.0, 4.0, 3.0]).log()
     low, high = t.interval(0.95, 2, loc=logs.mean().item(), scale=(logs.std() / 3**0.5).item())

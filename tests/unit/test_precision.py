@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from paceline import Precision, QuantizeInt8, optimize, report
-from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.core.errors import InvalidSetting, NothingGained, UnsupportedModel
 from paceline.optimizers.core.weights import foreign_weight
 from paceline.optimizers.precision.precision_policy import PrecisionPolicy, choose_dtype
@@ -80,31 +79,9 @@ def test_a_switch_that_would_do_nothing_is_named(reads, monkeypatch, settings, d
     reads(*useless_switch(PrecisionSettings(**settings), torch.device(device), dtype))
 
 
-def test_settings():
-    assert PrecisionSettings(dtype="bf16").torch_dtype is torch.bfloat16
-    assert PrecisionSettings().torch_dtype is None
-    assert PrecisionSettings(tf32=True, channels_last=True).extras() == ("channels last", "TF32")
-
-
 def policy(dtype=torch.bfloat16, storage=None, previous=torch.float32, **more):
     settings = PrecisionSettings(**more.pop("settings", {}))
     return PrecisionPolicy("Model Precision", settings, previous, dtype, previous, storage or dtype, **more)
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        policy(),
-        policy(torch.float32, torch.float16, torch.float16),
-        policy(torch.float32, settings={"channels_last": True}),
-        policy(kept=3),
-    ],
-    ids=range(4),
-)
-def test_what_a_network_computes_in_is_said(reads, made):
-    found = made.summarize(Activity(used={"model": 2}))
-    reads(*made.clauses(), found.state, found.headline, made.summarize(Activity()).headline)
-    assert (found.counts, found.details) == ({"calls": 2}, made.clauses()[1:])
 
 
 def test_a_dtype_in_which_a_network_does_not_work_is_refused_and_auto_takes_another(reads):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from needs import package
 from paceline.optimizers.in_comfyui.quantization import int8_kernel
-from paceline.optimizers.in_comfyui.quantization.int8_kernel import as_operator, on_processor
+from paceline.optimizers.in_comfyui.quantization.int8_kernel import on_processor
 from paceline.optimizers.quantization import layer_times
 from paceline.optimizers.quantization.layer_times import KernelFailed, Timing, Timings, interleaved_seconds
 from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
@@ -38,13 +38,14 @@ def test_ours_is_comfy_kitchens_bit_for_bit(dtype, bias):
     assert torch.equal(on_processor(*made), int8_linear(*made, dtype))
 
 
-def test_it_is_near_the_product_in_float64():
-    x, values, scale, bias = layer()
-    tokens, token_scale = quantize_rows(x)
-    exact = (tokens.double() * token_scale.double()) @ (values.double() * scale.double()).t() + bias.double()
-    found = on_processor(x, values, scale, bias)
-    assert found.shape == (2, 50, 80) and found.dtype == x.dtype
-    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_of_zeros_and_of_the_least_and_largest_numbers(dtype):
+    x = torch.zeros(3, 8, dtype=dtype)
+    x[1] = torch.finfo(dtype).tiny
+    x[2] = torch.finfo(dtype).max
+    values, scale = quantize_rows(x)
+    assert (values[0] == 0).all() and scale.isfinite().all()
+    assert (values[2] >= 126).all()  # in 16 bits the scale itself is rounded
 
 
 def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
@@ -66,15 +67,6 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
         assert torch.equal(on_processor(*layer()), expected)
     finally:
         int8_kernel.prefers_unsigned.cache_clear()
-
-
-def test_it_traces_in_one_graph_with_the_same_bits():
-    x, *rest = layer()
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: as_operator(x, *rest) + 1, fullgraph=True, backend="aot_eager")
-    with torch.inference_mode():
-        assert torch.equal(compiled(x), on_processor(x, *rest) + 1)
-    torch._dynamo.reset()
 
 
 def timings(file=None, layers=None):
@@ -147,7 +139,10 @@ def test_what_was_decided_stays_decided(tmp_path):
 )
 def test_a_damaged_file_of_times_is_measured_anew(tmp_path, content):
     file = tmp_path / "times.json"
-    section = timings()._section
+    first = that_measure(file, 1.0, 1.0)
+    first.time(64, 64)
+    first.save()
+    (section,) = json.loads(file.read_text())
     file.write_text(content.replace("SECTION", section))
     made = that_measure(file, 3.0, 1.0)
     assert made.time(64, 64) == Timing(3.0, 1.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline import QuantizeInt8
-from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.core.errors import InvalidSetting, NothingGained
 from paceline.optimizers.quantization.int8_policy import QuantizationPolicy
 from paceline.optimizers.quantization.int8_settings import THRESHOLDS, QuantizationSettings
@@ -119,23 +118,6 @@ def test_layers_memory_times_and_reasons_are_said_before_a_run(reads):
     chosen = (quantized(error=0.004), quantized(), kept(), kept(), kept("excluded by name"))
     reads(*policy(*chosen, notes=("a note",)).details())
     reads(policy(quantized(1.5), kept(speedup=0.5)).table())
-
-
-@pytest.mark.parametrize(
-    "activity",
-    [
-        Activity(2, used={"q": 70, "k": 70}),
-        Activity(1, used={"q": 35}, fallbacks={"x": 5}),
-        Activity(2, fallbacks={"no kernel": 140}),
-        Activity(2),
-    ],
-    ids=range(4),
-)
-def test_a_run_in_words(reads, activity):
-    found = policy(quantized()).summarize(activity)
-    reads(found.state, found.headline)
-    assert found.counts["fallbacks"] == activity.fallback_count
-    assert found.details[: len(activity.fallbacks)] == activity.fallback_lines()
 
 
 def test_where_no_layer_gains_the_numbers_and_what_to_do_are_said(reads):

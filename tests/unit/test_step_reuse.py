@@ -92,20 +92,6 @@ def abrupt(x, sigma):
     return smooth(x, sigma) if sigma > 0.7 else smooth(x, sigma) + noise
 
 
-def test_early_skips_leave_the_budget_to_later_ones():
-    class Watched(LongRule):
-        def end(self, *args, **kwargs):
-            given = super().end(*args, **kwargs)
-            if self.skips:
-                constants = self.budget.calibration
-                used.append((self.place.position / 20, constants.cautious(self.budget.used / constants.shown) / 0.01))
-            return given
-
-    used: list[tuple[float, float]] = []
-    drive(Watched(StepReuseSettings(budget=0.01), LEVELS, solver="euler"), smooth)
-    assert all(part <= place for place, part in used) and used[0][0] < 0.5 < max(part for _, part in used), used
-
-
 def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
     run = LongRule(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
     actions, found = drive(run, smooth)

@@ -55,16 +55,6 @@ def test_bad_input_is_a_sentence():
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
 
 
-def test_describe_is_one_line():
-    text = TokenMergingSettings(method="merge", merge_mlp=True).describe()
-    assert "\n" not in text and "merge 50% of the tokens" in text
-    for part in ("self-attention, feed-forward", "cells 2x2, random", "max downsample auto", "residual auto"):
-        assert part in text
-    text = TokenMergingSettings(method="merge", use_rand=False, merge_attn=False, max_downsample=2).describe()
-    assert "around nothing" in text and "top-left destinations" in text and "residual" not in text
-    assert "auto: leave out 50% of the keys and values" in TokenMergingSettings().describe()
-
-
 tomesd_merge = package("tomesd.merge")
 
 REDUCED = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9, 1.0]), st.floats(0.0, 1.0))
@@ -128,14 +118,3 @@ def test_same_result_as_tomesd_in_double_precision(problem, random):
     theirs, their_image, ours, our_image = run_both(problem, torch.float64, random)
     assert torch.equal(our_image, their_image)
     assert rows_sorted(ours) == rows_sorted(theirs)
-
-
-@pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize(
-    ("height", "width", "sx", "sy", "ratio"),
-    [(64, 64, 2, 2, 0.5), (33, 47, 3, 2, 0.75), (48, 32, 4, 4, 0.9), (17, 23, 2, 2, 0.3)],
-)
-def test_same_result_as_tomesd_at_the_sizes_of_images(height, width, sx, sy, ratio, random):
-    problem = {"height": height, "width": width, "sx": sx, "sy": sy, "batch": 2, "channels": 320, "ratio": ratio}
-    _, their_image, _, our_image = run_both({**problem, "seed": 3}, torch.float32, random)
-    assert torch.equal(our_image, their_image)

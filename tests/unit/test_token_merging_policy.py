@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
@@ -10,8 +9,7 @@ from paceline.optimizers.models.families import Block
 from paceline.optimizers.token_merging.call import OTHER_OUTPUT, OTHER_TOKENS, TokenCall
 from paceline.optimizers.token_merging.kept import SamplingStep
 from paceline.optimizers.token_merging.tome_policy import TokenMergingPolicy
-from paceline.optimizers.token_merging.tome_settings import PRESETS, TokenMergingSettings
-from torch.utils._python_dispatch import TorchDispatchMode
+from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 
 LATENT = (24, 16)
 BLOCKS = [Block(f"input {number}.0", number, scale) for number, scale in enumerate((1, 1, 2, 2))]
@@ -31,30 +29,6 @@ def asked(policy, latent=LATENT):
         if reduction is not None:
             call.activity.use(block.name, reduction.tokens, reduction.kept)
     return call.activity, [call.activity.tokens.get(block.name) for block in policy.blocks]
-
-
-@pytest.mark.parametrize(
-    ("settings", "levels", "sizes"),
-    [
-        ({"max_downsample": 2}, (1, 2), [(384, 192), (384, 192), (96, 48), (96, 48)]),
-        ({}, (1,), [(384, 192)] * 2),
-        (THINNED, (1,), [(384, 117)] * 2),
-        ({**THINNED, "method": "auto", "max_downsample": 2}, (1, 2), [(384, 117), (384, 117), None, None]),
-        (PRESETS["quality"], (1, 2), [(384, 216), (384, 216), None, None]),  # without what is kept, as by hand here
-    ],
-    ids=["both levels", "finest level", "keys", "auto", "quality"],
-)
-def test_which_blocks_are_reduced_and_to_how_many_tokens(settings, levels, sizes):
-    policy = unet(**settings)
-    assert tuple(sorted({block.downsample for block in policy.blocks})) == levels
-    activity, found = asked(policy)
-    assert found == sizes and not activity.fallbacks
-    summary, used = policy.summarize(activity), sum(size is not None for size in sizes)
-    assert (summary.state, summary.headline) == ("active", f"active in {used} of 4 self-attention blocks")
-    assert summary.counts == {"blocks": used, "all_blocks": 4, "model_calls": 1, "fallbacks": 0}
-    distinct = sorted({size for size in sizes if size}, reverse=True)
-    shown = ", ".join(f"{before} -> {after}" for before, after in distinct)
-    assert summary.details[0] == f"{shown} {'tokens' if policy.settings.merges else 'keys and values'}"
 
 
 def test_a_block_with_other_tokens_is_left_alone_and_counted():
@@ -103,28 +77,3 @@ def test_a_block_too_small_for_a_kept_difference_stays_whole():
         found = call.reduction(BLOCKS[0], torch.zeros(1, side * side, 4, device="meta"), (side, side))
         assert (found is None) is whole
         assert list(call.activity.skipped.values()) == (["256 tokens are too few to gain from fewer"] if whole else [])
-
-
-class Operators(TorchDispatchMode):
-    """Counts what is computed: on a device each is a kernel to start."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += not function.is_view
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(("settings", "more"), [(THINNED, 2), ({"method": "merge"}, 3)], ids=["keys", "merge"])
-def test_a_block_between_two_full_steps_starts_few_kernels_more_than_a_plain_one(settings, more):
-    """One gathers tokens, one spreads merged ones, one adds what was kept; which tokens is known."""
-    policy, levels = unet(**settings), [float(level) for level in range(20, -1, -1)]
-    x, counts = torch.randn(1, 384, 4), []
-    for number in range(4):  # with these the first two or three are full
-        call = policy.call(TokenCall, Activity(), 0, SamplingStep(levels, number, levels[number]), "both")
-        with Operators() as found:
-            call.around_attention(BLOCKS[0], x, LATENT, False, lambda tokens, keys: tokens * 2)
-        counts.append((call.full, found.count))
-    assert counts[-1] == (False, 1 + more)

@@ -1,37 +1,79 @@
 """Do two commits draw the same images, bit for bit, with each technique alone and with all together?
 
-    python tools/house/same_images.py BEFORE AFTER [--only TEXT] [--out FOLDER]
-    python tools/house/same_images.py BEFORE --out FOLDER
+    python tools/house/same_images.py BEFORE AFTER [--only TEXT]
 
-BEFORE and AFTER are commits, folders with the pack, or JSON files that an earlier run wrote to its FOLDER. The exit
-status is 1 if anything differs, if a case is missing, or if the image after Remove Optimizations (``restore``) is not
-that of the model without the technique. All cases take about eight minutes for one commit, on one core; ``--only``
-takes the cases whose name contains TEXT, for example "tokens", "sdxl", "diffusers flux" or "stack".
+BEFORE and AFTER are commits, or folders with the pack. The exit status is 1 if anything differs or a case is missing.
+All cases take some minutes for one commit, on one core; ``--only`` takes those whose name contains TEXT.
 
-The pack is loaded from each commit, in a process for each host; models and cases come from the commit of this file. Of
-a pack it uses node ids, their inputs and the names that ``paceline`` exports. Where a pack refuses a case, both must
-refuse it with an error of the same class. Nothing depends on how busy the machine is: see ``drawing.load``.
+The pack is loaded from each commit, in a process for each host; models and cases come from the commit of this file.
+Where a pack refuses a case, both must refuse it with an error of the same class.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 FOLDERS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "tests")]
 sys.path[:0] = FOLDERS
+from comfy_host import pack, standins  # noqa: E402
 from comfy_host.paths import ROOT, cache_dir  # noqa: E402
 
-Drawn = dict[str, dict[str, Any]]
+
+def digest(tensors: Sequence[Any]) -> str:
+    """Return the SHA-256 of tensors: their dtypes, shapes and bits."""
+    import torch
+
+    found = hashlib.sha256()
+    for tensor in tensors:
+        whole = tensor.detach().cpu().contiguous()
+        found.update(f"{whole.dtype} {tuple(whole.shape)} ".encode())
+        found.update(whole.flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def draw_all(folder: Path, host: str, only: str) -> dict[str, str]:
+    """Draw the cases of one host with the pack in ``folder``, and return their digests.
+
+    Where it would time functions, the later one counts as twice as quick: int8 stands behind floating point, so the
+    error of each layer decides, and not how busy the machine is.
+    """
+
+    def in_order(device: Any, functions: Sequence[Callable[[], Any]]) -> list[float]:
+        for function in functions:
+            function()
+        return [2.0**-number for number in range(len(functions))]
+
+    standins.install()
+    pack.load_pack(folder)
+    import torch
+
+    torch.set_num_threads(1)
+    import_module("paceline.optimizers.quantization.layer_times").interleaved_seconds = in_order
+    import_module("paceline.optimizers.token_merging.gains").Gains.note = lambda *_: None
+    found = {}
+    for name, draw in getattr(import_module("house.cases"), host)():
+        if only in name:
+            torch.manual_seed(0)
+            try:
+                found[name] = digest(draw())
+            except Exception as error:
+                found[name] = f"error {type(error).__name__}"
+                if not type(error).__module__.startswith("paceline."):
+                    traceback.print_exc()
+            torch._dynamo.reset()
+    return found
 
 
 @contextmanager
@@ -49,69 +91,36 @@ def checked_out(name: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(place)], check=True)
 
 
-def drawn(name: str, only: str, out: Path) -> Drawn:
-    """Return the cases of a commit, folder or JSON file; new ones are written to ``out``."""
-    if name.endswith(".json"):
-        return {case: found for case, found in json.loads(Path(name).read_text()).items() if only in case}
-    with checked_out(name) as folder:
-        cases = {**_in_a_process(folder, "comfyui", only), **_in_a_process(folder, "diffusers", only)}
-    file = out / f"{'_'.join(part for part in Path(name).parts if part != '/')}.json"
-    file.write_text(json.dumps(cases, indent=1))
-    print(f"{name}: {len(cases)} cases, written to {file}", flush=True)
-    return cases
-
-
-def _in_a_process(folder: Path, host: str, only: str) -> Drawn:
-    with tempfile.TemporaryDirectory() as home:
-        result, log = Path(home) / "cases.json", Path(home) / "log"
+def drawn(name: str, only: str) -> dict[str, str]:
+    """Return the digests of the cases with a commit or folder."""
+    cases: dict[str, str] = {}
+    with checked_out(name) as folder, tempfile.TemporaryDirectory() as home:
         own = {"PYTHONPATH": os.pathsep.join(FOLDERS), "PACELINE_CACHE": str(cache_dir()), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "house.drawing", str(folder), host, str(result), only]
-        with log.open("w") as output:
-            environment = {**os.environ, **own, "HOME": home, "TMPDIR": home}
-            done = subprocess.run(command, env=environment, stdout=output, stderr=output, cwd=home)
-        if done.returncode != 0:
-            print(log.read_text()[-4000:], file=sys.stderr)
-            raise SystemExit(f"{host}: drawing with {folder} ended with status {done.returncode}.")
-        found: Drawn = json.loads(result.read_text())
-        return found
-
-
-def verdict(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    """Return ``same``, or what is wrong with a case."""
-    if before is None or after is None:
-        return "missing"
-    if before["image"] != after["image"]:
-        return f"DIFFERENT: {before['image']} -> {after['image']} {after.get('error', '').strip()}"
-    if after.get("plain") != before.get("plain"):
-        return "DIFFERENT without the technique"
-    if after.get("restored") != after.get("plain"):
-        return "NOT RESTORED"
-    if before.get("graphs") != after.get("graphs"):  # no error: the image is the same, and it may be what was wanted
-        return f"same; graphs {before.get('graphs')} -> {after.get('graphs')}"
-    return "same"
+        environment = {**os.environ, **own, "HOME": home, "TMPDIR": home}
+        for host in ("comfyui", "diffusers"):
+            command = [sys.executable, __file__, str(folder), f"{home}/{host}.json", "--draw", host, "--only", only]
+            subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, cwd=home, check=True)
+            cases |= json.loads(Path(command[3]).read_text())
+    return cases
 
 
 def main() -> int:
     """Read the command line, draw, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", help="commit, folder, or JSON of an earlier run")
-    parser.add_argument("after", nargs="?", help="the same; not given: only write the JSON of BEFORE")
+    parser.add_argument("before", help="commit or folder")
+    parser.add_argument("after", help="the same")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains TEXT")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write JSON files")
+    parser.add_argument("--draw", help=argparse.SUPPRESS)  # the process for one host, which writes to AFTER
     given = parser.parse_args()
-    out = given.out or Path(tempfile.mkdtemp(prefix="same_images_"))
-    out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a temporary worktree is removed
-    before = drawn(given.before, given.only, out)
-    if given.after is None:
-        return 0
-    after = drawn(given.after, given.only, out)
-    said = {name: verdict(before.get(name), after.get(name)) for name in {**before, **after}}
-    wrong = {name: text for name, text in said.items() if not text.startswith("same")}
-    for name, text in [*said.items(), *wrong.items()]:
-        print(f"{name}: {text}")
-    print(f"{len(said) - len(wrong)} of {len(said)} cases are the same.")
-    return 1 if wrong or not said else 0
+    if given.draw:
+        Path(given.after).write_text(json.dumps(draw_all(Path(given.before), given.draw, given.only)))
+        os._exit(0)  # ComfyUI's threads must not keep a finished process alive
+    before, after = drawn(given.before, given.only), drawn(given.after, given.only)
+    different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    for name in different:
+        print(f"{name}: {before.get(name, 'missing')} -> {after.get(name, 'missing')}")
+    print(f"{len(before) - len(different)} of {len(before)} cases are the same.")
+    return 1 if different or not before else 0
 
 
 if __name__ == "__main__":

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
-import socket
-import subprocess
-import sys
-import urllib.request
 from typing import Any
 
 import pytest
 import torch
-from needs import package
 from sweep_files import kept
-from waiting import until
 
 
 def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> Any:
@@ -44,35 +37,6 @@ def test_every_cell_is_measured_and_kept(sweeping, folders):
     assert summary.endswith(f'Plots, and other studies beside this one: optuna-dashboard "sqlite:///{database}"')
     (shown,) = result.ui["paceline_sweep"]
     assert [len(shown["cells"]), shown["total"]] == [3, 3]
-
-
-def test_optuna_dashboard_shows_a_study_with_the_command_that_the_node_names(sweeping):
-    package("optuna_dashboard")
-    line = sweeping.run("Apply ToMe.preset = custom, quality").result[1].splitlines()[-1]
-    program, *arguments = shlex.split(line.partition("this one: ")[2])
-    assert program == "optuna-dashboard"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    start = f"import sys; sys.argv[0] = {program!r}; from optuna_dashboard._cli import main; main()"
-    command = [sys.executable, "-c", start, *arguments, "--port", str(port)]
-
-    def ask(path: str) -> str | None:
-        try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{port}{path}").read().decode()
-        except OSError:
-            return None
-
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as dashboard:
-        try:
-            assert until(lambda: ask("/api/studies") or dashboard.poll() is not None)
-            (study,) = json.loads(ask("/api/studies"))["study_summaries"]
-            page = ask("/dashboard/")
-            trials = json.loads(ask(f"/api/studies/{study['study_id']}"))["trials"]
-        finally:
-            dashboard.kill()
-    assert study["study_name"] == "a study" and "Optuna Dashboard" in page
-    (preset,) = {trial["params"][0]["name"] for trial in trials}
-    assert preset == "ApplyToMe.preset" and len(trials) == 2
 
 
 def test_cells_name_nodes_by_title_or_id(comfy):

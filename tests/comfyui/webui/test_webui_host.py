@@ -204,17 +204,6 @@ def test_the_difference_that_is_kept_is_that_of_comfyui(host, studio, method, ra
     assert f"residual: {full} of 8 model calls computed attention both ways" in details and "left out" not in details
 
 
-def test_what_is_kept_is_dropped_with_the_run(host, studio, monkeypatch):
-    kept, held, began = [], [], WebUITechnique.began
-    monkeypatch.setattr(WebUITechnique, "began", lambda technique: (began(technique), kept.append(technique.policy)))
-    drawing = host.drawing()
-    seen = studio.model.model.diffusion_model.register_forward_hook(lambda *_: held.append(bool(kept[0].kept._records)))
-    with pytest.raises(hosts.Interrupted):
-        host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.75)}, drawing=drawing, stop_at=5)
-    seen.remove()
-    assert held[-1] and not kept[0].kept._records
-
-
 def test_the_report_names_samplers_as_this_host_does(host):
     host.draw(LOOSE, sampler="euler_ancestral", steps=8)
     assert "(Euler, DDIM, DPM++ 2M)" in str(host.said[-1].summary.details)
