@@ -68,10 +68,11 @@ def no_picture(whose: str, pictures: Tensor, finite: Tensor | None = None) -> st
 def seed_change(groups: Iterable[Sequence[Picture]], apart: Callable[[Picture, Picture], list[Distance]]) -> Distance:
     """Return how far pictures from different seeds are apart: the average over pairs of draws.
 
-    Each group holds the draws of one prompt, at least one of them two. Of more than ``_MOST_DRAWS`` the first ones are
-    compared. ``apart`` returns the distance of each picture.
+    Each group holds the draws of one prompt. Of more than ``_MOST_DRAWS`` the first ones are compared; a single one
+    with itself, so that its contrast is the unit. ``apart`` returns the distance of each picture.
     """
-    pairs = [pair for draws in groups for pair in combinations(draws[:_MOST_DRAWS], 2)]
+    known = [draws[:_MOST_DRAWS] for draws in groups]
+    pairs = [pair for draws in known for pair in combinations(draws, 2)] or [(one, one) for one in known[0]]
     return average([one for pair in pairs for one in apart(*pair)])
 
 

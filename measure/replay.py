@@ -155,6 +155,14 @@ class Sampling:
         """The memory of what is kept to sample or evaluate it once more."""
         return 0 if self.again is None else self.again.bytes + sum(whole.nbytes for _, _, whole in self.points)
 
+    @property
+    def flattened(self) -> float:
+        """How far its picture is from one without contrast, as a share of what another seed changes; 0: not known."""
+        if not self.seen:
+            return 0.0
+        last = self.seen[-1].guided
+        return self.share(last - last.mean(1, keepdim=True))
+
     def share(self, difference: Tensor) -> float:
         """Return how far the worst part of a sketch has moved, as a share of what another seed changes.
 

@@ -33,7 +33,7 @@ FILES = {
 }
 """Node ids and the modules of this package that they are in."""
 
-INTERNAL = dict.fromkeys(("_PacelineObserved", "_PacelineObservedVAE", "_PacelineProbe", "_PacelineProof"), "faster")
+INTERNAL = dict.fromkeys(("_PacelineObserved", "_PacelineObservedVAE", "_PacelineTrial"), "faster")
 """Nodes that only prompts of ours have, and no menu."""
 
 

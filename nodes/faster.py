@@ -6,7 +6,6 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.core.errors import InvalidSetting
 from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ..service.comfyui.machine import progress_bar
@@ -56,42 +55,25 @@ class _PacelineObservedVAE(PacelineNode):
         return io.NodeOutput(vae if found is None or found.proof is not None else found.observer.on_vae(vae, link))
 
 
-class _PacelineProbe(PacelineNode):
-    """Try candidates on a few evaluations of a run that was watched."""
+class _PacelineTrial(PacelineNode):
+    """Try what could make a model faster, or judge what a proof has drawn, whichever its job has come to."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         return cls.schema(
-            "Probe",
-            "Tries what could make a model faster. Make this workflow faster runs it.",
-            inputs=[io.String.Input("job")],
-            is_output_node=True,
-            is_dev_only=True,
-        )
-
-    @classmethod
-    def execute(cls, job: str, **kept: Any) -> io.NodeOutput:
-        JOBS.known(job).probe(progress_bar())
-        return io.NodeOutput()
-
-
-class _PacelineProof(PacelineNode):
-    """Say how far faster pictures are from the plain ones, and how much faster they were."""
-
-    @classmethod
-    def define_schema(cls) -> io.Schema:
-        return cls.schema(
-            "Proof",
-            "Compares pictures of the same seeds, plain and faster. Make this workflow faster runs it.",
+            "Trial",
+            "Tries what could make a model faster, and compares pictures of the same seeds, plain and faster. Make "
+            "this workflow faster runs it.",
             inputs=[io.String.Input("job"), io.Vae.Input("vae", optional=True)],
             is_output_node=True,
             is_dev_only=True,
         )
 
     @classmethod
-    def execute(cls, job: str, vae: VAE | None = None, **latents: Any) -> io.NodeOutput:
-        proof = JOBS.known(job).proof
-        if proof is None:
-            raise InvalidSetting("This proof is not known any more.", "Begin it anew.")
-        proof.judge(latents, vae)
+    def execute(cls, job: str, vae: VAE | None = None, **taken: Any) -> io.NodeOutput:
+        known = JOBS.known(job)
+        if known.proof is None:
+            known.probe(progress_bar())
+        else:
+            known.proof.judge(taken, vae)
         return io.NodeOutput()

@@ -152,11 +152,13 @@ def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
         return Summary("working", headline if active else phrase("sampling"))
     details: list[str] = []
     for title, summary in summaries.items():
-        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]
+        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.details)]
     # An object that has not run yet (the VAE, before the first decoding) does not replace the report of one that has.
     states = states - {"waiting"} or states
     counts = {"active": len(active), "techniques": len(techniques)}
-    return Summary(states.pop() if len(states) == 1 else "partly", headline, counts, tuple(details))
+    state = states.pop() if len(states) == 1 else "partly"
+    neutral = all(summaries[title].neutral for title in active)
+    return Summary(state, headline, counts, tuple(details), neutral)
 
 
 BUILT_IN = tuple(CHOICES)

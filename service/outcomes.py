@@ -28,7 +28,7 @@ MOST_TIMES = 10
 _ENDS = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
 """By ComfyUI's message that ends a run."""
 
-_NOT_ORDINARY = re.compile(r"_PacelinePro|Paceline(Compare|Benchmark|Profile)")
+_NOT_ORDINARY = re.compile(r"_PacelineTrial|Paceline(Compare|Benchmark|Profile)")
 """Nodes of prompts that measure. One that is only watched is an ordinary run."""
 
 

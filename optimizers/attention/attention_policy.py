@@ -153,7 +153,7 @@ class AttentionPolicy(Policy):
             return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"
         headline = phrase("{name} in {calls} attention {calls|call|calls}", name=self.backend.name, calls=calls)
-        return Summary(state, headline, counts, details)
+        return Summary(state, headline, counts, details, neutral=True)
 
 
 def call_signature(inputs: Inputs) -> tuple[object, ...]:

@@ -111,7 +111,8 @@ class CompilePolicy(Policy):
         if counts["graph_breaks"]:
             breaks = self._graph_breaks(functions)
             headline = phrase("{headline}, {breaks}", headline=headline, breaks=breaks)
-        return Summary("partly" if eager or counts["graph_breaks"] else "active", headline, counts, tuple(details))
+        state = "partly" if eager or counts["graph_breaks"] else "active"
+        return Summary(state, headline, counts, tuple(details), neutral=True)
 
     def _graph_breaks(self, functions: Sequence[CompiledFunction]) -> str:
         count, places = sum(function.state.graph_breaks for function in functions), Counter[str]()

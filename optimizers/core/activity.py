@@ -78,12 +78,14 @@ class Summary:
         headline: for a badge: one clause, without ``;``; a :class:`~.phrases.Phrase` where it can be translated.
         counts: by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
         details: further lines, e.g. each reason for a fallback with its count.
+        neutral: whether only a comparison tells if what is ``active`` makes anything faster.
     """
 
     state: str
     headline: str
     counts: Mapping[str, float] = field(default_factory=dict)
     details: tuple[str, ...] = ()
+    neutral: bool = False
 
     @property
     def text(self) -> str:
@@ -96,11 +98,6 @@ class Summary:
         why = self.details[:1] if self.state == "inactive" else ()
         return ": ".join([self.text, *why])
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items() if number]
-        return (", ".join(numbers), *self.details) if numbers else self.details
-
 
 def with_faults(summary: Summary, activity: Activity) -> Summary:
     """Return ``summary`` with what the guard has found: the last of it is what a badge shows."""
@@ -108,7 +105,3 @@ def with_faults(summary: Summary, activity: Activity) -> Summary:
         return summary
     *before, last = activity.faults
     return replace(summary, state="partly", headline=last, details=(*before, summary.headline, *summary.details))
-
-
-def _short(number: float) -> str:
-    return f"{number:.0f}" if number % 1 == 0 or abs(number) >= 100 else f"{number:.3g}"

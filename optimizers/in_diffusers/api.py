@@ -93,7 +93,7 @@ class Report:
         for line in lines:
             rows.append(f"{line.component}: {line.title}: {line.description}")
             rows.append(f"    {line.summary.state}: {line.summary.headline}")
-            rows.extend(f"    {detail}" for detail in line.summary.lines)
+            rows.extend(f"    {detail}" for detail in line.summary.details)
         return "\n".join(rows)
 
     def __enter__(self) -> Report:

@@ -102,7 +102,7 @@ class PrecisionPolicy(Policy):
         if not calls:
             return Summary("inactive", phrase("not active: {why}", why=phrase("the model was not called")))
         headline = phrase("active in {calls} model {calls|call|calls}: {how}", calls=calls, how=self._headline())
-        return Summary("active", headline, {"calls": calls}, tuple(self._details))
+        return Summary("active", headline, {"calls": calls}, tuple(self._details), neutral=True)
 
     def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> None:
         """Raise `NothingGained` unless the settings change anything; ``supported`` as for ``choose_dtype``."""

@@ -52,7 +52,7 @@ class QKVFusion(Policy):
         headline = phrase(
             "one multiplication for {what} in {count} attention {count|call|calls}", what=what, count=count
         )
-        return Summary("partly" if fallbacks else "active", headline, counts, details)
+        return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
 
 
 def groups_in(attention: Module, known: AttentionLayer, kind: type[Group]) -> Iterator[Group]:

@@ -21,8 +21,6 @@ from .short_rule import CLEAN, ShortRule
 _OF_MANY = "one in ten measured pictures was more than three times as far"
 _OF_FEW = f"up to {SHORT} steps one in ten measured pictures was more than 1.5 times as far"
 _OF_ONE = "of the run in which most was left out:"
-_USED = "budget_used_percent"
-"""Name of a count: of several runs it is that of the worst."""
 
 
 def few_steps(noise_levels: Sequence[float], solver: str | None) -> bool:
@@ -101,7 +99,6 @@ class StepReusePolicy(Policy):
         counts = {name: sum(run.counts.get(name, 0) for run in runs) for name in most.counts}
         if not counts.get("forecast"):
             return replace(most, counts=counts)
-        counts[_USED] = max(run.counts.get(_USED, 0) for run in runs)
         state = "partly" if any(run.state == "partly" for run in runs) else "active"
         details = most.details if _OF_ONE in most.details else (_OF_ONE, *most.details)
         return Summary(state, _headline(counts), counts, details)
@@ -112,7 +109,6 @@ class StepReusePolicy(Policy):
             "evaluations": found.evaluations,
             "computed": found.computed,
             "forecast": found.forecast,
-            _USED: round(100 * found.share / self.settings.budget) if self.settings.budget else 0,
         }
         details = [*found.notes] if found.notes or found.evaluations else [self.unasked]
         if not found.forecast:

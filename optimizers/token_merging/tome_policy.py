@@ -157,4 +157,4 @@ class TokenMergingPolicy(Policy, Generic[B]):
         details = (f"{sizes} {'tokens' if settings.merges else 'keys and values'}", *details)
         details = (*details, *(self.kept.lines() if settings.keeps else ()))
         text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
-        return Summary("partly" if fallbacks else "active", text, counts, details)
+        return Summary("partly" if fallbacks else "active", text, counts, details, neutral=True)

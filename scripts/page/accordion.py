@@ -222,7 +222,7 @@ class PacelineScript(scripts.Script):
         before = "the hires pass, " if hires else ""
         for one in said:
             p.comment(f"Paceline, {before}{one.title}: {one.text}")
-            LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.lines]))
+            LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.details]))
 
 
 def _control(owner: type[Settings], name: str, label: str) -> Any:

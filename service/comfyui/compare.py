@@ -79,7 +79,7 @@ def compare(
     about: dict[str, Any] = {
         "pictures": "rough previews of the latent" if from_preview else "decoded by the VAE",
         "activity": {
-            title: {"state": one.state, "text": one.text, "details": list(one.lines)}
+            title: {"state": one.state, "text": one.text, "details": list(one.details)}
             for title, one in summaries.items()
         },
         "settings": {**asdict(plan), **job.settings(), "runs": len(found.runs["baseline"])},

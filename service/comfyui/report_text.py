@@ -47,7 +47,7 @@ def _technique_lines(technique: AnyTechnique) -> list[str]:
         technique.title,
         f"  settings: {technique.policy.describe()}",
         f"  {'runs' if technique.runs.earlier else 'last run'}: {summary.headline}",
-        *(f"    {detail}" for detail in summary.lines),
+        *(f"    {detail}" for detail in summary.details),
     ]
     run = technique.runs.latest
     if run is not None and run.seconds is not None:

@@ -20,10 +20,10 @@ from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
 from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
-from .look import time_of
+from .look import RunTime
 from .offers import Offer, make_offer, what_became
 from .plan import Plan
-from .prompts import FEWEST, PICTURES, Chosen, inserted, probing, proving
+from .prompts import Chosen, inserted, probing, proving
 from .proof import Proof
 from .request import Request
 from .same_work import facts_here, workflow_key
@@ -37,9 +37,9 @@ class Job:
 
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
-    ``measured`` are the seconds of the run, by kind and node. ``probed`` has the findings of each sampling, in their
-    order; ``left_open`` says what they could not tell, ``tried`` what became of each candidate and of the offer;
-    ``proof`` is None before one has begun.
+    ``measured`` are the seconds of the run, by kind and node; ``flattened`` is as of its ``Sampling``. ``probed`` has
+    the findings of each sampling, in their order; ``left_open`` says what they could not tell, ``tried`` what became of
+    each candidate and of the offer; ``proof`` is None before one has begun.
     """
 
     workflow: Workflow
@@ -57,13 +57,14 @@ class Job:
     left_open: list[Phrase] = field(default_factory=list)
     tried: list[Trial] = field(default_factory=list)
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    flattened: float = 0.0
     proof: Proof | None = None
     lock: Any = field(default_factory=Lock)
 
     def next(self, request: Request) -> Payload:
         """Return what follows after a prompt has ended, or was stopped."""
         if self.proof is not None:
-            return self.proved(request)
+            return self.proved(self.proof, request.stopped)
         if self.concluded:
             return self.answer()
         if self.observer.empty:
@@ -115,6 +116,7 @@ class Job:
                 self.remember("" if self.offer is None else self.offer.said)
                 self.left_open = left_open(found, offered, stopped)
                 self.left_open += needless_tiles(decodings.values())
+                self.flattened = max((one.flattened for one in samplings), default=0.0)
                 self.concluded = True
                 self.observer.forget()
 
@@ -168,32 +170,26 @@ class Job:
     def time(self) -> Payload:
         """Where the time of the run went: ``PictureTime`` in web/js/payloads.d.ts."""
         sentence = phrase("This run took {seconds:.3g} s", seconds=self.whole)
-        return time_of(self.workflow, self.measured, sentence, self.plans, [("", one) for one in self.tried])
+        past = [("", one) for one in self.tried]
+        return RunTime(self.workflow, self.measured, self.plans, past).payload(sentence)
 
     def prove(self) -> Payload:
-        state = self._proving(range(FEWEST))
-        self.proof = Proof(Observer(keep=False))
-        return state
-
-    def _proving(self, seeds: range) -> Payload:
-        prompt = proving(self.workflow, self.chosen, self.id, seeds)
+        prompt = proving(self.workflow, self.chosen, self.id, 0)
         if prompt is None:
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
-        return job_state("proof", self.id, prompt)
+        self.proof = Proof(Observer(keep=False), self.flattened)
+        return self.answer() | {"phase": "proof", "prompt": prompt}
 
-    def proved(self, request: Request) -> Payload:
-        proof = self.proof
-        if proof is not None and proof.latents and proof.text is None and not request.stopped:
-            return self._proving(range(proof.seeds, PICTURES))
-        self.proof = None
+    def proved(self, proof: Proof, stopped: bool) -> Payload:
+        """Return what follows after a pair of pictures of the proof: the next pair, or what is known."""
         state = self.answer()
-        if proof is not None and state["offer"] and not request.stopped:
-            measured = None if proof.text is None else told(proof.text)
-            if proof.text is not None:
-                self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
-            state["phase"] = "proved"
-            state["offer"] |= {"measured": measured, "picture": proof.picture}
-        return state
+        state["offer"] |= {"measured": told(proof.text) if proof.text else None, "picture": proof.picture}
+        if proof.text and not proof.over and not stopped:
+            return state | {"phase": "proof", "prompt": proving(self.workflow, self.chosen, self.id, proof.seeds)}
+        self.proof = None
+        if proof.text and proof.over:
+            self.remember(phrase("{name}: {what}", name=state["offer"]["label"], what=proof.text))
+        return state | {"phase": "proved"}
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)

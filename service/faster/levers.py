@@ -19,17 +19,16 @@ from .workflow import Workflow, is_switch
 
 @dataclass(frozen=True)
 class Lever:
-    """What can be changed: a value of a node's input by its execution id; no input: the node is switched on."""
+    """What can be changed: execution ids of nodes, inputs and their values; a node without an input is switched on."""
 
     said: Phrase
-    node: str = ""
-    input: str = ""
-    value: Value = True
+    sets: tuple[tuple[str, str, Value], ...] = ()
 
     @property
     def payload(self) -> Payload:
         """``Lever`` in web/js/payloads.d.ts."""
-        return {"said": told(self.said), "node": self.node, "input": self.input, "value": self.value}
+        sets = [{"node": node, "input": name, "value": value} for node, name, value in self.sets]
+        return {"said": told(self.said), "sets": sets}
 
 
 _STEPS = re.compile(r"(\d+) ?[-_]?steps?(?![a-z])", re.IGNORECASE)
@@ -100,7 +99,18 @@ def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[L
                     fewer=int(fewer[1]),
                     steps=taken,
                 )
-                yield Lever(said)  # the steps are to be set too, which a person has to do
+                sets = _with_steps(workflow, int(fewer[1]))
+                tried = phrase("{said} It is tried with {fewer} steps and cfg 1.", said=said, fewer=int(fewer[1]))
+                yield Lever(tried, ((node.id, "", True), *sets)) if sets else Lever(said)
+
+
+def _with_steps(workflow: Workflow, fewer: int) -> list[tuple[str, str, Value]]:
+    """Return what makes a workflow take so many steps without guidance; none where several nodes have steps."""
+    places = [id for id in workflow if isinstance(workflow.inputs(id).get("steps"), int)]
+    if len(places) != 1 or _steps(workflow.edited({(places[0], "steps"): fewer})) != fewer:
+        return []
+    guided = [(id, "cfg", 1.0) for id in workflow if isinstance(workflow.inputs(id).get("cfg"), (int, float))]
+    return [(places[0], "steps", fewer), *guided]
 
 
 def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
@@ -120,7 +130,7 @@ def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
                     file=file,
                     other=fewer[0],
                 )
-                yield Lever(said, id, name, fewer[0])
+                yield Lever(said, ((id, name, fewer[0]),))
 
 
 def _bits(file: str) -> str:
@@ -147,7 +157,7 @@ def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever
                 steps=now,
                 on=phrase("off") if value else phrase("on"),
             )
-            yield Lever(said, id, name, not value)
+            yield Lever(said, ((id, name, not value),))
 
 
 def _turnable(workflow: Workflow) -> Iterator[tuple[str, str, bool]]:

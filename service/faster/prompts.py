@@ -53,7 +53,7 @@ def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
     """
     taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
-    return _needed({**workflow, NO_RUN: _node("_PacelineProbe", job=job, **kept)})
+    return _needed({**workflow, NO_RUN: _node("_PacelineTrial", job=job, **kept)})
 
 
 def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
@@ -68,22 +68,24 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
     return dict(workflow)
 
 
-def proving(workflow: Workflow, chosen: Chosen, job: str, seeds: range) -> Prompt | None:
-    """Return a prompt that draws the same seeds plain and faster, in turn; None where no sampler gives a latent."""
+def proving(workflow: Workflow, chosen: Chosen, job: str, seed: int) -> Prompt | None:
+    """Return a prompt that draws a seed plain and faster, later ones the other way; None where nothing gives a latent.
+
+    ``seed`` counts from 0, which is the workflow's own.
+    """
     ends = _sampled(workflow, [link for link, _ in chosen if link.input == "model"])
     if not ends:
         return None
     nodes: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
     last: list[Any] | None = None
-    for seed in seeds:
-        for side in SIDES if seed % 2 == 0 else reversed(SIDES):
-            latents = _draw(nodes, workflow, chosen, ends, side, seed, job, last)
-            drawn |= {f"{side} {seed} {number}": latent for number, latent in enumerate(latents)}
-            last = latents[-1]
+    for side in SIDES if seed % 2 == 0 else reversed(SIDES):
+        latents = _draw(nodes, workflow, chosen, ends, side, seed, job, last)
+        drawn |= {f"{side} {seed} {number}": latent for number, latent in enumerate(latents)}
+        last = latents[-1]
     vae = _decoder_of(workflow, ends[0])
     shown = {} if vae is None else {"vae": vae}
-    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineProof", job=job, **drawn, **shown)})
+    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineTrial", job=job, **drawn, **shown)})
 
 
 def _draw(

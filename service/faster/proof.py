@@ -22,20 +22,23 @@ from ..comfyui.machine import stop_if_cancelled
 from ..comfyui.observer import Observer
 from ..comfyui.output_files import Entry, OutputFiles
 from ..comfyui.sampling_job import decode, streams_of
-from .prompts import PICTURES
-from .sentences import proved
+from .prompts import FEWEST, PICTURES
+from .sentences import proved, so_far
 
 
 @dataclass
 class Proof:
-    """``text`` is None before it is judged, ``picture`` where none was decoded.
+    """``text``: what the pairs that were drawn have shown; ``over`` where no more of them are needed.
 
-    ``latents``: of both sides, by side, seed and end.
+    ``flattened``: as of ``Sampling``, of the run before. ``latents``: of both sides, by side, seed and end; ``picture``
+    is None where none was decoded.
     """
 
     observer: Observer
+    flattened: float = 0.0
     latents: dict[str, Latent] = field(default_factory=dict)
     text: Phrase | None = None
+    over: bool = False
     picture: Entry | None = None
 
     @property
@@ -46,23 +49,23 @@ class Proof:
     def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
         """Say what these latents and those before show, and save the farthest pair as a picture.
 
-        Nothing is said yet where the seconds of few seeds are not clear. The frames of a video are not decoded, which
-        could take longer than the proof.
+        Of the seconds nothing is said before they are clear, or all seeds are drawn. The frames of a video are not
+        decoded, which could take longer than the proof.
         """
         for latent in latents.values():
             require_latent("The sampler's result", latent)
         self.latents |= latents
         samplings, seeds = [*self.observer.samplings], self.seeds
         times = ([_sum(samplings, "sampling_seconds", f"{side} {seed}") for seed in range(seeds)] for side in SIDES)
-        if seeds < PICTURES and not measure_speedup(*times).settled:
-            return
+        self.over = seeds == PICTURES or (seeds >= FEWEST and measure_speedup(*times).settled)
         ends = sorted({name.split()[2] for name in self.latents})
-        drawings = [_ProofDraw(samplings, self.observer, self.latents, seeds, end) for end in ends]
+        drawings = [_ProofDraw(samplings, self.observer, self.latents, seeds, end, self.over) for end in ends]
         judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
         plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
-        self.text = proved(worst, (faster, plain), seeds)
-        if worst.verdict.seed_share is None or vae is None:
+        work = faster, plain
+        self.text = proved(worst, work, seeds) if self.over else so_far(worst, work, seeds, PICTURES, self.flattened)
+        if not self.over or worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)
         drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in SIDES]
@@ -76,14 +79,15 @@ class _ProofDraw:
     """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
 
     def __init__(
-        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str
-    ) -> None:
+        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str,
+        over: bool,
+    ) -> None:  # fmt: skip
         self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
         plain = [one for one in samplings if one.link.startswith("baseline ")]
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
         alone = len(plain) == seeds and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
-        self.plan = MeasurePlan(steps, seeds, warm_up=None, controls=(LATE,) if alone else ())
+        self.plan = MeasurePlan(steps, seeds, warm_up=None, controls=(LATE,) if alone and over else ())
 
     def draw(self, side: str, seed: int, steps: int) -> Drawn:
         if side == LATE:

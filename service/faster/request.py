@@ -31,8 +31,9 @@ class Sent(BaseModel):
 
 
 class Bypassed(BaseModel):
-    """A node of the page that is switched off: its type, its title, and the files that it names."""
+    """A node of the page that is switched off: its execution id, type and title, and the files that it names."""
 
+    id: str
     type: str
     title: str
     values: list[str]

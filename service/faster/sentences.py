@@ -151,51 +151,38 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
             **decoding._asdict(),
             share=of_a_seed_change(distance.likely),
         )
-    steps = _expected_steps(sampling or Range(1.0, 1.0, 1.0), distance)
+    speedup = (sampling or Range(1.0, 1.0, 1.0))._asdict()
+    steps = phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
+    if distance.high:
+        steps = phrase(
+            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
+            **speedup,
+            share=of_a_seed_change(distance.high),
+        )
     if decoding is None:
         return steps
     return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
 
 
-def _expected_steps(speedup: Range, distance: Range) -> Phrase:
-    if distance.high == 0:
-        return phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup._asdict())
-    return phrase(
-        "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
-        **speedup._asdict(),
-        share=of_a_seed_change(distance.high),
-    )
+def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:
+    """Return what the first pairs of a proof tell, which is all but the time; ``computed`` as for ``proved``.
+
+    ``flattened``: as of ``Sampling``; by it the first pair is judged, as there is no other seed yet.
+    """
+    share, contrast = found.verdict.seed_share, found.evidence.seed.contrast
+    if seeds == 1:
+        share = found.evidence.judged.rmse / contrast * flattened if contrast and flattened else None
+    known = _counted(share, computed)
+    return phrase("After {seeds} of at most {most} seeds: {known}.", seeds=seeds, most=most, known=known)
 
 
 def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
-    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
-
-    Where the time cannot be told, what was counted comes first.
-    """
-    speed, share = speed_text(found.evidence.speedup), found.verdict.seed_share
-    work = computed[0] / max(1.0, computed[1])
-    if not found.evidence.speedup.clear and work < 1:
-        counted = counted_text(computed, share)
-        return phrase(
-            "Measured, steps of {pictures} pictures: {counted}; {speed}.",
-            pictures=pictures,
-            counted=counted,
-            speed=speed,
-        )
-    if share is None:  # another seed draws the same picture
-        return phrase(
-            "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations.",
-            pictures=pictures,
-            speed=speed,
-            work=work,
-        )
+    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes."""
     measured = phrase(
-        "Measured, steps of {pictures} pictures: {speed}, with {work:.0%} of the evaluations; difference {share} in "
-        "the farthest.",
+        "Measured, steps of {pictures} pictures: {counted}; {speed}.",
         pictures=pictures,
-        speed=speed,
-        work=work,
-        share=of_a_seed_change(share),
+        counted=_counted(found.verdict.seed_share, computed),
+        speed=speed_text(found.evidence.speedup),
     )
     control = found.evidence.control
     if control is None:
@@ -206,3 +193,9 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> P
             "{measured} Without these nodes {control}: you do not need them.", measured=measured, control=late
         )
     return phrase("{measured} Without these nodes {control}.", measured=measured, control=late)
+
+
+def _counted(share: float | None, computed: tuple[float, float]) -> Phrase:
+    """Return what another load cannot change: work and distance."""
+    same_work = computed[0] >= computed[1]
+    return of_a_seed_change(share) if same_work and share is not None else counted_text(computed, share)

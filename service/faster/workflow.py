@@ -98,10 +98,6 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             given = outputs[slot] if 0 <= slot < len(outputs) else ""
             yield declared.get(name) or given or _NAMES.get(name, ""), name, (origin, slot)
 
-    def first_input(self, id: str, type: str) -> str | None:
-        """Return the name of a node's first input of a type, as its class declares it."""
-        return next((name for name, one in self.declared(id).inputs.items() if one == type), None)
-
     def takes(self, id: str, *types: str) -> list[Link]:
         """Return where a node's inputs of some types come from."""
         return [origin for type, _, origin in self.typed_links(id) if type in types]
@@ -159,9 +155,10 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         """
         found: dict[Link, list[tuple[str, str]]] = {}
         for id in ids:
-            first = self.first_input(id, type) if "GUIDER" in self.gives(id) else None
+            names = [name for name, declared in self.declared(id).inputs.items() if declared == type]
+            taken = names[:1] if "GUIDER" in self.gives(id) and names else None
             for given, name, origin in self.typed_links(id):
-                if given == type and first in (None, name) and not self.type(id).startswith(PREFIX):
+                if given == type and (taken is None or name in taken) and not self.type(id).startswith(PREFIX):
                     found.setdefault(origin, []).append((id, name))
         return found.items()
 

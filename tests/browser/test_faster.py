@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser.layout import outside, overlapping
@@ -13,6 +13,9 @@ from comfy_host.paths import ROOT
 from PIL import Image
 
 from .graphs import TRAINED
+
+if TYPE_CHECKING:
+    from comfy_host.server import ComfyServer
 
 SAMPLED = (
     TRAINED
@@ -92,11 +95,14 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     press(page, "Run once and look")
     best = offer(page)
     assert page.text(".paceline-picture-time").startswith("This run took ")
+    assert not page.element("dialog fieldset").is_displayed(), "what is answered takes no room"
     assert "Reuse Steps" in best and "expected " in best and "a seed change at most" in best
     page.screenshot(f"faster_answer_{renderer}")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
-    measured = page.wait(lambda: page.text(".paceline-measured"), "proof", 200)
-    assert measured.startswith("Measured, steps of ")
+    measured = page.wait(lambda: page.text(".paceline-measured"), "first pair", 200)
+    assert measured.startswith("After 1 of at most 3 seeds: ") and " less work" in measured
+    page.screenshot(f"faster_first_pair_{renderer}")
+    page.wait(lambda: page.text(".paceline-measured").startswith("Measured, steps of "), "proof", 200)
     page.screenshot(f"faster_proved_{renderer}")
     press(page, "Keep")
     page.wait(lambda: outside(page) == [], "new nodes in the view")
@@ -173,6 +179,79 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     assert graph(page) == before
 
 
+SWITCHED = (
+    SAMPLED
+    + """
+const turbo = make("PrimitiveBoolean", 0, 700, { value: false });
+const choose = make("ComfySwitchNode", 320, 700, {});
+for (const [name, value] of [["on_false", 8], ["on_true", 4]]) {
+  link(make("PrimitiveInt", 0, value === 8 ? 800 : 900, { value }), 0, choose, name);
+}
+link(turbo, 0, choose, "switch");
+link(choose, 0, sampler, "steps");
+const numbers = app.graph.nodes.filter(({ type }) => type === "PrimitiveInt");
+const { subgraph, node: outer } = app.canvas.graph.convertToSubgraph(new Set([turbo, choose, ...numbers]));
+const inner = subgraph.nodes.find(({ type }) => type === "PrimitiveBoolean");
+subgraph.addInput("enable_turbo_mode", "BOOLEAN").connect(inner.inputs[0], inner);
+window.outer = outer;
+window.turbo = inner;
+"""
+)
+"""Script that draws in 8 steps, or in 4 with a switch in a subgraph, whose widget is outside."""
+
+LEVER = "dialog .paceline-lever .paceline-button"
+
+
+def test_a_switch_of_the_workflow_in_a_subgraph_is_turned_to_look(page: Page):
+    page.use(CANVAS)
+    page.build(SWITCHED, 8)
+    page.settle()
+    assert page.run() == "success"
+    widget = "return window.outer.widgets.find(({ name }) => name === 'enable_turbo_mode').value"
+    assert page.script(widget) is False
+    open_dialog(page)
+    told = "This workflow has a switch of its own: enable_turbo_mode takes 4 steps in place of 8 when it is on."
+    assert told in page.text("dialog .paceline-lever")
+    before: set[str] = set()
+    for last, kept in (("Back", False), ("Keep", True)):
+        page.click_on(lambda: page.element(LEVER), "Switch it on and look")
+        pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
+        shown = page.script("return [...document.querySelectorAll('.paceline-pair img')].map(({ src }) => src)")
+        assert "with it: " in pair and len(shown) == 2
+        before.add(shown[0])
+        assert before == {shown[0]} and shown[1] not in before, "the other is the picture without it"
+        steps = "return (await app.graphToPrompt()).output"
+        assert True in [node["inputs"].get("value") for node in page.script(steps).values()]
+        page.screenshot(f"faster_lever_{last}")
+        press(page, last)
+        assert page.script(widget) is kept
+
+
+def test_a_bypassed_lora_of_few_steps_is_switched_on_to_look(page: Page, server: ComfyServer):
+    from safetensors.torch import save_file
+
+    file = server.base_directory / "models" / "loras" / "turbo_4steps.safetensors"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file({}, file)
+    page.script("await app.refreshComboInNodes()")
+    page.use(CANVAS)
+    off = 'const lora = make("LoraLoaderModelOnly", 320, 0, { lora_name: "turbo_4steps.safetensors" });'
+    wired = 'link(loader, 0, lora, "model"); link(lora, 0, sampler, "model"); lora.mode = 4; window.lora = lora;'
+    page.build(SAMPLED + off + wired + "window.sampler = sampler;", 8)
+    page.settle()
+    open_dialog(page)
+    assert "It is tried with 4 steps and cfg 1." in page.text("dialog .paceline-lever")
+    find = "(name) => sampler.widgets.find((one) => one.name === name).value"
+    now = f"return [lora.mode, ...['steps', 'cfg'].map({find})]"
+    page.click_on(lambda: page.element(LEVER), "Switch it on and look")
+    page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
+    assert page.script(now) == [0, 4, 1]
+    press(page, "Back")
+    assert page.script(now) == [4, 8, 3]
+    press(page, "Cancel")
+    file.unlink()
+
+
 @pytest.mark.thorough
 def test_two_samplers_and_a_subgraph(page: Page):
     page.use(CANVAS)
@@ -226,7 +305,7 @@ def test_one_click_with_a_trained_model(page: Page):
     offer(page)
     look(3.5)
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
-    page.wait(lambda: page.text(".paceline-measured"), "proof", 300)
+    page.wait(lambda: page.text(".paceline-measured").startswith("Measured"), "proof", 300)
     look(4)
     press(page, "Keep")
     page.settle()

@@ -69,8 +69,18 @@ class Studio:
     def attention(self, model: Any, backend: str) -> Any:
         return self.run("PacelineSetAttentionProcessor", model=model, backend=backend)
 
-    def report(self, model: Any) -> str:
-        return self.run("PacelineOptimizationReport", model=model)
+    def report(self, model: Any = None, **others: Any) -> str:
+        """Return the report, with the counts below each headline."""
+        from paceline.optimizers.in_comfyui.run.stack import stack_of
+        from paceline.optimizers.in_comfyui.targets.method_proxy import stack_on
+
+        text = shown = self.run("PacelineOptimizationReport", model=model, **others) + "\n"
+        stacks = [stack_of(model)] if model is not None else [stack_on(one) for one in others.values()]
+        for said in (one.last_summary() for stack in stacks for one in stack.techniques):
+            counts = ", ".join(f"{name.replace('_', ' ')}: {count:g}" for name, count in said.counts.items() if count)
+            assert not counts or counts not in shown, "numbers behind a sentence are for programs"
+            text = text.replace(f": {said.headline}\n", f": {said.headline}\n    {counts}\n")
+        return text
 
     def sample(
         self, model: Any, size: tuple[int, int] = (24, 16), batch: int = 1, steps: int = 2, **options: Any

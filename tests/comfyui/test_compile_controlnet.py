@@ -29,7 +29,7 @@ def compiled(small):
 
 @pytest.fixture
 def report(small):
-    return lambda control_net: small.run("PacelineOptimizationReport", control_net=control_net)
+    return lambda control_net: small.report(control_net=control_net)
 
 
 @pytest.fixture

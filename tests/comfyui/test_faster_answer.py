@@ -141,7 +141,7 @@ def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
     ), "as the widget of the subgraph around it is called"
     assert not any("switch of its own" in line for line in said_before(switched(True)) + said_before(PROMPT))
     (lever,) = ask(do="look", prompt=switched(False), choice="fast")["levers"]
-    assert (lever["node"], lever["input"], lever["value"]) == ("turbo", "value", True)
+    assert lever["sets"] == [{"node": "turbo", "input": "value", "value": True}]
 
 
 def test_the_answer_says_again_what_the_workflow_has_of_its_own(kept):
@@ -169,9 +169,15 @@ def said_before(prompt: dict[str, Any], **asked: Any) -> list[str]:
 
 
 def test_a_turbo_lora_that_is_bypassed_is_told(kept, files):
-    off = {"type": "LoraLoaderModelOnly", "title": "Turbo", "values": ["turbo_4steps.safetensors"]}
+    off = {"id": "9", "type": "LoraLoaderModelOnly", "title": "Turbo", "values": ["turbo_4steps.safetensors"]}
     told = "Turbo is bypassed: its LoRA, turbo_4steps.safetensors, is for 4 steps, by its name, and this workflow takes"
-    assert f"{told} 20." in said_before(PROMPT, bypassed=[off])
+    (lever,) = ask(do="look", prompt=PROMPT, choice="fast", bypassed=[off])["levers"]
+    assert lever["said"]["text"] == f"{told} 20. It is tried with 4 steps and cfg 1."
+    sets = [(one["node"], one["input"], one["value"]) for one in lever["sets"]]
+    assert sets == [("9", "", True), ("5", "steps", 4), ("5", "cfg", 1.0)]
+    two = PROMPT | {"other": node("BasicScheduler", steps=8)}
+    (lever,) = ask(do="look", prompt=two, choice="fast", bypassed=[off])["levers"]
+    assert lever["said"]["text"] == f"{told} 20." and lever["sets"] == [], "a person says which of them"
     few = plain(Path("x.safetensors"), steps=4)
     others = [
         off | {"values": ["style.safetensors"]},

@@ -74,21 +74,27 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     (insert,) = best["inserts"]
     assert [step["node"] for step in insert["steps"]] == [kept[id]["class_type"] for id in kept if id not in workflow]
     assert insert["receivers"] == [{"node": "sampler", "input": "model"}]
-    proving = proved = ask(do="prove", job=began["job"])
+    proved = ask(do="prove", job=began["job"])
+    pairs, offered = [], best["label"]
     while proved["prompt"]:
+        pairs.append(proved["prompt"])
         comfyui.run(proved["prompt"])
         proved = ask(do="next", job=began["job"])
+        assert proved["offer"]["label"] == offered, "it stays in view"
+        if len(pairs) == 1:  # work and distance, before anything is known of the time
+            so_far = r"After 1 of at most 3 seeds: \d+% less work, difference .* a seed change at most\."
+            assert re.fullmatch(so_far, proved["offer"]["measured"]["text"]) and proved["phase"] == "proof"
     measured = proved["offer"]["measured"]["text"]
     assert proved["phase"] == "proved" and re.match(r"Measured, steps of [23] pictures: ", measured)
     assert " a seed change" in measured
     assert proved["offer"]["picture"] is None  # no VAE makes pictures here
     drawn = {name: latent(comfyui, prompt) for name, prompt in (("kept", kept), ("plain", workflow))}
     assert torch.equal(drawn["plain"], plain) and not torch.equal(drawn["kept"], plain)
-    links = proving["prompt"].pop("paceline_trial")["inputs"]
-    for seed in range(2):
+    for seed, proving in enumerate(pairs):
+        links = proving.pop("paceline_trial")["inputs"]
         seeded = copy.deepcopy(workflow)
         seeded["sampler"]["inputs"]["seed"] += seed
-        shown = [latent(comfyui, proving["prompt"], links[f"{side} {seed} 0"][0]) for side in SIDES]
+        shown = [latent(comfyui, proving, links[f"{side} {seed} 0"][0]) for side in SIDES]
         assert torch.equal(shown[0], latent(comfyui, seeded)) and not torch.equal(shown[1], shown[0])
     assert workflow == before
 
@@ -127,13 +133,14 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
         drawn.update(latents)
         return proof
 
-    proof = draw(ask(do="prove", job=began["job"]), 2)
+    assert not draw(ask(do="prove", job=began["job"]), 1).over
+    proof = draw(ask(do="next", job=began["job"]), 2)
     if busy:
-        assert proof.text is None
+        assert not proof.over and proof.text.startswith("After 2 of at most 3 seeds: ")
         proof = draw(ask(do="next", job=began["job"]), 3)
         assert proof.text.startswith("Measured, steps of 3 pictures: ") and proof is job.proof
         return
-    assert proof.text.startswith("Measured, steps of 2 pictures: 1.67x faster (1.67 to 1.67)")
+    assert re.match(r"Measured, steps of 2 pictures: \d+% less work, .*; 1.67x faster \(1.67 to 1.67\)\.", proof.text)
     first = next(one for one in proof.observer.samplings if one.link.startswith("baseline 0 "))
     with torch.inference_mode():
         again = first.again.sample(first.again.sampler, first.again.sigmas)
@@ -387,6 +394,6 @@ def test_a_bad_request_is_refused_with_a_sentence(reads, comfyui, sent):
 def test_a_workflow_without_a_sampler_is_told(comfyui):
     state = ask(do="look", prompt={"1": node("Note")}, choice="fast")
     assert "no sampler with a model" in state["why_not"]["text"]
-    off = [{"type": "KSampler", "title": "My sampler", "values": []}]
+    off = [{"id": "1", "type": "KSampler", "title": "My sampler", "values": []}]
     state = ask(do="look", prompt={"1": node("Note")}, choice="fast", bypassed=off)
     assert state["why_not"]["text"] == "My sampler is muted or bypassed, so nothing is sampled."

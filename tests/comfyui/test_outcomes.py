@@ -88,7 +88,7 @@ def test_what_cannot_be_forgotten_is_said(runs, monkeypatch):
 
 
 def test_measurements_and_unknown_prompts_are_no_runs(runs):
-    assert runs.ended(10.0, prompt=PROMPT | {"9": node("_PacelineProbe")}) is None
+    assert runs.ended(10.0, prompt=PROMPT | {"9": node("_PacelineTrial")}) is None
     sent = {"prompt_id": "unknown", "seconds": {}, "nodes": [], "loaded": False}
     assert runs.outcomes.ended(sent, runs.server) == {"slower": None}
     assert runs.kept.read() == []

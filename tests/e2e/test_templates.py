@@ -5,6 +5,7 @@ Their files are replaced by small random networks of the same classes, and every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import needs
@@ -34,7 +35,9 @@ def host() -> Iterator[template_runs.Host]:
     often(OFTEN, ALL),
     ids=[template.name for template in ALL],
 )
-def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Host, template: templates.Template):
+def test_a_template_is_drawn_plain_faster_and_plain_again(
+    host: template_runs.Host, template: templates.Template, capsys: pytest.CaptureFixture[str]
+):
     if why_not := host.why_not(template):
         pytest.skip(why_not)
     prompt = host.prompt_of(template)
@@ -66,7 +69,10 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
     assert template_runs.latents(again) == template_runs.latents(plain)
 
     # The run that is watched is the plain one, and the answer keeps to its promise: nodes on wires, and no more.
+    capsys.readouterr()
     answered = tune(Server(host.server.base_url), prompt, "fast", False)
+    answer = capsys.readouterr().out.partition("This run took ")[2].splitlines()
+    assert answer[-1].startswith("kept ") or re.fullmatch(r"  .+: \S+ s\. .+", answer[1]), "the longest part, and why"
     assert {id: node["class_type"] for id, node in prompt.items()}.items() <= {
         id: node["class_type"] for id, node in answered.items()
     }.items()

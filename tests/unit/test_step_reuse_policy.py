@@ -10,7 +10,7 @@ from paceline.optimizers.step_reuse.reuse_policy import StepReusePolicy
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(10.0, 0.1, 16).tolist(), 0.0]
-COUNTS = {"evaluations": 16, "computed": 10, "forecast": 6, "budget_used_percent": 80}
+COUNTS = {"evaluations": 16, "computed": 10, "forecast": 6}
 
 
 def policy(budget=0.05):
@@ -89,7 +89,7 @@ def test_an_alarm_is_raised_only_for_what_can_be_seen():
     for share, state in ((0.058, "active"), (0.07, "active"), (0.13, "partly")):
         asked.outcome = Outcome(steps=8, computed=7, forecast=1, share=share, methods={"hold": 1}, few=True)
         found = said(asked)
-        assert found.state == state and found.counts["budget_used_percent"] == round(share / 0.05 * 100)
+        assert found.state == state
         assert "budget 5 %; up to 15 steps one in ten measured pictures was more than 1.5 times" in str(found.details)
 
 

@@ -30,7 +30,7 @@ afterEach(() => dialog()?.close());
 test("the report has a part for each sampler and each node of ours, and can be copied", async () => {
   open("a report", [2, "PacelineApplyToMe", {}], [3, "PacelineFuseQKV", {}], [4, "KSampler", {}]);
   const store = new ActivityStore();
-  const activity = { state: "active", title: "Apply ToMe", headline: "3 of 7", counts: { budget_used_percent: 1943 }, details: ["at 64 x 64"] };
+  const activity = { state: "active", title: "Apply ToMe", headline: "3 of 7", counts: { blocks: 1943 }, details: ["at 64 x 64"], neutral: true };
   store.update("a report", "2", { activity });
   const runs = [{ workflow: "a report", parts: [{ node: "4", chip: "3.1 it/s" }, { node: "9", chip: "of a node that is gone" }] }];
   const copied = [];

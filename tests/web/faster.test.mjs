@@ -44,9 +44,11 @@ test("the lines are of the choice, or say why there are none", async () => {
 });
 
 test("what the workflow has of its own is switched on to look, and back", async () => {
-  open("a workflow", [4, "PrimitiveBoolean", { value: false }]);
-  const [{ widgets }] = app.rootGraph.nodes;
-  answers.look = () => answer({ levers: [{ said: said("enable_turbo takes 4 steps"), node: "4", input: "value", value: true }, { said: said("Beside x lies y"), node: "", input: "", value: true }] });
+  open("a workflow", [4, "PrimitiveBoolean", { value: false }], [5, "LoraLoaderModelOnly", {}]);
+  const [{ widgets }, lora] = app.rootGraph.nodes;
+  lora.mode = 4;
+  const sets = [{ node: "4", input: "value", value: true }, { node: "5", input: "", value: true }];
+  answers.look = () => answer({ levers: [{ said: said("enable_turbo takes 4 steps"), sets }, { said: said("Beside x lies y"), sets: [] }] });
   choose("fast");
   await until(() => dialog().querySelectorAll(".paceline-lever").length === 2);
   const [look, ...others] = dialog().querySelectorAll(".paceline-lever button");
@@ -55,14 +57,14 @@ test("what the workflow has of its own is switched on to look, and back", async 
   api.answers["/prompt"] = { prompt_id: "one" };
   look.click();
   await until(() => labels().join() === "Stop");
-  assert.equal(widgets[0].value, true);
+  assert.deepEqual([widgets[0].value, lora.mode], [true, 0]);
   api.tell("execution_start", { prompt_id: "one" });
   api.tell("executed", { prompt_id: "one", output: { images: [{ filename: "x.png", subfolder: "", type: "temp" }] } });
   api.tell("execution_success", { prompt_id: "one" });
   await until(() => labels().join() === "Back,Keep");
   assert.match(dialog().querySelector(".paceline-pair").textContent, /^beforewith it: /);
   press("Back");
-  assert.deepEqual([widgets[0].value, labels()], [false, before]);
+  assert.deepEqual([widgets[0].value, lora.mode, labels()], [false, 4, before]);
 });
 
 test("the files of nodes that are switched off go with the question", async () => {
@@ -70,7 +72,7 @@ test("the files of nodes that are switched off go with the question", async () =
   app.rootGraph.nodes[1].mode = 4;
   choose("fast");
   await until(() => asked.at(-1).choice === "fast");
-  assert.deepEqual(asked.at(-1).bypassed, [{ type: "LoraLoaderModelOnly", title: "LoraLoaderModelOnly", values: ["turbo_4steps.safetensors"] }]);
+  assert.deepEqual(asked.at(-1).bypassed, [{ id: "5", type: "LoraLoaderModelOnly", title: "LoraLoaderModelOnly", values: ["turbo_4steps.safetensors"] }]);
 });
 
 test("a choice whose answer comes after the run has begun changes nothing in it", async () => {
@@ -103,8 +105,7 @@ test("a second click asks for nothing more, and where a proof fails the answer c
 test("a proof counts its pictures, and the offer stays in view", async () => {
   press("Run once and look");
   await until(() => labels().includes("Keep"));
-  const prompt = Object.fromEntries(["baseline 0 5", "optimized 0 5", "optimized 1 5", "baseline 1 5"].map((id) => [`paceline_trial ${id}`, {}]));
-  answers.prove = () => answer({ phase: "proof", job: "one", prompt });
+  answers.prove = () => answer({ phase: "proof", job: "one", prompt: {}, offer: OFFER });
   api.answers["/prompt"] = { prompt_id: "proof" };
   press("Prove it");
   await until(() => labels().join() === "Stop");
@@ -113,6 +114,12 @@ test("a proof counts its pictures, and the offer stays in view", async () => {
   api.tell("progress", { prompt_id: "proof", node: "paceline_trial optimized 0 5", value: 5, max: 10 });
   await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 2 of 4, about "));
   assert.equal(dialog().querySelector("progress").value, 0.375);
+  answers.next = () => answer({ phase: "proof", job: "one", prompt: {}, offer: { ...OFFER, measured: said("After 1 of at most 3 seeds: 40% less work") } });
+  api.answers["/prompt"] = { prompt_id: "second" };
+  api.tell("execution_success", { prompt_id: "proof" });
+  await until(() => dialog().querySelector(".paceline-measured")?.textContent.startsWith("After 1 of"));
+  api.tell("progress", { prompt_id: "second", node: "paceline_trial optimized 1 5", value: 0, max: 10 });
+  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 3 of 4, about "));
 });
 
 test("what leaves the steps as they are has no proof", async () => {

@@ -31,7 +31,7 @@ beforeEach(() => {
 });
 
 const says = (node, headline, state = "active", more = {}) => ({
-  node, prompt_id: run.prompt_id, state, title: "Apply ToMe", headline, counts: {}, details: [], ...more,
+  node, prompt_id: run.prompt_id, state, title: "Apply ToMe", headline, counts: {}, details: [], neutral: true, ...more,
 }); // prettier-ignore
 const tell = (type, detail) => api.tell(type, { prompt_id: run.prompt_id, ...detail });
 const hear = (...told) => api.tell("paceline.activity", says(...told));

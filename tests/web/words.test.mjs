@@ -71,8 +71,8 @@ test("a badge says the headline, fallbacks, and what is true since the run", () 
   assert.deepEqual([0, 4, 2].map(since), ["settings changed since · 3 of 7", "bypassed · 3 of 7", "muted · 3 of 7"]);
   assert.equal(shownActivity({ activity, stale: false }, { mode: 4 }), activity);
   assert.equal(stateText({ title: "Compare Models", state: "inactive" }), "ran");
-  const colours = ["Apply ToMe", "Reuse Steps", "Apply ToMe, Reuse Steps"].map((title) => colourOf({ title, state: "active" }));
-  assert.deepEqual(colours, ["on", "active", "active"], "green is what is faster for certain");
+  const colours = [["active", true], ["active", false], ["partly", true]].map(([state, neutral]) => colourOf({ state, neutral }));
+  assert.deepEqual(colours, ["on", "active", "partly"], "green is what is faster for certain");
 });
 
 test("a compilation has a bar that moves, until it is ready", () => {

@@ -24,6 +24,8 @@ export interface ActivityPayload {
   details: string[];
   /** `headline` for other languages than English. */
   phrase: Phrase;
+  /** Whether only a comparison tells if what is active makes anything faster. */
+  neutral: boolean;
 }
 
 /** Answer of the route `/paceline/before`, from `before_payload` in service/before_run.py: what is known without a run. */
@@ -88,10 +90,8 @@ export interface FasterState {
 /** What can be changed in a workflow to make it faster, from `Lever` in service/faster/levers.py. */
 export interface Lever {
   said: Told;
-  /** Execution id; empty where a person has to do it. */
-  node: string;
-  input: string;
-  value: string | number | boolean;
+  /** By execution id; a node without an input is switched on. Empty where a person has to do it. */
+  sets: { node: string; input: string; value: string | number | boolean }[];
 }
 
 /** The last run of a workflow, from `PictureTime` in service/faster/look.py. */

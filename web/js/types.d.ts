@@ -26,7 +26,7 @@ declare global {
   type Timeline = import("./speed/timeline.js").Timeline;
 
   /** What a node did or does; without a phrase where the message is of an error. */
-  interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase">, Partial<Pick<ActivityPayload, "phrase">> {
+  interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase" | "neutral">, Partial<Pick<ActivityPayload, "phrase" | "neutral">> {
     /** Share that is done, 0 to 1; null if that is not known. */
     progress?: number | null;
     /** Keys of words that stand before the headline. */

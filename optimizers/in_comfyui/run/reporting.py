@@ -43,6 +43,7 @@ def summary_payload(summary: Summary, title: str) -> Payload:
         "counts": dict(summary.counts),
         "details": list(summary.details),
         "phrase": data(summary.headline),
+        "neutral": summary.neutral,
     }
 
 

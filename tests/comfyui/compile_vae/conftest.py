@@ -29,4 +29,4 @@ def compiled(studio):
 
 @pytest.fixture
 def report(studio):
-    return lambda vae: studio.run("PacelineOptimizationReport", vae=vae)
+    return lambda vae: studio.report(vae=vae)

@@ -38,15 +38,12 @@ export function stateText({ title, state }) {
   return wordsOf(MEASURE.includes(title) && ["active", "partly", "inactive"].includes(state) ? "ran" : state);
 }
 
-/** Titles of nodes that may cost time here: only a comparison tells, so what they do is not green. */
-const MAY_BE_SLOWER = ["Apply ToMe", "Fuse QKV", "Set Attention Processor", "Model Precision", "VAE Precision", "Compile UNet", "Compile VAE", "Compile ControlNet"];
-
 /**
- * @param {Pick<Activity, "title" | "state">} activity
+ * @param {Pick<Activity, "state" | "neutral">} activity
  * @returns {string} its state as a colour: green where something is faster, or as promised
  */
-export function colourOf({ title, state }) {
-  return state === "active" && title.split(", ").every((one) => MAY_BE_SLOWER.includes(one)) ? "on" : state;
+export function colourOf({ state, neutral }) {
+  return state === "active" && neutral ? "on" : state;
 }
 
 /**

@@ -57,9 +57,9 @@ async function open(timeline) {
   let closed = false;
   /** @type {TimedRun | undefined} the run that was watched */
   let watched;
+  /** The last picture with nothing switched on to look. */
+  let plain = lastPicture();
   let asking = false;
-  /** @type {import("../payloads").Offer | null} the one that is shown */
-  let offered = null;
 
   const text = createElement("p", { role: "status", hidden: true });
   const bar = createElement("progress", { hidden: true, max: 1 });
@@ -120,7 +120,6 @@ async function open(timeline) {
     if (!group.disabled) return;
     text.hidden = bar.hidden = true;
     const { offer } = state;
-    offered = offer;
     box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
@@ -145,7 +144,7 @@ async function open(timeline) {
       text.hidden = bar.hidden = true;
       box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
     };
-    const before = { picture: lastPicture(), seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
+    const before = { picture: plain, seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
     /** @type {SavedImage | undefined} */
     let picture;
     const pick = (/** @type {NodeOutput & {images?: SavedImage[]}} */ { images }) => ((picture = images?.at(-1) ?? picture), true);
@@ -195,7 +194,12 @@ async function open(timeline) {
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
   }
 
-  const prove = createButton("", () => void step({ do: "prove", job: state.job }));
+  /** Told how far a proof is. */
+  let count = proofCount();
+  const prove = createButton("", () => {
+    count = proofCount();
+    void step({ do: "prove", job: state.job });
+  });
 
   async function begin() {
     group.disabled = group.hidden = many.hidden = true; // they are answered
@@ -230,14 +234,13 @@ async function open(timeline) {
    * @param {FasterState} asked
    * @returns {Promise<Record<string, unknown>>} the next question
    */
-  async function answered({ phase, prompt: sent, job: id, lines, time: known }) {
+  async function answered({ phase, prompt: sent, job: id, lines, time: known, offer }) {
     list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
     if (known) time.replaceChildren(createPictureTime(known));
     waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };
-    if (phase === "proof" && offered) box.replaceChildren(createOffer(offered)); // it stays in view
+    if (phase === "proof" && offer) box.replaceChildren(createOffer(offer)); // it stays in view
     else own.replaceChildren();
-    const count = proofCount(/** @type {Prompt} */ (sent));
     const tell = (/** @type {number} */ share, /** @type {string} */ node) => {
       const told = phase === "proof" ? count(share, node) : { share, said: "" };
       bar.value = told.share;
@@ -247,6 +250,7 @@ async function open(timeline) {
     try {
       const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, tell, stop.signal, watching ? savedWorkflow() : undefined, begins);
       if (!watching) return next;
+      plain = lastPicture();
       watched = timeline.runs.find((one) => one.promptId === promptId);
       return { ...next, seconds: watched ? secondsByKind(watched) : {} };
     } catch (error) {

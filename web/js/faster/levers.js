@@ -43,6 +43,24 @@ export function outerNames() {
   return names;
 }
 
+/** The mode of a node that runs. */
+const ALWAYS = 0;
+
+/** @param {Widget | undefined} widget */
+function ofWidget(widget) {
+  const set = (/** @type {any} */ value) => {
+    if (!widget) return;
+    widget.value = value;
+    widget.callback?.(value);
+  };
+  return widget && { before: /** @type {unknown} */ (widget.value), set };
+}
+
+/** @param {LGraphNode | undefined} node */
+function ofMode(node) {
+  return node && { before: /** @type {unknown} */ (node.mode), set: (/** @type {any} */ mode) => void (node.mode = mode) };
+}
+
 /**
  * @param {Lever[]} levers
  * @param {(turn: () => void, back: () => void) => void} look switches it on, draws once and shows both
@@ -50,18 +68,16 @@ export function outerNames() {
  */
 export function createLevers(levers, look) {
   return levers.map((lever) => {
-    const widget = lever.node ? widgetOf(lever.node, lever.input) : undefined;
+    const places = lever.sets.map(({ node, input }) => (input ? ofWidget(widgetOf(node, input)) : ofMode(nodeAt(node))));
     const text = createElement("span", {}, said(lever.said));
-    if (!widget) return createBox("paceline-lever", text);
-    const before = widget.value;
-    const set = (/** @type {Widget["value"]} */ value) => {
-      asOneStep(() => {
-        widget.value = value;
-        widget.callback?.(value);
-      });
+    if (!places.length || places.includes(undefined)) return createBox("paceline-lever", text);
+    const set = (/** @type {unknown[]} */ values) => {
+      asOneStep(() => places.forEach((place, at) => place?.set(values[at])));
       app.canvas.setDirty(true, true);
     };
-    const turn = createButton(words("leverLook"), () => look(() => set(lever.value), () => set(before)));
+    const before = places.map((place) => place?.before);
+    const after = lever.sets.map(({ input, value }) => (input ? value : ALWAYS));
+    const turn = createButton(words("leverLook"), () => look(() => set(after), () => set(before)));
     return createBox("paceline-lever", text, turn);
   });
 }

@@ -175,11 +175,12 @@ export function nodesInSubgraphs() {
 
 /** @returns {{type: string, title: string, values: string[]}[]} samplers that are switched off, and nodes with the files that they name: they are in no prompt */
 export function bypassedNodes() {
-  return allNodes().flatMap((node) => {
+  const nodes = allGraphs().flatMap(({ graph, prefix }) => graph.nodes.map((node) => ({ id: prefix + node.id, node })));
+  return nodes.flatMap(({ id, node }) => {
     const { mode, type, widgets } = node;
     const values = (widgets ?? []).map(({ value }) => String(value)).filter((value) => /\.(safetensors|sft|ckpt|pt)$/i.test(value));
     const off = mode === 2 || mode === 4;
-    return off && (values.length || /sampler/i.test(String(type))) ? [{ type: String(type), title: node.getTitle(), values }] : [];
+    return off && (values.length || /sampler/i.test(String(type))) ? [{ id, type: String(type), title: node.getTitle(), values }] : [];
   });
 }
 
