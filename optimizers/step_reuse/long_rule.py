@@ -21,6 +21,9 @@ FASTER = 1.7
 of it as large. In ordinary schedules they do not; on one that begins at a noise of thousands a row of six steps, all
 foretold as next to nothing, drew another picture. Not seen with flow matching."""
 
+AHEAD = 3
+"""Nothing is left out where one of so many steps is too long; errors of earlier predictions are corrected before it."""
+
 MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
 GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
 
@@ -44,7 +47,10 @@ class LongRule(Rule):
         steps = len(self._levels) - 1
         # The last prediction is the picture, and only the one before it can correct earlier forecasts.
         inside = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
-        return inside and not self.aside and self._computed >= WARM_UP and len(self._skipped) < self._longest_row()[1]
+        leaps = any(0 <= leap - math.floor(place.position) < AHEAD for leap in self._leaps)
+        if not inside or leaps or self.aside:
+            return False
+        return self._computed >= WARM_UP and len(self._skipped) < self._longest_row()[1]
 
     def skip_at(self, place: Place) -> Skip | None:
         if not self._may_go(place):

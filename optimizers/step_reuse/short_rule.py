@@ -44,10 +44,6 @@ OF_FLOW = 1.3
 SECOND_LAST, SECOND_LAST_OF_FLOW = 0.8, 0.5
 """``LATE`` of the last but one. On both image transformers that moves the picture least."""
 
-LONGEST_STEP = 7.4
-"""To so many times less noise: over a longer one, however late, a second-order solver carries an error too far. Where a
-schedule jumps to the least noise, the picture moved by two to three times the error of a prediction before."""
-
 
 class Account(Budget):
     """Here errors, the ``costs`` of levels, add up as they are: predictions that are held all lag in one direction."""
@@ -98,15 +94,10 @@ class ShortRule(Rule):
         """The levels that may go, and what each costs for a change that ``softened`` tells to be 1."""
         steps, found = len(self._levels) - 1, dict[int, float]()
         for level in range(math.ceil(steps * BEGINNING), steps - 1):
-            last_but_one = SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST
-            factor = last_but_one if level == steps - 2 else LATE
-            if not self.outcome.flow and self._levels[level - 1] > NOISY:
+            if max(self._leaps, default=0) >= level - 1 or (not self.outcome.flow and self._levels[level - 1] > NOISY):
                 continue
-            if self._order > 1:
-                factor = OF_SECOND_ORDER
-                noises = map(self._noise, self._levels[level - 1 : -1])
-                if any(here > LONGEST_STEP * ahead for here, ahead in pairwise(noises)):
-                    continue
+            last_but_one = SECOND_LAST_OF_FLOW if self.outcome.flow else SECOND_LAST
+            factor = OF_SECOND_ORDER if self._order > 1 else last_but_one if level == steps - 2 else LATE
             factor *= OF_FLOW if self.outcome.flow else 1.0
             fall = max(self._fall(level - 1, level), LEAST * self._fall(level - 2, level - 1))
             found[level] = factor * self._weight(self.place_of(self._levels[level])) * fall
