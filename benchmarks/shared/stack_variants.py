@@ -114,8 +114,9 @@ def alone(unet: bool) -> list[Variant]:
         "Model Precision, channels last": node("PacelineModelPrecision", channels_last=True),
     }
     if unet:
-        found |= {"Fuse QKV": node("PacelineFuseQKV")}
-        found |= {f"Apply ToMe {preset}": tome(preset=preset) for preset in ("balanced", "quality")}
+        found["Fuse QKV"] = node("PacelineFuseQKV")
+        found["Apply ToMe quality"] = node("PacelineApplyToMe", preset="quality")  # off where its own times say so
+        found["Apply ToMe merge 0.5"] = node("PacelineApplyToMe", preset="custom", method="merge", ratio=0.5)
     return [Variant(DEFAULT), *(Variant(name, (apply,)) for name, apply in found.items())]
 
 
