@@ -11,18 +11,16 @@ which measures it.
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import re
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import BackendUnavailable, InvalidSetting, PacelineError
@@ -149,17 +147,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Server:
-    """Asks the server at an address like ``http://127.0.0.1:8188``."""
+    """Asks the server at an address like ``http://127.0.0.1:8188``; `InvalidSetting` for any other form."""
 
     def __init__(self, address: str) -> None:
-        known = False
-        with suppress(ValueError):  # a port or a bracket that cannot be
-            known = urlsplit(address).scheme == "http" and urlsplit(address).port != 0
-        if not known:
-            problem = f"{address} is no address of a ComfyUI server."
-            raise InvalidSetting(problem, "One is http://127.0.0.1:8188.")
-        self.address = address.rstrip("/")
-        self._opener = build_opener(ProxyHandler({}))  # it is this machine, or one beside it
+        wrong = InvalidSetting(f"{address} is no address of a ComfyUI server.", "One is http://127.0.0.1:8188.")
+        try:
+            parts = urlsplit(address)
+            port = parts.port or 80
+        except ValueError:  # a port or a bracket that cannot be
+            raise wrong from None
+        if parts.scheme != "http" or not parts.hostname:
+            raise wrong
+        self.address = address
+        self._host, self._port, self._base = parts.hostname, port, parts.path.rstrip("/")
 
     def ask(self, route: str, sent: Any = None) -> Any:
         """Return the JSON answer of a route; what is sent is posted.
@@ -168,18 +168,20 @@ class Server:
             BackendUnavailable: if nothing answers, no ComfyUI does, or it does not have our routes.
             InvalidSetting: in the server's own words, if it refuses what was sent.
         """
-        body = None if sent is None else json.dumps(sent).encode()
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS_TO_ANSWER)
         try:
-            request = Request(self.address + route, body, {"Content-Type": "application/json"})
-            with self._opener.open(request, timeout=_SECONDS_TO_ANSWER) as response:
-                status, text = response.status, response.read()
-        except HTTPError as error:
-            status, text = error.code, error.read()
-        except (OSError, HTTPException, ValueError) as error:  # the last for an address that cannot be
+            body = None if sent is None else json.dumps(sent)
+            headers = {"Content-Type": "application/json"}
+            connection.request("GET" if sent is None else "POST", self._base + route, body, headers)
+            response = connection.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last for a name that no host can have
             raise BackendUnavailable(
                 f"No ComfyUI answers at {self.address} ({error}).", "Start it, or name another --server."
             ) from None
-        if status in (404, 405) and route.startswith("/paceline/"):
+        finally:
+            connection.close()
+        if response.status in (404, 405) and route.startswith("/paceline/"):
             raise BackendUnavailable(
                 "This ComfyUI has no Paceline of this version.", "Install or update it in its custom_nodes."
             )
@@ -187,10 +189,10 @@ class Server:
             answer = json.loads(text) if text else None
         except ValueError:
             raise BackendUnavailable(
-                f"What answers at {self.address} is no ComfyUI, or it failed (status {status}).",
+                f"What answers at {self.address} is no ComfyUI, or it failed (status {response.status}).",
                 "Look at its log, or name another --server.",
             ) from None
-        if status >= 400:
+        if response.status >= 400:
             raise InvalidSetting(_refusal(answer))
         return answer
 
