@@ -46,19 +46,23 @@ class Choice:
         sentence: what it costs.
         limit: for 9 of 10 pictures, how far left out steps and other settings may move them. It is half of what the
             label allows, because 1 in 10 moves up to three times as far. In presets the budget of Reuse Steps.
+        allows: how far the farthest picture of a proof may be for the label to be true.
         merging: the preset of Apply ToMe; empty: neither that nor Reuse Steps is applied.
     """
 
     label: str
     sentence: str
     limit: float
+    allows: float
     merging: str = ""
 
 
 CHOICES: Mapping[str, Choice] = {
-    "lossless": Choice("Same picture", "Only rounding may differ.", SAME),
-    "balanced": Choice("Hardly visible", "A little fine detail for speed.", HARDLY_VISIBLE / 2, "quality"),
-    "fast": Choice("Fastest", "Detail may change where you can see it side by side.", 0.15, "quality"),
+    "lossless": Choice("Same picture", "Only rounding may differ.", SAME, SAME),
+    "balanced": Choice(
+        "Hardly visible", "A little fine detail for speed.", HARDLY_VISIBLE / 2, HARDLY_VISIBLE, "quality"
+    ),
+    "fast": Choice("Fastest", "Detail may change where you can see it side by side.", 0.15, VISIBLE, "quality"),
 }
 """By the names that workflows, presets and commands hold. ``tests/unit/test_choices.py`` holds them to the results."""
 

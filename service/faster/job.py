@@ -177,13 +177,14 @@ class Job:
         prompt = proving(self.workflow, self.chosen, self.id, 0)
         if prompt is None:
             raise InvalidSetting("No sampler of this workflow gives a latent.", "Compare its pictures by eye.")
-        self.proof = Proof(Observer(keep=False), self.flattened)
+        self.proof = Proof(Observer(keep=False), CHOICES[self.choice], self.flattened)
         return self.answer() | {"phase": "proof", "prompt": prompt}
 
     def proved(self, proof: Proof, stopped: bool) -> Payload:
         """Return what follows after a pair of pictures of the proof: the next pair, or what is known."""
         state = self.answer()
-        state["offer"] |= {"measured": told(proof.text) if proof.text else None, "picture": proof.picture}
+        text = told(proof.text) if proof.text else None
+        state["offer"] |= {"measured": text, "picture": proof.picture, "beyond": proof.beyond}
         if proof.text and not proof.over and not stopped:
             return state | {"phase": "proof", "prompt": proving(self.workflow, self.chosen, self.id, proof.seeds)}
         self.proof = None

@@ -71,6 +71,7 @@ class Offer:
             "proof_seconds": [seeds * each for seeds in (FEWEST, PICTURES)] if each else [],
             "measured": None,
             "picture": None,
+            "beyond": False,
             "inserts": [
                 {
                     "name": link.input,

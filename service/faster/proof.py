@@ -15,6 +15,7 @@ from ...measure.picture import side_by_side
 from ...measure.quality import to_8_bit
 from ...measure.replay import Sampling
 from ...measure.speedup import measure_speedup
+from ...optimizers.core.choices import Choice
 from ...optimizers.core.phrases import Phrase
 from ...optimizers.in_comfyui.structure.protocols import VAE, Latent
 from ..comfyui.links import require_latent
@@ -30,15 +31,17 @@ from .sentences import proved, so_far
 class Proof:
     """``text``: what the pairs that were drawn have shown; ``over`` where no more of them are needed.
 
-    ``flattened``: as of ``Sampling``, of the run before. ``latents``: of both sides, by side, seed and end; ``picture``
-    is None where none was decoded.
+    ``beyond``: whether one is farther than the ``choice`` allows. ``flattened``: as of ``Sampling``, of the run before.
+    ``latents``: of both sides, by side, seed and end; ``picture`` is None where none was decoded.
     """
 
     observer: Observer
+    choice: Choice
     flattened: float = 0.0
     latents: dict[str, Latent] = field(default_factory=dict)
     text: Phrase | None = None
     over: bool = False
+    beyond: bool = False
     picture: Entry | None = None
 
     @property
@@ -64,8 +67,12 @@ class Proof:
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
         plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
         work = faster, plain
-        self.text = proved(worst, work, seeds) if self.over else so_far(worst, work, seeds, PICTURES, self.flattened)
-        if not self.over or worst.verdict.seed_share is None or vae is None:
+        if not self.over:
+            self.text = so_far(worst, work, seeds, PICTURES, self.flattened)
+            return
+        self.beyond = (worst.verdict.seed_share or 0.0) > self.choice.allows
+        self.text = proved(worst, work, seeds, self.beyond)
+        if worst.verdict.seed_share is None or vae is None:
             return
         seed, number = divmod(worst.evidence.worst, worst.evidence.count // seeds)
         drawn = [drawing.draw(side, seed, 0).latents[0][number][None] for side in SIDES]

@@ -176,14 +176,19 @@ def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: i
     return phrase("After {seeds} of at most {most} seeds: {known}.", seeds=seeds, most=most, known=known)
 
 
-def proved(found: Comparison, computed: tuple[float, float], pictures: int) -> Phrase:
-    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes."""
+def proved(found: Comparison, computed: tuple[float, float], pictures: int, beyond: bool) -> Phrase:
+    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
+
+    ``beyond``: whether a picture is farther than was allowed.
+    """
     measured = phrase(
         "Measured, steps of {pictures} pictures: {counted}; {speed}.",
         pictures=pictures,
         counted=_counted(found.verdict.seed_share, computed),
         speed=speed_text(found.evidence.speedup),
     )
+    if beyond:
+        measured = phrase("{measured} That is farther than you allowed.", measured=measured)
     control = found.evidence.control
     if control is None:
         return measured

@@ -74,6 +74,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     (insert,) = best["inserts"]
     assert [step["node"] for step in insert["steps"]] == [kept[id]["class_type"] for id in kept if id not in workflow]
     assert insert["receivers"] == [{"node": "sampler", "input": "model"}]
+    job.choice = "lossless"  # which allows less than was offered
     proved = ask(do="prove", job=began["job"])
     pairs, offered = [], best["label"]
     while proved["prompt"]:
@@ -87,6 +88,7 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     measured = proved["offer"]["measured"]["text"]
     assert proved["phase"] == "proved" and re.match(r"Measured, steps of [23] pictures: ", measured)
     assert " a seed change" in measured
+    assert "That is farther than you allowed." in measured and proved["offer"]["beyond"]
     assert proved["offer"]["picture"] is None  # no VAE makes pictures here
     drawn = {name: latent(comfyui, prompt) for name, prompt in (("kept", kept), ("plain", workflow))}
     assert torch.equal(drawn["plain"], plain) and not torch.equal(drawn["kept"], plain)

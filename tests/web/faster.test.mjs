@@ -7,7 +7,7 @@ import { makeFaster } from "../../web/js/faster/faster.js";
 
 const said = (text) => ({ text, phrase: text });
 const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], levers: [], offer: null, ...more });
-const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], measured: null, picture: null, inserts: [] };
+const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], measured: null, beyond: false, picture: null, inserts: [] };
 const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offer: OFFER });
 
 /** What the dialog has asked, and by what is asked for what the server answers. */

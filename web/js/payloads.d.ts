@@ -122,6 +122,8 @@ export interface Offer {
   proof_seconds: number[];
   /** What a proof has measured; null before one. */
   measured: Told | null;
+  /** Whether a picture of the proof is farther from the plain one than the choice allows. */
+  beyond: boolean;
   /** The farthest pair of a proof; null without one. */
   picture: SavedImage | null;
   inserts: Insert[];

@@ -64,10 +64,10 @@ export function createOffer(offer) {
  * @param {Offer} offer
  * @returns {HTMLElement[]}
  */
-function findings({ expected, about, measured, picture }) {
+function findings({ expected, about, measured, beyond, picture }) {
   const guess = createElement("small", { className: "paceline-expected" }, `${said(expected)}; ${said(about)}`);
   if (!measured) return [guess];
-  const fact = createElement("small", { className: "paceline-measured" }, said(measured));
+  const fact = createElement("small", { className: beyond ? "paceline-measured paceline-beyond" : "paceline-measured" }, said(measured));
   const shown = picture ? [createElement("img", { src: address(picture), alt: words("worstPicture"), title: words("worstPicture") })] : [];
   return [fact, guess, ...shown];
 }
