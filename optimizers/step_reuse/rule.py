@@ -44,9 +44,9 @@ NOISY = 4.0
 terminal signal a prediction then changed 4 to 9 times as much as told, elsewhere 0.9 to 1.5 times. And of an error only
 the part ``NOISY / noise`` lasts. Not seen with flow matching."""
 
-LONGEST_STEP = 7.4
-"""To so many times less noise: over a longer one a second-order solver carries an error of the predictions before too
-far. Where a schedule jumps to the least noise, the picture moved by two to three times such an error."""
+LONGEST_STEP, LONGER = 2.0, 3.0
+"""A solver of second order carries an error of earlier predictions too far over a step to so many times e less noise,
+or so many times as long as the one before. Where ``normal`` jumps to the least noise, two to three times the error."""
 
 FAINTEST = 1e-3
 """The least share of the picture in a latent of a flow: at the first noise level there is none of it."""
@@ -83,9 +83,10 @@ class Rule(ABC):
         self._levels = list(noise_levels)
         sampler = sampler_of(solver)
         self._correction = None if sampler.update is None else Correction(sampler.update)
-        self._order, self._once = sampler.order, sampler.once_a_step
-        falls = pairwise(map(self._noise, self._levels[:-1])) if sampler.order > 1 else ()
-        self._leaps = [level for level, (here, ahead) in enumerate(falls) if here > LONGEST_STEP * ahead]
+        noises = [max(self._noise(level), 1e-9) for level in self._levels[:-1]]
+        steps = enumerate(pairwise([math.inf, *(math.log(here / ahead) for here, ahead in pairwise(noises))]))
+        leaps = [level for level, (last, step) in steps if step > min(LONGEST_STEP, LONGER * last)]
+        self._order, self._once, self._leaps = sampler.order, sampler.once_a_step, leaps if sampler.order > 1 else []
         self._last: Place | None = None
         self.aside = self.partly = False
         self._first: Tensor | None = None
