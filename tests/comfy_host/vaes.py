@@ -121,9 +121,10 @@ def h3(seed: int = 0) -> Any:
 
     whole, decoder = minimax.MiniMaxH3VideoVAE, minimax.ViT3DDecoder
 
-    def small() -> Any:
+    def small(**given: Any) -> Any:  # ComfyUI hands over its operations since 0.33
         with patch.object(minimax, "ViT3DDecoder", lambda **sizes: decoder(**sizes, heads=2, num_layers=3)):
-            return whole(ch=32, ch_mult=(1, 1, 1, 1, 1, 1), num_res_blocks=1, tile_size=64, tile_overlap_min=16)
+            sizes = {"ch": 32, "ch_mult": (1,) * 6, "num_res_blocks": 1, "tile_size": 64, "tile_overlap_min": 16}
+            return whole(**sizes, **given)
 
     weights = _random(small, seed)
     weights |= {"latents_mean": torch.tensor(minimax.LATENTS_MEAN), "latents_std": torch.tensor(minimax.LATENTS_STD)}
