@@ -66,9 +66,10 @@ def _require_compilable(vae: VAE) -> None:
     require_vae(vae)
     network = vae.first_stage_model
     reason = _REFUSED.get(type(network).__name__)
-    if reason is None and getattr(network, "comfy_has_chunked_io", False):
-        reason = _CHUNKS
-    if reason is None and getattr(vae, "handles_tiling", False) and not transformer_in(network):
-        reason = _TILES
+    if reason is None and not (getattr(vae, "handles_tiling", False) and transformer_in(network)):  # else its blocks
+        if getattr(network, "comfy_has_chunked_io", False):
+            reason = _CHUNKS
+        elif getattr(vae, "handles_tiling", False):
+            reason = _TILES
     if reason is not None:
         raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")
