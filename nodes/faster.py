@@ -6,6 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from ..optimizers.core.errors import InvalidSetting
 from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ..service.comfyui.machine import progress_bar
@@ -56,7 +57,7 @@ class _PacelineObservedVAE(PacelineNode):
 
 
 class _PacelineTrial(PacelineNode):
-    """Try what could make a model faster, or judge what a proof has drawn, whichever its job has come to."""
+    """Try what could make a model faster, or judge what a proof has drawn."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -64,16 +65,22 @@ class _PacelineTrial(PacelineNode):
             "Trial",
             "Tries what could make a model faster, and compares pictures of the same seeds, plain and faster. Make "
             "this workflow faster runs it.",
-            inputs=[io.String.Input("job"), io.Vae.Input("vae", optional=True)],
+            inputs=[
+                io.String.Input("job"),
+                io.Boolean.Input("proof", default=False, optional=True),
+                io.Vae.Input("vae", optional=True),
+            ],
             is_output_node=True,
             is_dev_only=True,
         )
 
     @classmethod
-    def execute(cls, job: str, vae: VAE | None = None, **taken: Any) -> io.NodeOutput:
+    def execute(cls, job: str, proof: bool = False, vae: VAE | None = None, **taken: Any) -> io.NodeOutput:
         known = JOBS.known(job)
-        if known.proof is None:
+        if not proof:
             known.probe(progress_bar())
+        elif known.proof is None:
+            raise InvalidSetting("This proof is not known any more.", "Begin it anew.")
         else:
             known.proof.judge(taken, vae)
         return io.NodeOutput()

@@ -132,7 +132,8 @@ class ComponentQuantization(PipelineTechnique):
         def run(*args: object, **kwargs: object) -> object:
             with self._floating(changing):
                 result = method(*args, **kwargs)
-            self._watch_merged(part)
+            if changing:
+                self._watch_merged(part)
             return result
 
         return run

@@ -85,8 +85,8 @@ class Rule(ABC):
         self._correction = None if sampler.update is None else Correction(sampler.update)
         noises = [max(self._noise(level), 1e-9) for level in self._levels[:-1]]
         steps = enumerate(pairwise([math.inf, *(math.log(here / ahead) for here, ahead in pairwise(noises))]))
-        leaps = [level for level, (last, step) in steps if step > min(LONGEST_STEP, LONGER * last)]
-        self._order, self._once, self._leaps = sampler.order, sampler.once_a_step, leaps if sampler.order > 1 else []
+        self._order, self._once = sampler.order, sampler.once_a_step
+        self._leaps = [n for n, (last, step) in steps if sampler.order > 1 and step > min(LONGEST_STEP, LONGER * last)]
         self._last: Place | None = None
         self.aside = self.partly = False
         self._first: Tensor | None = None

@@ -85,7 +85,7 @@ def proving(workflow: Workflow, chosen: Chosen, job: str, seed: int) -> Prompt |
         last = latents[-1]
     vae = _decoder_of(workflow, ends[0])
     shown = {} if vae is None else {"vae": vae}
-    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineTrial", job=job, **drawn, **shown)})
+    return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineTrial", job=job, proof=True, **drawn, **shown)})
 
 
 def _draw(

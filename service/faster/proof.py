@@ -62,7 +62,7 @@ class Proof:
         times = ([_sum(samplings, "sampling_seconds", f"{side} {seed}") for seed in range(seeds)] for side in SIDES)
         self.over = seeds == PICTURES or (seeds >= FEWEST and measure_speedup(*times).settled)
         ends = sorted({name.split()[2] for name in self.latents})
-        drawings = [_ProofDraw(samplings, self.observer, self.latents, seeds, end, self.over) for end in ends]
+        drawings = [_ProofDraw(self, samplings, end) for end in ends]
         judged = [(drawing, measure(drawing.draw, drawing.plan)) for drawing in drawings]
         drawing, worst = max(judged, key=lambda pair: pair[1].verdict.seed_share or 0.0)
         plain, faster = (_sum(samplings, "computed", side) / seeds for side in SIDES)
@@ -85,16 +85,14 @@ class Proof:
 class _ProofDraw:
     """What was drawn of one LATENT of the workflow, for the judge; seconds are of all samplers' steps."""
 
-    def __init__(
-        self, samplings: Sequence[Sampling], observer: Observer, latents: Mapping[str, Latent], seeds: int, end: str,
-        over: bool,
-    ) -> None:  # fmt: skip
-        self._samplings, self._observer, self._latents, self._end = samplings, observer, latents, end
+    def __init__(self, proof: Proof, samplings: Sequence[Sampling], end: str) -> None:
+        self._samplings, self._observer, self._latents, self._end = samplings, proof.observer, proof.latents, end
+        seeds = proof.seeds
         plain = [one for one in samplings if one.link.startswith("baseline ")]
         # What fewer steps would be is the scheduler's to say, which a sampler does not know.
         alone = len(plain) == seeds and all(one.again is not None for one in plain)
         steps = len(plain[0].levels) - 1 if alone else 1
-        self.plan = MeasurePlan(steps, seeds, warm_up=None, controls=(LATE,) if alone and over else ())
+        self.plan = MeasurePlan(steps, seeds, warm_up=None, controls=(LATE,) if alone and proof.over else ())
 
     def draw(self, side: str, seed: int, steps: int) -> Drawn:
         if side == LATE:

@@ -155,10 +155,10 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         """
         found: dict[Link, list[tuple[str, str]]] = {}
         for id in ids:
-            names = [name for name, declared in self.declared(id).inputs.items() if declared == type]
-            taken = names[:1] if "GUIDER" in self.gives(id) and names else None
+            names = (name for name, declared in self.declared(id).inputs.items() if declared == type)
+            first = next(names, None) if "GUIDER" in self.gives(id) else None
             for given, name, origin in self.typed_links(id):
-                if given == type and (taken is None or name in taken) and not self.type(id).startswith(PREFIX):
+                if given == type and first in (None, name) and not self.type(id).startswith(PREFIX):
                     found.setdefault(origin, []).append((id, name))
         return found.items()
 

@@ -90,6 +90,8 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     assert " a seed change" in measured
     assert "That is farther than you allowed." in measured and proved["offer"]["beyond"]
     assert proved["offer"]["picture"] is None  # no VAE makes pictures here
+    with pytest.raises(AssertionError, match="This proof is not known any more"):
+        comfyui.run({"trial": {"class_type": "_PacelineTrial", "inputs": {"job": began["job"], "proof": True}}})
     drawn = {name: latent(comfyui, prompt) for name, prompt in (("kept", kept), ("plain", workflow))}
     assert torch.equal(drawn["plain"], plain) and not torch.equal(drawn["kept"], plain)
     for seed, proving in enumerate(pairs):
@@ -123,7 +125,9 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
             comfyui.run(state["prompt"])
         links = state["prompt"]["paceline_trial"]["inputs"].items()
         latents = {
-            name: {"samples": latent(comfyui, state["prompt"], link[0])} for name, link in links if name != "job"
+            name: {"samples": latent(comfyui, state["prompt"], link[0])}
+            for name, link in links
+            if isinstance(link, list)
         }
         proof.observer.samplings = proof.observer.samplings[: 2 * seeds]  # without what was drawn for the latents
         for one in proof.observer.samplings:

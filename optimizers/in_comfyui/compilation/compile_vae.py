@@ -66,10 +66,8 @@ def _require_compilable(vae: VAE) -> None:
     require_vae(vae)
     network = vae.first_stage_model
     reason = _REFUSED.get(type(network).__name__)
-    if reason is None and not (getattr(vae, "handles_tiling", False) and transformer_in(network)):  # else its blocks
-        if getattr(network, "comfy_has_chunked_io", False):
-            reason = _CHUNKS
-        elif getattr(vae, "handles_tiling", False):
-            reason = _TILES
+    tiles = getattr(vae, "handles_tiling", False)
+    if reason is None and not (tiles and transformer_in(network)):  # whose blocks are compiled, however it works
+        reason = _CHUNKS if getattr(network, "comfy_has_chunked_io", False) else _TILES if tiles else None
     if reason is not None:
         raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")

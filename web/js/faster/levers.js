@@ -48,12 +48,12 @@ const ALWAYS = 0;
 
 /** @param {Widget | undefined} widget */
 function ofWidget(widget) {
+  if (!widget) return undefined;
   const set = (/** @type {any} */ value) => {
-    if (!widget) return;
     widget.value = value;
     widget.callback?.(value);
   };
-  return widget && { before: /** @type {unknown} */ (widget.value), set };
+  return { before: /** @type {unknown} */ (widget.value), set };
 }
 
 /** @param {LGraphNode | undefined} node */

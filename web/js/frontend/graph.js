@@ -168,15 +168,19 @@ export function allNodes() {
   return allGraphs().flatMap(({ graph }) => graph.nodes);
 }
 
-/** @returns {{id: string, node: LGraphNode}[]} the nodes in subgraphs of the open workflow, with their execution ids */
-export function nodesInSubgraphs() {
-  return allGraphs().flatMap(({ graph, prefix }) => (prefix ? graph.nodes.map((node) => ({ id: prefix + node.id, node })) : []));
+/** @returns {{id: string, node: LGraphNode}[]} all nodes of the open workflow with their execution ids */
+function nodesWithIds() {
+  return allGraphs().flatMap(({ graph, prefix }) => graph.nodes.map((node) => ({ id: prefix + node.id, node })));
 }
 
-/** @returns {{type: string, title: string, values: string[]}[]} samplers that are switched off, and nodes with the files that they name: they are in no prompt */
+/** @returns {{id: string, node: LGraphNode}[]} the nodes in subgraphs of the open workflow, with their execution ids */
+export function nodesInSubgraphs() {
+  return nodesWithIds().filter(({ id }) => id.includes(":"));
+}
+
+/** @returns {{id: string, type: string, title: string, values: string[]}[]} samplers that are switched off, and nodes with the files that they name: they are in no prompt */
 export function bypassedNodes() {
-  const nodes = allGraphs().flatMap(({ graph, prefix }) => graph.nodes.map((node) => ({ id: prefix + node.id, node })));
-  return nodes.flatMap(({ id, node }) => {
+  return nodesWithIds().flatMap(({ id, node }) => {
     const { mode, type, widgets } = node;
     const values = (widgets ?? []).map(({ value }) => String(value)).filter((value) => /\.(safetensors|sft|ckpt|pt)$/i.test(value));
     const off = mode === 2 || mode === 4;
