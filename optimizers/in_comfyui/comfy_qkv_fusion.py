@@ -10,16 +10,14 @@ from typing import Any
 from torch.nn import Linear, Module
 
 from ..core.activity import Activity
-from ..core.replaced import computed_by, replacement
 from ..core.shadow import Shadows
-from ..core.weights import foreign
 from ..models.families import family_names, find_layer
-from ..qkv_fusion.projections import FusedProjections
+from ..qkv_fusion.projections import FusedProjections, why_not_plain
 from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
 from .run.comfy_technique import ComfyTechnique, ModelCall
 from .second_weights.clone import require_plain_weights
 from .structure.model_facts import describe_model
-from .structure.protocols import BaseModel, ModelPatcher
+from .structure.protocols import ModelPatcher
 
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
 PARTLY = "the model is only partly loaded, so that its weights are moved, or a LoRA is applied to them, at each use"
@@ -40,14 +38,14 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         require_plain_weights("Fuse QKV", network, describe_model(patcher))
         notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()
-        super().__init__(QKVFusion(groups, notes))
-        self._used: weakref.WeakSet[ModelProjections] = weakref.WeakSet()
+        super().__init__(QKVFusion(len(groups), notes))
+        self._joined: tuple[ModelProjections, ...] = ()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         alike = any(technique.blocks_share_code for technique in call.techniques)
         shadows = call.cleanup.enter_context(Shadows())
-        for group in _groups_of(call.model.diffusion_model):
-            self._used.add(group)
+        self._joined = _groups_of(call.model.diffusion_model)
+        for group in self._joined:
             group.activity = activity
             if alike:  # each block begins with the same counts
                 group.activity = Activity()
@@ -63,15 +61,11 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
                 shadows.put(group.attention, "forward", group.foresee)
 
     def ended(self) -> None:
-        """Let go of the weights between runs, so that unloading the model frees its memory."""
+        """Separate the weights between runs: the model may be unloaded, or used without this technique."""
         super().ended()
-        for group in self._used:
-            group.forget()
-
-    def unloaded(self, model: BaseModel) -> None:
-        """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
-        for group in _found.get(_unwrapped(model.diffusion_model), ()):
+        for group in self._joined:
             group.separate()
+        self._joined = ()
 
 
 class ModelProjections(FusedProjections):
@@ -79,12 +73,8 @@ class ModelProjections(FusedProjections):
 
     def why_alone(self, layer: Module, device: Any) -> str:
         state, weight = layer.__dict__, layer._parameters.get("weight")
-        if who := computed_by(replacement(layer)):
-            return who
-        if weight is not None and (kind := foreign(weight)):
-            return f"its weights are {kind}"
-        if type(layer) not in _plain():
-            return f"its projections are {type(layer).__name__}, not plain linear layers"
+        if other := why_not_plain(layer, _plain()):
+            return other
         if "_v" in state:
             return STREAMED
         moved = state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device
@@ -99,14 +89,9 @@ def _plain() -> tuple[type, ...]:
     return Linear, disable_weight_init.Linear, manual_cast.Linear
 
 
-def _unwrapped(network: Module) -> Module:
-    """Return the network itself: ComfyUI's own compile node puts a wrapper in its place."""
-    return getattr(network, "_orig_mod", network)
-
-
 def _groups_of(network: Module) -> tuple[ModelProjections, ...]:
     """Return all projections of a network that can be computed together; the same objects as long as it lives."""
-    network = _unwrapped(network)
+    network = getattr(network, "_orig_mod", network)  # ComfyUI's own compile node puts a wrapper in its place
     if network not in _found:
         known = ((module, layer) for module in network.modules() if (layer := find_layer(module)) is not None)
         _found[network] = tuple(chain.from_iterable(groups_in(*each, ModelProjections) for each in known))

@@ -12,22 +12,24 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn import Module
+from torch.nn import Linear, Module
 
 from ..core.not_copied import Args, Function, Kwargs
-from ..core.replaced import computed_by, replacement
 from ..core.technique import INT8
-from ..models.families import AttentionLayer, find_layer
-from ..qkv_fusion.projections import FusedProjections
+from ..models.families import AttentionLayer
+from ..qkv_fusion.projections import FusedProjections, why_not_plain
 from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host
-from .patches import Make, Patches, Wrap
+from .patches import Make, Patches
 from .pipeline_technique import PipelineTechnique
 
-_QKV = ("to_q", "to_k", "to_v")
 GRADIENTS = "gradients of its weights are asked for"
-_ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+
+_QKV, _ADDED = ("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj")
+_ALONE = AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
+_WITH_TEXT = AttentionLayer("", (_QKV, _ADDED))
+"""In joint attention the encoder's tokens go through projections of their own; else they may be what keys read."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,19 @@ class ComponentQKVFusion(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
-        self._groups: list[tuple[str, LinearProjections, list[Wrap]]] = []
-        for path, layer in part.named_modules():
-            known = find_layer(layer) or _by_names(layer)
-            for number, group in enumerate(groups_in(layer, known, LinearProjections) if known is not None else ()):
-                reason = group.prepare()
-                if reason is not None:
+        self._groups: list[LinearProjections] = []
+        for layer in part.modules():
+            known = _WITH_TEXT if getattr(layer, "add_q_proj", None) is not None else _ALONE
+            for group in groups_in(layer, known, LinearProjections):
+                if reason := group.prepare():
                     refused.append(reason)
                     continue
-                name = f"{path} {'added' if number else group.names[0].replace(' and', ',')}"
-                wraps = [patches.wrap(*place) for place in group.places()]
-                self._groups.append((name, group, wraps))
+                self._groups.append(group)
+                for place in group.places():
+                    patches.wrap(*place)
                 patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
-        self.policy = QKVFusion([group for _, group, _ in self._groups], notes)
+        self.policy = QKVFusion(len(self._groups), notes)
         if not self._groups and host.find(INT8) is None:
             remedy = "Leave FuseQKV out for this component, with components=..."
             raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
@@ -67,21 +68,17 @@ class ComponentQKVFusion(PipelineTechnique):
     def begin_call(self) -> None:
         """Count anew, and forget a call that was broken off in the middle."""
         super().begin_call()
-        for _, group, _ in self._groups:
+        for group in self._groups:
             group.reset()
             group.activity = self.activity
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
         trained = torch.is_grad_enabled()
-        for name, group, wraps in self._groups:
+        for group in self._groups:
             weights = (parameter for layer in group.layers for parameter in layer.parameters())
             # Joined weights have no gradients.
-            reason = GRADIENTS if trained and any(one.requires_grad for one in weights) else group.prepare()
-            if reason is not None:
-                self.activity.fall_back(f"{name}: {reason}")
-            for wrap in wraps:
-                wrap.switch(reason is None)
+            group.prepare(refusal=GRADIENTS if trained and any(one.requires_grad for one in weights) else "")
 
 
 class LinearProjections(FusedProjections):
@@ -105,8 +102,6 @@ class LinearProjections(FusedProjections):
     def why_alone(self, layer: Module, device: Any) -> str:
         if getattr(self.attention, "fused_projections", False):
             return "diffusers has fused them itself (fuse_qkv_projections)"
-        if type(layer) is not torch.nn.Linear:
-            return f"its projections are {type(layer).__name__}, not plain linear layers"
         weight = layer._parameters.get("weight")
         if weight is None:
             return "its weights are made anew in each call (pruning or another reparametrization)"
@@ -114,15 +109,4 @@ class LinearProjections(FusedProjections):
             return "its weights are not on a device (sequential offloading)"
         if hasattr(layer, "_diffusers_hook"):
             return "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
-        return computed_by(replacement(layer))
-
-
-def _by_names(layer: Module) -> AttentionLayer | None:
-    if not all(hasattr(layer, name) for name in _QKV):
-        return None
-    # Joint attention: the encoder's tokens go through projections of their own. Those of Wan are a picture's instead,
-    # beside a text in the others; it has no queries of the encoder, and not the flag of diffusers' older class.
-    added = getattr(layer, "add_k_proj", None) is not None
-    joint = added and (getattr(layer, "add_q_proj", None) is not None or hasattr(layer, "only_cross_attention"))
-    inputs = () if joint else ("hidden_states", "encoder_hidden_states")
-    return AttentionLayer("", (_QKV, _ADDED) if added else (_QKV,), inputs)
+        return why_not_plain(layer, (Linear,))

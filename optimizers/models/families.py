@@ -60,7 +60,7 @@ class AttentionLayer:
 
     Attributes:
         layer: dotted path of the class.
-        projections: attributes of the layers that always read the same tokens, query first if it is among them.
+        projections: attributes of query, key and value that can read the same tokens.
         inputs: where only the call says whether the query's tokens are those of the keys, the names of the first
             arguments of ``forward``: tokens, context, and values where they can be other tokens than the keys.
     """
@@ -150,11 +150,7 @@ FAMILIES: tuple[Family, ...] = (
             "comfy.ldm.wan.model_wandancer.WanDancerModel",
         ),
         parts=("transformer", "transformer_2"),
-        attention=(
-            AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),
-            AttentionLayer("comfy.ldm.wan.model.WanT2VCrossAttention", (("k", "v"),)),
-            AttentionLayer("comfy.ldm.wan.model.WanI2VCrossAttention", (("k", "v"), ("k_img", "v_img"))),
-        ),
+        attention=(AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),),
         protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),),
         full_precision=_WAN_FULL_PRECISION,
     ),
@@ -176,9 +172,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="LTX-Video",
         networks=("comfy.ldm.lightricks.av_model.LTXAVModel", "comfy.ldm.lightricks.model.LTXVModel"),
-        attention=(
-            AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (("to_q", "to_k", "to_v"),), ("x", "context")),
-        ),
+        attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,), ("x", "context")),),
     ),
     Family(
         name="CogVideoX",

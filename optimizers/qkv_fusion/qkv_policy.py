@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -13,44 +12,35 @@ from ..core.errors import UnsupportedModel
 from ..core.phrases import phrase
 from ..core.technique import QKV_FUSION, Policy
 from ..models.families import AttentionLayer
-from .projections import ALL, KEYS_AND_VALUES, FusedProjections
+from .projections import TOGETHER, FusedProjections
 
 Group = TypeVar("Group", bound=FusedProjections)
 
 
 class QKVFusion(Policy):
-    """Compute query, key and value of each attention layer in one matrix multiplication.
-
-    ``notes``: what else is to be said. ``reach``: attention layers reached, by what it computes together there.
-    """
+    """Compute query, key and value of ``reached`` attention layers in one matrix product; ``notes``: as of a policy."""
 
     kind = QKV_FUSION
     title = "Fuse QKV"
 
-    def __init__(self, groups: Iterable[FusedProjections], notes: Sequence[str]) -> None:
-        self.reach = Counter(group.names[0] for group in groups)
-        self.notes = notes
+    def __init__(self, reached: int, notes: Sequence[str]) -> None:
+        self.reached, self.notes = reached, notes
 
     def clauses(self) -> tuple[str, ...]:
-        reached = [
-            phrase("{what} of {count} attention layers", what=what, count=self.reach[what])
-            for what in (ALL, KEYS_AND_VALUES)
-            if self.reach[what]
-        ]
-        shared = ("weights are shared, not copied",) if reached else ()
-        return *reached, *shared, *self.notes
+        if not self.reached:
+            return tuple(self.notes)
+        headline = phrase("{what} of {count} attention layers", what=TOGETHER, count=self.reached)
+        return headline, "weights are shared, not copied", *self.notes
 
     def summarize(self, activity: Activity) -> Summary:
-        details, fallbacks = activity.fallback_lines(), activity.fallback_count
-        calls = {what: activity.used.get(what, 0) for what in (ALL, KEYS_AND_VALUES)}
-        counts = {"q_k_v": calls[ALL], "k_v": calls[KEYS_AND_VALUES], "fallbacks": fallbacks}
-        if not activity.used:
-            none = phrase("no attention layer was called")
-            why = phrase("every layer was left alone") if fallbacks or not self.reach else none
+        details, fallbacks, calls = activity.fallback_lines(), activity.fallback_count, activity.use_count
+        counts = {"q_k_v": calls, "fallbacks": fallbacks}
+        if not calls:
+            none = phrase("no attention layer was called with the same tokens for all three")
+            why = phrase("every layer was left alone") if fallbacks or not self.reached else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
-        what, count = max(calls.items(), key=lambda item: item[1])
         headline = phrase(
-            "one multiplication for {what} in {count} attention {count|call|calls}", what=what, count=count
+            "one multiplication for {what} in {count} attention {count|call|calls}", what=TOGETHER, count=calls
         )
         return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
 
@@ -58,15 +48,11 @@ class QKVFusion(Policy):
 def groups_in(attention: Module, known: AttentionLayer, kind: type[Group]) -> Iterator[Group]:
     """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
     for names in known.projections:
-        found = [layer for name in names if (layer := getattr(attention, name, None)) is not None]
+        found = [getattr(attention, name, None) for name in names]
         layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
-        if len(layers) < 2 or not all(hasattr(layer, "in_features") for layer in layers):
-            continue
-        if layers[0].in_features != layers[1].in_features:
-            del layers[0]  # attention to the text: the query can never read the same
-        # Keys and values read the same tokens in every call, unless values can be given tokens of their own.
-        varies = len(layers) == 3 or len(known.inputs) == 3
-        yield kind(attention, layers, known.inputs if varies else ())
+        widths = {getattr(layer, "in_features", None) for layer in layers}
+        if None not in widths and len(widths) == 1:  # attention to a text mostly reads channels of another number
+            yield kind(attention, layers, known.inputs)
 
 
 def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:

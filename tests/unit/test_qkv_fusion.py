@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from paceline.optimizers.core.activity import Activity
+from paceline.optimizers.qkv_fusion.projections import FusedProjections
 from paceline.optimizers.qkv_fusion.qkv_policy import QKVFusion
-from paceline.optimizers.qkv_fusion.rows import refuse_rows
+from torch.nn import Linear, Module
+
+PLAIN = {"in_features": 16, "out_features": 4}
 
 
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        [torch.zeros(4, 16), torch.zeros(4, 8)],
-        [torch.zeros(4, 16), torch.zeros(4, 16, dtype=torch.float16)],
-        [torch.zeros(4, 16), torch.zeros(4, 16, device="meta")],
-        [torch.zeros(4, 16), torch.zeros(16, 4).t()],
-        [torch.zeros(4, 3), torch.zeros(4, 3)],
-        [torch.zeros(3), torch.zeros(3)],
-        [torch.zeros(4, 16)] * 2,
-    ],
-    ids=range(7),
-)
-def test_weights_that_cannot_be_joined_are_refused_with_the_reason(reads, tensors):
-    reads(refuse_rows(tensors))
+@pytest.mark.parametrize("other", [{"in_features": 8}, {"dtype": torch.float16}, {"device": "meta"}, {"bias": False}])
+def test_weights_that_cannot_be_joined_are_refused_with_the_reason(reads, other):
+    reads(FusedProjections(Module(), [Linear(**PLAIN), Linear(**PLAIN), Linear(**PLAIN | other)], ()).prepare())
 
 
-@pytest.mark.parametrize(
-    ("used", "fallbacks"),
-    [
-        ({}, {}), ({}, {"why": 2}), ({"k and v": 1}, {}), ({"q, k and v": 4, "k and v": 2}, {}),
-        ({"q, k and v": 4}, {"why": 1}),
-    ],
-    ids=range(5),
-)  # fmt: skip
+@pytest.mark.parametrize(("used", "fallbacks"), [(0, {}), (0, {"why": 2}), (4, {}), (4, {"why": 1})], ids=range(4))
 def test_the_report_says_in_how_many_calls_and_why_not(reads, used, fallbacks):
-    found = QKVFusion([SimpleNamespace(names=("q, k and v",))], ()).summarize(Activity(used=used, fallbacks=fallbacks))
+    found = QKVFusion(1, ()).summarize(Activity(used={"q, k and v": used} if used else {}, fallbacks=fallbacks))
     reads(found.state, found.headline)
-    counts = {"q_k_v": used.get("q, k and v", 0), "k_v": used.get("k and v", 0), "fallbacks": sum(fallbacks.values())}
-    assert found.counts == counts
+    assert found.counts == {"q_k_v": used, "fallbacks": sum(fallbacks.values())}
     assert list(found.details) == [f"{count} x fallback: {why}" for why, count in fallbacks.items()]

@@ -174,12 +174,6 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     def run_begins(self, run: SamplingRun, call: SamplerCall) -> None:  # noqa: B027 - most keep nothing for a run
         """Put what takes part in a run into ``run.kept``; called again where the sampler begins again."""
 
-    def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most change nothing
-        """Undo changes of the weights of ``model``: it is unloaded, or another clone takes it over.
-
-        ComfyUI does the latter before each sampling run, also if the clone is the same as in the last run.
-        """
-
     def last_summary(self) -> Summary:
         """Return what it did in the last prompt, in all of its runs."""
         run = self.runs.latest

@@ -100,11 +100,6 @@ class Stack(NotCopied):
                 begun.append(technique)
         _report(begun)
 
-    def detached(self, patcher: ModelPatcher, unpatch_all: bool) -> None:
-        """Tell the techniques that a MODEL is unloaded or gets another clone (ComfyUI's ON_DETACH callback)."""
-        for technique in self.techniques:
-            technique.unloaded(patcher.model)
-
     def finish(self, participant: object) -> None:
         """Stop counting, and report to the log and the nodes (ComfyUI's ON_CLEANUP callback)."""
         finished = [item for item in self.techniques if item.runs.finish(id(participant))]

@@ -51,7 +51,6 @@ class ModelTarget:
         callbacks: dict[str, Function] = {
             CallbacksMP.ON_PRE_RUN: stack.begin,
             CallbacksMP.ON_CLEANUP: stack.finish,
-            CallbacksMP.ON_DETACH: stack.detached,
         }
         clone.remove_attachments(KEY)
         for kind in tuple(clone.wrappers):
