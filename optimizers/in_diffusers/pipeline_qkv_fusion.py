@@ -29,7 +29,6 @@ GRADIENTS = "gradients of its weights are asked for"
 _QKV, _ADDED = ("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj")
 _ALONE = AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
 _WITH_TEXT = AttentionLayer("", (_QKV, _ADDED))
-"""In joint attention the encoder's tokens go through projections of their own; else they may be what keys read."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ComponentQKVFusion(PipelineTechnique):
         part, refused = host.component.part, []
         self._groups: list[LinearProjections] = []
         for layer in part.modules():
-            known = _WITH_TEXT if getattr(layer, "add_q_proj", None) is not None else _ALONE
+            known = _WITH_TEXT if _reads_text_apart(layer) else _ALONE
             for group in groups_in(layer, known, LinearProjections):
                 if reason := group.prepare():
                     refused.append(reason)
@@ -79,6 +78,16 @@ class ComponentQKVFusion(PipelineTechnique):
             weights = (parameter for layer in group.layers for parameter in layer.parameters())
             # Joined weights have no gradients.
             group.prepare(refusal=GRADIENTS if trained and any(one.requires_grad for one in weights) else "")
+
+
+def _reads_text_apart(layer: Module) -> bool:
+    """Return whether an attention layer has projections of their own for the encoder's tokens (joint attention).
+
+    Those of Wan are a picture's instead, beside a text in the others; it has no queries of the encoder, and not the
+    flag of diffusers' older class.
+    """
+    keys, queries = (getattr(layer, name, None) is not None for name in ("add_k_proj", "add_q_proj"))
+    return keys and (queries or hasattr(layer, "only_cross_attention"))
 
 
 class LinearProjections(FusedProjections):

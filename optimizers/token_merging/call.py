@@ -70,7 +70,7 @@ class TokenCall(NotCopied):
     visits: dict[str, int] = field(default_factory=dict)
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
-    merged: dict[int, Reduction] = field(default_factory=dict)
+    merged: dict[int, Matching] = field(default_factory=dict)
     parts: dict[tuple[int, Size], dict[int, Parts]] = field(default_factory=dict)
     numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     gains: Gains = field(default_factory=Gains)
@@ -86,43 +86,40 @@ class TokenCall(NotCopied):
 
         Raises `InvalidSetting` if cells are larger than the grid.
         """
-        settings, activity, keeps, (rows, columns) = self.settings, self.activity, self.keeps(block), size
-        count, kind = tokens.shape[1], tokens.device.type
         self.merged.pop(block.number, None)  # of tokens before these
-        if count != rows * columns:
-            activity.fall_back(OTHER_TOKENS)
+        if tokens.shape[1] != size[0] * size[1]:
+            self.activity.fall_back(OTHER_TOKENS)
             return None
+        reduction: Reduction | None
+        if self.settings.merges:
+            reduction = self._matching(block, tokens, size)
+        else:
+            reduction = self._fewer_keys(block, tokens, size)
+        if reduction is not None and reduction.kept >= reduction.tokens:
+            self.activity.skip(block.name, _ALL_KEPT)
+            return None
+        if isinstance(reduction, Matching) and self.settings.other_layers:  # else nobody asks, and it would hold memory
+            self.merged[block.number] = reduction
+        return reduction
+
+    def _fewer_keys(self, block: Block, tokens: Tensor, size: Size) -> FewerKeys | None:
+        """Return which keys of a block stay; None, noted, where they all do."""
+        settings, keeps, count, kind = self.settings, self.keeps(block), tokens.shape[1], tokens.device.type
         if keeps and block.downsample > self.levels[1]:
-            activity.skip(block.name, _COARSE)
+            self.activity.skip(block.name, _COARSE)
             return None
-        least = minimum_tokens(kind) if settings.method == "auto" and not settings.merges else 0
+        least = minimum_tokens(kind) if settings.method == "auto" else 0
         if self.record is not None:  # reduced without what is kept, they would move the picture most and save least
             least = max(least, self.kept.least.get(kind, self.kept.least[""]))
         if count < least:
-            activity.skip(block.name, _TOO_FEW.format(tokens=count))
+            self.activity.skip(block.name, _TOO_FEW.format(tokens=count))
             return None
-        if settings.merges and (settings.sx > columns or settings.sy > rows):
-            raise InvalidSetting(
-                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
-                f"{rows} tokens for an image of this size.",
-                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
-            )
         if keeps and not is_compiling() and kind in ("cpu", "cuda") and self._is_slow(block, tokens):
             return None
         ratio = settings.ratio
         if not keeps and settings.alone is not None:
             ratio = settings.alone if block.downsample == self.levels[0] else 0.0
-        reduction: Reduction
-        if settings.merges:
-            reduction = self._matching(block, tokens, size, ratio)
-        else:
-            reduction = self.kept.keys(rows, columns, ratio, tokens.device, even=keeps)
-        if reduction.kept >= count:
-            activity.skip(block.name, _ALL_KEPT)
-            return None
-        if settings.other_layers:  # else nobody asks, and it would hold memory
-            self.merged[block.number] = reduction
-        return reduction
+        return self.kept.keys(*size, ratio, tokens.device, even=keeps)
 
     def _is_slow(self, block: Block, tokens: Tensor) -> bool:
         """Return whether reduced attention gains no time here, and note it."""
@@ -134,18 +131,15 @@ class TokenCall(NotCopied):
         self.activity.skip(block.name, _SLOW.format(speedup=speedup))
         return True
 
-    def _matching(self, block: Block, tokens: Tensor, size: Size, ratio: float) -> Matching:
-        """Return how tokens are merged: as in the last full step, where the difference is kept.
-
-        What tokens are merged into each other changes with them, and with it the difference.
-        """
-        settings, place = self.settings, (block.name, self.visits.get(block.name, 0) + 1)
-        lasts = self.record is not None and self.keeps(block) and not settings.other_layers and not is_compiling()
-        known: dict[AttentionPlace, Matching] = self.record.matchings if lasts and self.record is not None else {}
-        if not self.full and place in known and known[place].fits(tokens):
-            return known[place]
-        known[place] = match(tokens, *self._parts(block, size, tokens.device), ratio)
-        return known[place]
+    def _matching(self, block: Block, tokens: Tensor, size: Size) -> Matching:
+        settings, (rows, columns) = self.settings, size
+        if settings.sx > columns or settings.sy > rows:
+            raise InvalidSetting(
+                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
+                f"{rows} tokens for an image of this size.",
+                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
+            )
+        return match(tokens, *self._parts(block, size, tokens.device), settings.ratio)
 
     def _parts(self, block: Block, size: Size, device: torch.device) -> Parts:
         """Return destinations and sources of a block, which are worked out for all blocks of its level at once."""
@@ -210,12 +204,11 @@ class TokenCall(NotCopied):
             reduction = None
         if reduction is None or not self.settings.merge_attn:
             return attend(x, None)
+        if isinstance(reduction, Matching):
+            return self.restored(block, reduction, attend(reduction.reduce(x), None))
 
         def fewer() -> Any:
-            kept = reduction.reduce(x)
-            if reduction.merges:
-                return self.restored(block, reduction, attend(kept, None))
-            output = attend(x, kept)
+            output = attend(x, reduction.reduce(x))
             self.activity.use(block.name, reduction.tokens, reduction.kept)
             return output
 
@@ -229,7 +222,7 @@ class TokenCall(NotCopied):
             reduction = None
         return compute(x) if reduction is None else self.restored(block, reduction, compute(reduction.reduce(x)))
 
-    def restored(self, block: Block, reduction: Reduction, output: Tensor) -> Tensor:
+    def restored(self, block: Block, reduction: Matching, output: Tensor) -> Tensor:
         """Return the output of a block's layer for all tokens, and count what was done.
 
         It is returned as it is, a fallback, if another layer has done that already.

@@ -1,4 +1,4 @@
-"""The difference that reducing makes to attention, kept in some steps and added in the others (residual sharing).
+"""The difference that fewer keys make to attention, kept in some steps and added in the others (residual sharing).
 
 In a full step a block's attention is computed whole and reduced, and ``whole - reduced`` is kept; in the steps after it
 what was kept is added to reduced attention. From step to step the difference changes far less than the picture. After
@@ -19,12 +19,10 @@ from ..core.devices import is_compiling, is_out_of_memory, total_memory
 from ..core.not_copied import NotCopied
 from .full_steps import FullSteps
 from .kv_downsample import FewerKeys, fewer_keys
-from .tomesd import Matching
 
 UNTOLD = "it is not known here where a step begins and ends"
 COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
 SHARED_CODE = "Compile UNet compiles blocks that share code, which has no place for what is kept of each"
-MERGED_INSIDE = "with Compile UNet, what is merged is decided anew in compiled code in each step"
 WINDOWS = "several parts of the latent were computed one by one in a step (tiles, windows of frames)"
 NO_MEMORY = "memory ran out"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
@@ -63,13 +61,12 @@ class SamplingStep:
 
 @dataclass
 class PassRecord:
-    """What is kept for one batch of conditionings, when it was measured, and by what tokens were merged then."""
+    """What is kept for one batch of conditionings, and when it was measured."""
 
     measured: Hashable
     number: int
     full: bool = True
     differences: dict[AttentionPlace, Tensor] = field(default_factory=dict)
-    matchings: dict[AttentionPlace, Matching] = field(default_factory=dict)
 
 
 class Kept(NotCopied):
@@ -208,7 +205,6 @@ class Kept(NotCopied):
         """Free the memory."""
         for record in self._records.values():
             self.drop(record)
-            record.matchings.clear()
         self._records.clear()
         self._keys.clear()
         self._columns.clear()

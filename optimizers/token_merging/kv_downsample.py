@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,21 +32,14 @@ class FewerKeys:
 
     tokens: int
     index: Tensor
-    merges: ClassVar[bool] = False
 
     @property
     def kept(self) -> int:
         return self.index.shape[0]
 
-    def fits(self, x: Tensor) -> bool:
-        return x.dim() == 3 and x.shape[1] == self.tokens
-
     def reduce(self, x: Tensor) -> Tensor:
         """``[batch, tokens, channels]`` -> ``[batch, kept, channels]``."""
         return x.index_select(1, self.index)
-
-    def restore(self, y: Tensor) -> Tensor:
-        return y
 
 
 def fewer_keys(height: int, width: int, ratio: float, device: torch.device, even: bool = False) -> FewerKeys:

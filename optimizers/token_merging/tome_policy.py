@@ -16,7 +16,7 @@ from ..models.families import Block
 from .call import TokenCall
 from .full_steps import FullSteps
 from .gains import Gains
-from .kept import MERGED_INSIDE, SHARED_CODE, UNTOLD, Kept, SamplingStep
+from .kept import UNTOLD, Kept, SamplingStep
 from .tome_settings import TokenMergingSettings
 
 B = TypeVar("B", bound=Block)
@@ -89,12 +89,6 @@ class TokenMergingPolicy(Policy, Generic[B]):
     @property
     def uneven(self) -> bool:
         return self.settings.keeps
-
-    def refused_by(self, scope: str) -> str:
-        """Return why nothing can be kept in code that Compile UNet has compiled in a ``scope``, "" for none."""
-        if scope == "repeated_blocks":
-            return SHARED_CODE
-        return MERGED_INSIDE if scope and self.settings.merges else ""
 
     def whole_steps(self, levels: Sequence[float]) -> WholeSteps | None:
         steps = FullSteps(levels, self.settings.ratio) if self.settings.keeps else None

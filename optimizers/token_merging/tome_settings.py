@@ -30,7 +30,7 @@ TOOLTIPS: Mapping[str, str] = {
     "needs less memory and changes the image more; 0 changes nothing.",
     "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
     "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
-    "residual": "Some steps also compute full attention; what reducing loses there is added back in the steps between. "
+    "residual": "Not for merge. Some steps also compute full attention; what is lost there is added back in others. "
     "The image stays much closer to that without this node, but less time is saved, and memory is needed. "
     "auto: in up to nearly half of the steps. off: reduced attention alone.",
 }
@@ -55,10 +55,11 @@ class TokenMergingSettings(Settings):
         merge_mlp: merge around the feed-forward layer. For experiments.
         method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573).
-        residual: in some steps attention is computed both ways, and the difference is added to reduced attention in the
-            others (https://arxiv.org/abs/2406.08552), where that costs less than it saves. ``"auto"``: in so many steps
-            that they cost six tenths of what reducing saves; ``"off"``: in none. Where it is kept, only the two finest
-            levels of a UNet are reduced, and none whose attention that makes no faster here (timed once a process).
+        residual: for fewer keys and values, not for merged tokens: in some steps attention is computed both ways, and
+            the difference is added to reduced attention in the others (https://arxiv.org/abs/2406.08552), where that
+            costs less than it saves. ``"auto"``: in so many steps that they cost six tenths of what reducing saves;
+            ``"off"``: in none. Where it is kept, only the two finest levels of a UNet are reduced, and none whose
+            attention that makes no faster here (timed once a process).
         alone: the ratio where the difference cannot be kept, at the finest level alone; None for ``ratio`` at all
             levels. The preset sets it.
     """
@@ -91,8 +92,8 @@ class TokenMergingSettings(Settings):
 
     @property
     def keeps(self) -> bool:
-        """Whether the difference that reducing makes to self-attention is kept, where it can be."""
-        return self.residual != "off" and self.does_something and self.merge_attn
+        """Whether the difference that fewer keys make to self-attention is kept, where it can be."""
+        return self.residual != "off" and self.does_something and not self.merges
 
     @property
     def other_layers(self) -> tuple[str, ...]:
@@ -117,6 +118,8 @@ class TokenMergingSettings(Settings):
         if self.keeps:
             other = "" if self.alone is None else f" (a ratio of {self.alone:g} where the difference cannot be kept)"
             parts.append(f"residual {self.residual}{other}")
+        elif self.merges and self.residual != "off":
+            parts.append("no residual, which is for keys and values")
         action, details = phrase(_MERGE if self.merges else _LEAVE_OUT, share=self.ratio), ", ".join(parts)
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
 

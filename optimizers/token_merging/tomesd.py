@@ -16,7 +16,7 @@ What is guaranteed:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -107,7 +107,6 @@ class Matching:
     row_of_token: Tensor
     members: Tensor
     starts: Tensor
-    merges: ClassVar[bool] = True
 
     @property
     def tokens(self) -> int:

@@ -63,6 +63,9 @@ def test_inputs_of_older_workflows_are_ignored_with_a_sentence(studio):
     assert torch.equal(studio.sample(older), studio.sample(studio.tome(studio.model)))
     assert "seed, start_percent and end_percent of the workflow are ignored" in policy(older).describe()
     assert "ignored" not in policy(studio.tome(studio.model)).describe()
+    kept = studio.tome(studio.model, residual="auto")
+    assert torch.equal(studio.sample(kept), studio.sample(studio.tome(studio.model)))
+    assert "no residual, which is for keys and values" in policy(kept).describe()
 
 
 @pytest.mark.parametrize("layer", ["merge_crossattn", "merge_mlp"])
@@ -152,13 +155,9 @@ def test_every_unet_of_the_family_is_served(studio, unets, name, method):
     assert ("96 -> " if name == "SDXL refiner" else "384 -> ") in report  # which has none at the latent's own size
 
 
-METHODS = {
-    "kv_downsample": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"},
-    "merge": {"method": "merge", "ratio": 0.5, "max_downsample": "2"},
-}
-KEYS = METHODS["kv_downsample"]
+KEYS = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"}
 STEPS = 8
-"""With these, the first three steps are full where three quarters are left out, and the first two at a half."""
+"""With these, the first three steps are full where three quarters are left out."""
 
 
 def with_residual(studio, model=None, **settings):
@@ -175,24 +174,18 @@ def policy(model):
 
 
 @pytest.mark.parametrize(
-    ("method", "sampler", "times"),
-    often(
-        [("kv_downsample", "heun", 5), ("merge", "euler", 5)],
-        [(method, *of) for method in METHODS for of in (("euler", 5), ("heun", 5), ("dpm_2", 1.2))],
-        several=True,
-    ),
+    ("sampler", "times"), often([("heun", 5)], [("euler", 5), ("heun", 5), ("dpm_2", 1.2)], several=True)
 )
-def test_it_is_much_closer_than_reduced_attention_alone(studio, method, sampler, times):
+def test_it_is_much_closer_than_reduced_attention_alone(studio, sampler, times):
     plain = studio.sample(studio.model, steps=STEPS, sampler=sampler)
-    alone, model = (studio.tome(studio.model, residual=one, **METHODS[method]) for one in ("off", "auto"))
+    alone, model = (studio.tome(studio.model, residual=one, **KEYS) for one in ("off", "auto"))
     near, far = (relative(studio.sample(one, steps=STEPS, sampler=sampler), plain) for one in (model, alone))
     assert near < far / times
     twice = 2 if sampler in ("heun", "dpm_2") else 1
     calls = STEPS * twice - (twice - 1)  # the last step of the solvers that evaluate twice is Euler's
-    full = 3 if method == "kv_downsample" else 2
-    assert (outcome(model).full, outcome(model).added) == (full, calls - full)
+    assert (outcome(model).full, outcome(model).added) == (3, calls - 3)
     report = studio.report(model)
-    assert f"residual: {full} of {calls} model calls computed attention both ways" in report
+    assert f"residual: 3 of {calls} model calls computed attention both ways" in report
     assert "fallback" not in report and "left out: " not in report
 
 

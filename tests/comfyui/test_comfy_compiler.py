@@ -93,7 +93,7 @@ def guarded(studio, model):
 MODELS = {
     "Reuse Steps": lambda studio, quantize: reuse(studio, studio.model, 0.3),
     "Apply ToMe, keys": lambda studio, quantize: studio.tome(studio.model, **KEYS, residual="auto"),
-    "Apply ToMe, merging": lambda studio, quantize: studio.tome(studio.model, **MERGE, residual="auto"),
+    "Apply ToMe, merging": lambda studio, quantize: studio.tome(studio.model, **MERGE),
     "the guard": lambda studio, quantize: guarded(studio, studio.model),
     "int8": lambda studio, quantize: quantize(studio.model),
     "all together": lambda studio, quantize: reuse(

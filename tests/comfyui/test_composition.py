@@ -233,6 +233,6 @@ def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(stu
         found = summary(model, "qkv_fusion")
         assert found.counts["fallbacks"] == 1 and found.details[0].startswith("1 x fallback: the model is only partly")
         studio.sample(skipping(model, every=1))
-        assert summary(model, "qkv_fusion").headline == "not active: no attention layer was called with the same tokens for all three"
+        assert summary(model, "qkv_fusion").headline.startswith("not active: no attention layer was called")
     finally:
         plain.weight_function = []

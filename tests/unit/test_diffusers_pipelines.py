@@ -41,9 +41,9 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 # Most code depends on the class of the attention only, and all are tried together on each pipeline. With every change
 # each setting is tried on one of these classes.
 ONE_OF_EACH = ("sd15", "sdxl", "if-1", "flux", "sd3")
-TRANSFORMERS = ("flux", "sd3", "z-image")
+WITHOUT_TOKENS = ("flux", "sd3", "z-image", "if-1", "if-2")  # no UNets, or with a text among the keys
 ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else KNOWN)]
-ALONE = [one for one in ALONE if one not in product(TRANSFORMERS, ["fewer_keys"])]
+ALONE = [one for one in ALONE if one not in product(WITHOUT_TOKENS, ["fewer_keys"])]
 OFTEN = [("sdxl", "bf16"), ("if-1", "fused"), ("sd15", "weight_only")]  # the rest is in all that is tried together
 
 
@@ -76,7 +76,7 @@ TOGETHER = (
 def apply_all(name: str, *settings: Any) -> None:
     """Everything is active, the picture is near the plain one, and nothing stays behind."""
     pipeline = small(name)
-    if name in TRANSFORMERS:
+    if name in WITHOUT_TOKENS:
         settings = tuple(one for one in settings if not isinstance(one, TokenMerging))
     picture(pipeline, steps=1)
     before = state_of(pipeline.pipe)

@@ -14,7 +14,6 @@ from random_pipelines import distance, picture, small
 
 STEPS = 8
 FEWER: Any = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 2}
-MERGED: Any = {"method": "merge", "ratio": 0.5}
 
 
 def residuals(pipeline: NamedPipeline) -> Any:
@@ -27,25 +26,18 @@ def said(pipeline: NamedPipeline) -> str:
     return str(report(pipeline.pipe))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    often(
-        [("sd15", FEWER)],
-        [*((name, FEWER) for name in ("sd15", "sdxl", "if-1")), ("sd15", MERGED), ("sdxl", MERGED)],
-        several=True,
-    ),
-)
-def test_it_is_much_closer_and_nothing_stays(name: str, settings: Any) -> None:
+@pytest.mark.parametrize("name", often(["sd15"], ["sd15", "sdxl"]))
+def test_it_is_much_closer_and_nothing_stays(name: str) -> None:
     pipeline = small(name)
     plain = picture(pipeline, steps=STEPS)
     pictures = []
     for residual in ("off", "auto"):
-        with optimize(pipeline.pipe, TokenMerging(residual=residual, **settings)):
+        with optimize(pipeline.pipe, TokenMerging(residual=residual, **FEWER)):
             pictures.append(picture(pipeline, steps=STEPS))
             text, kept = said(pipeline), residuals(pipeline)
     assert distance(pictures[1], plain) < distance(pictures[0], plain) / 2
     full, added = kept.full, kept.added
-    assert full in (2, 3) and added >= 5 and kept.most > 0
+    assert full == 3 and added >= 5 and kept.most > 0
     assert f"residual: {full} of {full + added} model calls computed attention both ways" in text
     assert "left out" not in text
     assert not kept._records  # since the last call, before the VAE needs the memory

@@ -14,13 +14,14 @@ from ...core.activity import Activity
 from ...core.not_copied import Function
 from ...core.replaced import computed_by, replacement
 from ...core.shadow import Shadows
-from ...core.technique import COMPILATION, find
 from ...models.families import find_family
 from ...models.samplers import sampler_of
 from ...token_merging.call import Reduction, TokenCall
 from ...token_merging.kept import COMPILED, WINDOWS
+from ...token_merging.kv_downsample import FewerKeys
 from ...token_merging.tome_policy import TokenMergingPolicy, no_unet
 from ...token_merging.tome_settings import TokenMergingSettings
+from ...token_merging.tomesd import Matching
 from ..run.attention_chain import Attend, ChainedAttention, add_layer
 from ..run.comfy_technique import ComfyTechnique, ModelCall
 from ..run.sampling_run import SamplerCall, SamplingRun, followed_sampler
@@ -48,14 +49,12 @@ class ComfyTokenCall(TokenCall):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
     ``replaced``: why blocks are left alone whose attention another node computes itself, by its name and the block's;
-    ``runs``: of each block; ``next``: block, reduction and batch of the attention that comes next, which keeps a
-    difference; ``is_whole``: whether its output is whole again.
+    ``runs``: of each block; ``next``: block, keys and batch of the attention that comes next, which keeps a difference.
     """
 
     replaced: Mapping[str, Mapping[tuple[Any, ...], str]] = field(default_factory=dict)
     runs: dict[BlockKey, int] = field(default_factory=dict)
-    next: tuple[AttentionBlock, Reduction, int] | None = None
-    is_whole: bool = False
+    next: tuple[AttentionBlock, FewerKeys, int] | None = None
 
     def forget_next(self) -> None:
         self.next = None
@@ -107,7 +106,9 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             # A wrapper of another node may cut the latent into tiles and hand over several at once.
             tiles = call.shapes["x"][0] != evaluations.batch * len(passes)
             refusal = WINDOWS if evaluations.windows or tiles else ""
-        refusal, sizes = _compiled(policy, call) or refusal, frozenset(call.shapes.items())
+        # Where Compile UNet compiles blocks that share code, what makes tokens fewer runs outside of it.
+        refusal = COMPILED if is_compiled_by_others(options) else refusal
+        sizes = frozenset(call.shapes.items())
         step = step_of(call) if policy.draws else 0
         beside, patched = [one.policy for one in call.techniques], call.foreign_patches
         seen = (latest, (passes, sizes), refusal, call.again)
@@ -152,61 +153,54 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             reduction = call.reduction(block, query, size)
         if reduction is None or not call.settings.merge_attn:
             return tokens
-        same = context is query and value is query  # as long as no other patch gives them tokens of their own
-        if not (same or reduction.merges or (_are_aligned(context, query) and _are_aligned(value, query))):
-            call.activity.fall_back(_OTHER_KEYS)
-            return tokens
-        if call.keeps(block):
-            call.next = (block, reduction, query.shape[0])
-            if call.full:
+        if isinstance(reduction, FewerKeys):
+            if not (_are_aligned(context, query) and _are_aligned(value, query)):
+                call.activity.fall_back(_OTHER_KEYS)
                 return tokens
+            if call.keeps(block):
+                call.next = (block, reduction, query.shape[0])
+                if call.full:
+                    return tokens
+            call.activity.use(block.name, reduction.tokens, reduction.kept)
+        else:
+            extra_options[_RESTORE] = reduction
         # Keys and values are the same tokens unless another patch changed them. Where it changed their number
         # (reference images appended to the context), they stay whole: attention allows that.
-        keys = reduction.reduce(query) if same else _reduce_if_aligned(reduction, context, query)
+        keys = _reduce_if_aligned(reduction, context, query)
         values = keys if value is context else _reduce_if_aligned(reduction, value, query)
-        if not reduction.merges:  # nothing of ours runs behind this attention
-            call.activity.use(block.name, reduction.tokens, reduction.kept)
+        if isinstance(reduction, FewerKeys):
             return query, keys, values
-        extra_options[_RESTORE] = reduction
         return keys if context is query else reduction.reduce(query), keys, values
 
     def _attend(self, func: Attend, q: Tensor, k: Tensor, v: Tensor, *args: object, **kwargs: object) -> Tensor:
         """One call of ``optimized_attention`` on ``[batch, tokens, channels]``; ``func`` is the next layer inside.
 
-        Projections work token by token, so that tokens can be left out or averaged behind them as well.
+        Projections work token by token, so that tokens can be left out behind them as well.
         """
         call: ComfyTokenCall = kwargs["transformer_options"][CALL]  # type: ignore[index]
         if call.next is None:
             return func(q, k, v, *args, **kwargs)
         (block, reduction, batch), call.next = call.next, None
-        is_merged = reduction.merges and not call.full
-        if q.shape[:-1] != (batch, reduction.kept if is_merged else reduction.tokens):  # a part of it
+        if q.shape[:-1] != (batch, reduction.tokens):  # a part of it
             call.activity.fall_back(_PARTS)
             return func(q, k, v, *args, **kwargs)
 
         def reduced() -> Tensor:
-            tokens = (q, k, v)
-            if call.full:
-                keys, values = _reduce_if_aligned(reduction, k, q), _reduce_if_aligned(reduction, v, q)
-                tokens = (reduction.reduce(q) if reduction.merges else q, keys, values)
-            output = func(*tokens, *args, **kwargs)
-            if reduction.merges:
-                return call.restored(block, reduction, output)
-            if call.full:  # else it was counted with its keys
-                call.activity.use(block.name, reduction.tokens, reduction.kept)
-            return output
+            if not call.full:  # it was counted with its keys
+                return func(q, k, v, *args, **kwargs)
+            keys, values = _reduce_if_aligned(reduction, k, q), _reduce_if_aligned(reduction, v, q)
+            call.activity.use(block.name, reduction.tokens, reduction.kept)
+            return func(q, keys, values, *args, **kwargs)
 
-        call.is_whole = is_merged
         output: Tensor = call.attend(block, lambda: func(q, k, v, *args, **kwargs), reduced)
         return output
 
     def _after_attention(self, output: Tensor, extra_options: Options) -> Tensor:
         """ComfyUI's ``attn1_output_patch``: back to all tokens."""
-        reduction: Reduction | None = extra_options.pop(_RESTORE, None)
-        call: ComfyTokenCall = extra_options[CALL]
-        if reduction is None or call.is_whole:
-            call.is_whole = False
+        reduction: Matching | None = extra_options.pop(_RESTORE, None)
+        if reduction is None:
             return output
+        call: ComfyTokenCall = extra_options[CALL]
         return call.restored(self._by_key[_block_key(extra_options)], reduction, output)
 
 
@@ -243,15 +237,6 @@ def _are_aligned(tokens: Tensor, query: Tensor) -> bool:
 
 def _reduce_if_aligned(reduction: Reduction, tokens: Tensor, query: Tensor) -> Tensor:
     return reduction.reduce(tokens) if _are_aligned(tokens, query) else tokens
-
-
-def _compiled(policy: TokenMergingPolicy[AttentionBlock], call: ModelCall) -> str:
-    """Return why compiled code has no place for what is kept; "" if it has one, or nothing is compiled."""
-    technique: Any = find(call.techniques, COMPILATION)
-    if is_compiled_by_others(call.transformer_options):
-        return COMPILED
-    # Where blocks share their code, what merges tokens runs outside of it.
-    return policy.refused_by("" if technique is None or technique.blocks_share_code else technique.policy.how.scope)
 
 
 def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
