@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from comfy_api.latest import io
 from ..optimizers.core.activity import Summary
 from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.quantization.comfy_int8 import quantize
+from ..optimizers.in_comfyui.quantization.int8_linear import int8_layers
 from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
@@ -19,6 +19,10 @@ from ..optimizers.quantization.int8_settings import QuantizationSettings
 from ..service.comfyui.int8_file import save_int8_model
 from ..service.comfyui.output_files import OutputFiles
 from .common import ADVANCED, Made, OptimizingNode, TechniqueNode, setting_input
+
+WEIGHT_ONLY = (
+    "The image will differ a little: ComfyUI computes these layers in int8, and mode weight_only in floating point."
+)
 
 
 class PacelineQuantizeInt8(TechniqueNode):
@@ -93,16 +97,17 @@ class PacelineSaveInt8Model(OptimizingNode):
                     "subfolder diffusion_models.",
                 ),
             ],
+            hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
             is_output_node=True,
         )
 
     @classmethod
     def apply(cls, model: ModelPatcher, filename_prefix: str) -> io.NodeOutput:
-        output = OutputFiles(filename_prefix)
+        output, hidden = OutputFiles(filename_prefix), cls.hidden
         path, entry = output.path(".safetensors"), output.entry(".safetensors")
-        metadata = save_int8_model(model, path)
+        save_int8_model(model, path, getattr(hidden, "prompt", None), getattr(hidden, "extra_pnginfo", None))
         shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
-        note = json.loads(metadata["paceline"]).get("note")
-        details = [f"The image will differ a little: {note}"] if note else []
+        differs = any(getattr(layer, "weight_only", False) for layer in int8_layers(model.model.diffusion_model))
+        details = [WEIGHT_ONLY] if differs else []
         cls.announce(Summary("active", phrase("saved {file}", file=shown), details=tuple(details)))
         return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})

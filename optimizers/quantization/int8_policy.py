@@ -51,15 +51,10 @@ class QuantizationPolicy(Policy):
         return headline, by
 
     def details(self) -> tuple[str, ...]:
-        """Return how layers were timed, how many were kept for each reason, and the largest error."""
+        """Return notes, how many layers were kept for each reason, and the largest error."""
         reasons = Counter(choice.reason for choice in self.choices.all if choice.weight is None)
         kept = "kept {count} layer{s} in full precision: {reason}".format
         lines = [kept(count=n, s="s" * (n > 1), reason=reason) for reason, n in reasons.most_common()]
-        if self.choices.seconds() is not None:
-            lines += (
-                "the layers were timed without torch.compile, whether it follows or not",
-                "these times are kept: the same layers are chosen again, however busy the machine is then",
-            )
         worst = self.choices.worst()
         if worst is not None:
             lines.append(f"largest error of a layer's output: {worst.error:.2%} ({worst.layer.name})")

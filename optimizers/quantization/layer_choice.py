@@ -143,16 +143,13 @@ class Chooser:
         if re.search(GATED_OUTPUT, layer.name):
             x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
         quantized, x = quantize_weight(values), x.to(self.device)
-        if self.settings.mode == "weight_only":
-            # In place: next to the values of the largest layer, each copy in float32 counts.
-            difference = quantized.values.float().mul_(quantized.scale).sub_(values)
-            error = float((x @ difference.t()).norm() / (x @ values.t()).norm().clamp(min=1e-30))
-        else:
-            tokens, scale = quantize_rows(x)
-            result = ((tokens.float() * scale) @ quantized.values.float().t()) * quantized.scale.reshape(1, -1)
-            expected = x @ values.t()
-            norm = expected.norm()
-            error = float((result - expected).norm() / norm) if norm > 0 else 0.0
+        tokens, expected = x, x @ values.t()
+        if self.settings.mode == "int8":
+            rounded, scale = quantize_rows(x)
+            tokens = rounded.float() * scale
+        # In place: next to the values of the largest layer, each copy in float32 counts.
+        result = tokens @ quantized.values.float().mul_(quantized.scale).t()
+        error = float((result - expected).norm() / expected.norm().clamp(min=1e-30))
         return LayerChoice(layer, weight=quantized, error=error, timing=timing)
 
 
