@@ -31,8 +31,8 @@ class PacelineApplyToMe(TechniqueNode):
         return cls.schema(
             "Apply ToMe",
             "Lets attention work on fewer image tokens: it merges similar ones (Token Merging, arXiv 2303.17604) "
-            "or gives attention fewer keys and values. Large images gain most, but on the card that was measured (H200) "
-            "none did; fine detail changes a little.",
+            "or gives attention fewer keys and values. Large images gain most, but on the card that was measured "
+            "(H200) none did; fine detail changes a little.",
             "tomesd, token merging, tome, TomePatchModel, speed, faster, slow, memory",
             inputs=[
                 io.Model.Input("model", tooltip="A model with a UNet: SD 1.x, SD 2.x, SDXL, SVD."),

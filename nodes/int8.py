@@ -34,7 +34,7 @@ class PacelineQuantizeInt8(TechniqueNode):
         return cls.schema(
             "Quantize int8",
             "Computes in int8 the linear layers that are measured to be faster that way on this machine (of SDXL none "
-            "on an H100 or H200); their weights need half the memory of 16 bits. LoRAs work before and after this node.",
+            "on an H100 or H200); their weights need half the memory of 16 bits. LoRAs work before and after it.",
             "w8a8, torchao, quantization, low memory, vram, speed, faster",
             inputs=[
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32)."),

@@ -22,7 +22,7 @@ from .structure.protocols import ModelPatcher
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
 PARTLY = "the model is only partly loaded, so that its weights are moved, or a LoRA is applied to them, at each use"
 
-_found: weakref.WeakKeyDictionary[Module, tuple[ModelProjections, ...]] = weakref.WeakKeyDictionary()
+_found: weakref.WeakKeyDictionary[Module, tuple[FusedProjections, ...]] = weakref.WeakKeyDictionary()
 """The groups of each network. They belong to the network, not to a technique, because compiled code is guarded on their
 functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
 
@@ -39,7 +39,7 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         require_plain_weights("Fuse QKV", network, describe_model(patcher))
         notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()
         super().__init__(QKVFusion(len(groups), notes))
-        self._joined: tuple[ModelProjections, ...] = ()
+        self._joined: tuple[FusedProjections, ...] = ()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         alike = any(technique.blocks_share_code for technique in call.techniques)
@@ -50,7 +50,8 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             if alike:  # each block begins with the same counts
                 group.activity = Activity()
                 call.cleanup.callback(activity.add, group.activity)
-            group.prepare(call.sigmas.device)
+            reasons = (_why_alone(layer, call.sigmas.device) for layer in group.layers)
+            group.prepare(next(filter(None, reasons), ""))
             group.alone[:] = [layer.forward for layer in group.layers]
             group.inner = group.attention.forward
             group.reset()
@@ -68,17 +69,15 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         self._joined = ()
 
 
-class ModelProjections(FusedProjections):
-    """Those of ComfyUI's layers."""
-
-    def why_alone(self, layer: Module, device: Any) -> str:
-        state, weight = layer.__dict__, layer._parameters.get("weight")
-        if other := why_not_plain(layer, _plain()):
-            return other
-        if "_v" in state:
-            return STREAMED
-        moved = state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device
-        return PARTLY if moved else ""
+def _why_alone(layer: Module, device: Any) -> str:
+    """Return, quickly, why a layer must compute alone in the coming call on ``device``; "" if it need not."""
+    state, weight = layer.__dict__, layer._parameters.get("weight")
+    if other := why_not_plain(layer, _plain()):
+        return other
+    if "_v" in state:
+        return STREAMED
+    moved = state.get("weight_function") or state.get("bias_function") or weight is None or weight.device != device
+    return PARTLY if moved else ""
 
 
 @cache
@@ -89,10 +88,10 @@ def _plain() -> tuple[type, ...]:
     return Linear, disable_weight_init.Linear, manual_cast.Linear
 
 
-def _groups_of(network: Module) -> tuple[ModelProjections, ...]:
+def _groups_of(network: Module) -> tuple[FusedProjections, ...]:
     """Return all projections of a network that can be computed together; the same objects as long as it lives."""
     network = getattr(network, "_orig_mod", network)  # ComfyUI's own compile node puts a wrapper in its place
     if network not in _found:
         known = ((module, layer) for module in network.modules() if (layer := find_layer(module)) is not None)
-        _found[network] = tuple(chain.from_iterable(groups_in(*each, ModelProjections) for each in known))
+        _found[network] = tuple(chain.from_iterable(groups_in(*each) for each in known))
     return _found[network]

@@ -6,10 +6,8 @@ drops a LoRA's part on the fused layers. Here the linear layers themselves work 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch.nn import Linear, Module
@@ -21,7 +19,7 @@ from ..qkv_fusion.projections import FusedProjections, why_not_plain
 from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host
-from .patches import Make, Patches
+from .patches import Patches
 from .pipeline_technique import PipelineTechnique
 
 GRADIENTS = "gradients of its weights are asked for"
@@ -47,17 +45,15 @@ class ComponentQKVFusion(PipelineTechnique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
-        self._groups: list[LinearProjections] = []
+        self._groups: list[FusedProjections] = []
         for layer in part.modules():
             known = _WITH_TEXT if _reads_text_apart(layer) else _ALONE
-            for group in groups_in(layer, known, LinearProjections):
-                if reason := group.prepare():
+            for group in groups_in(layer, known):
+                if reason := group.prepare(_why_alone(group)):
                     refused.append(reason)
                     continue
                 self._groups.append(group)
-                for place in group.places():
-                    patches.wrap(*place)
-                patches.on_undo(group.separate)
+                _put(group, patches)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(len(self._groups), notes)
         if not self._groups and host.find(INT8) is None:
@@ -77,7 +73,7 @@ class ComponentQKVFusion(PipelineTechnique):
         for group in self._groups:
             weights = (parameter for layer in group.layers for parameter in layer.parameters())
             # Joined weights have no gradients.
-            group.prepare(refusal=GRADIENTS if trained and any(one.requires_grad for one in weights) else "")
+            group.prepare(GRADIENTS if trained and any(one.requires_grad for one in weights) else _why_alone(group))
 
 
 def _reads_text_apart(layer: Module) -> bool:
@@ -90,32 +86,36 @@ def _reads_text_apart(layer: Module) -> bool:
     return keys and (queries or hasattr(layer, "only_cross_attention"))
 
 
-class LinearProjections(FusedProjections):
-    """Below torch's own linear layers: hooks and layers around them go on to be called."""
+def _why_alone(group: FusedProjections) -> str:
+    if getattr(group.attention, "fused_projections", False):
+        return "diffusers has fused them itself (fuse_qkv_projections)"
+    return next(filter(None, map(_why_layer_alone, group.layers)), "")
 
-    def places(self) -> Iterator[tuple[Module, str, Make]]:
-        """Yield what is put where: see ``Patches.wrap``."""
-        for index, layer in enumerate(self.layers):
-            yield layer, "forward", partial(self._instead, index)
-        if self.foresee is not None:
-            yield self.attention, "forward", self._around
 
-    def _instead(self, index: int, forward: Function) -> Function:
-        self.alone[index] = forward
-        return self.functions[index]
+def _why_layer_alone(layer: Module) -> str:
+    weight = layer._parameters.get("weight")
+    if weight is None:
+        return "its weights are made anew in each call (pruning or another reparametrization)"
+    if weight.device.type == "meta":
+        return "its weights are not on a device (sequential offloading)"
+    if hasattr(layer, "_diffusers_hook"):
+        return "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
+    return why_not_plain(layer, (Linear,))
 
-    def _around(self, forward: Function) -> Function | None:
-        self.inner = forward
-        return self.foresee
 
-    def why_alone(self, layer: Module, device: Any) -> str:
-        if getattr(self.attention, "fused_projections", False):
-            return "diffusers has fused them itself (fuse_qkv_projections)"
-        weight = layer._parameters.get("weight")
-        if weight is None:
-            return "its weights are made anew in each call (pruning or another reparametrization)"
-        if weight.device.type == "meta":
-            return "its weights are not on a device (sequential offloading)"
-        if hasattr(layer, "_diffusers_hook"):
-            return "diffusers brings or casts its weights in each call (group offloading, layerwise casting)"
-        return why_not_plain(layer, (Linear,))
+def _put(group: FusedProjections, patches: Patches) -> None:
+    """Put a group below torch's own linear layers: hooks and layers around them go on to be called."""
+
+    def instead(index: int, forward: Function) -> Function:
+        group.alone[index] = forward
+        return group.functions[index]
+
+    def around(forward: Function) -> Function | None:
+        group.inner = forward
+        return group.foresee
+
+    for index, layer in enumerate(group.layers):
+        patches.wrap(layer, "forward", partial(instead, index))
+    if group.foresee is not None:
+        patches.wrap(group.attention, "forward", around)
+    patches.on_undo(group.separate)

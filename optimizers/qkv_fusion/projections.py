@@ -64,14 +64,10 @@ class FusedProjections:
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
         self.reset()
 
-    def why_alone(self, layer: Module, device: Any) -> str:
-        """Return, quickly, why a layer must compute alone in the coming call on ``device``; "" if it need not."""
-        return ""
-
-    def prepare(self, device: Any = None, refusal: str = "") -> str:
-        """Join the weights for calls on ``device`` unless they are; return why they cannot be, "" if they are."""
-        self._refusal = refusal or next(filter(None, (self.why_alone(layer, device) for layer in self.layers)), "")
-        if self._refusal:
+    def prepare(self, refusal: str) -> str:
+        """Join the weights unless they are, or a host refuses it; return why they are not, "" if they are."""
+        self._refusal = refusal
+        if refusal:
             self._joined = None
         elif self._joined is None or self._places != self._places_now():
             self._refusal = self._join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from torch.nn import Module
 
@@ -13,8 +12,6 @@ from ..core.phrases import phrase
 from ..core.technique import QKV_FUSION, Policy
 from ..models.families import AttentionLayer
 from .projections import TOGETHER, FusedProjections
-
-Group = TypeVar("Group", bound=FusedProjections)
 
 
 class QKVFusion(Policy):
@@ -45,14 +42,14 @@ class QKVFusion(Policy):
         return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
 
 
-def groups_in(attention: Module, known: AttentionLayer, kind: type[Group]) -> Iterator[Group]:
+def groups_in(attention: Module, known: AttentionLayer) -> Iterator[FusedProjections]:
     """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
     for names in known.projections:
         found = [getattr(attention, name, None) for name in names]
         layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
         widths = {getattr(layer, "in_features", None) for layer in layers}
         if None not in widths and len(widths) == 1:  # attention to a text mostly reads channels of another number
-            yield kind(attention, layers, known.inputs)
+            yield FusedProjections(attention, layers, known.inputs)
 
 
 def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:
