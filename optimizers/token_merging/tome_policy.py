@@ -124,10 +124,12 @@ class TokenMergingPolicy(Policy, Generic[B]):
             self.gains.decide()
         made = kind(settings, self._levels, self.kept, activity, step, record, full, last)
         made.numbers = self._numbers
-        # Not Reuse Steps, which leaves out whole calls: with and without it, attention is as slow and must be the same.
-        others = [one.describe() for one in beside if one.kind not in (self.kind, STEP_REUSE)]
-        others += ["with other patches"] if patched else []
-        made.gains, made.beside = self.gains, " | ".join([self._model, settings.describe(), "; ".join(others)])
+        if record is not None:
+            # Not Reuse Steps, which leaves out whole calls: with and without it, attention is as slow and must be the
+            # same.
+            others = [one.describe() for one in beside if one.kind not in (self.kind, STEP_REUSE)]
+            others += ["with other patches"] if patched else []
+            made.gains, made.beside = self.gains, " | ".join([self._model, settings.describe(), "; ".join(others)])
         return made
 
     def summarize(self, activity: Activity) -> Summary:

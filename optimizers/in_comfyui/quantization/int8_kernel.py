@@ -47,12 +47,7 @@ def on_processor(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None) 
             sums = torch._int_mm(quantized, columns)
         else:
             sums = torch._int_mm(quantized.bitwise_xor_(-128).view(torch.uint8), columns).sub_(correction)
-        part = out[start : start + rows]
-        if out.dtype == torch.float32:
-            torch.mul(token_scale, scale, out=part)
-            part.mul_(sums)
-        else:
-            part.copy_(sums.float().mul_(token_scale * scale))
+        part = out[start : start + rows].copy_(sums.float().mul_(token_scale * scale))
         if bias is not None:
             part.add_(bias)
     return out.reshape(*x.shape[:-1], len(values))
