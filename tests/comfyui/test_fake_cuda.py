@@ -139,7 +139,7 @@ def test_a_block_is_given_few_operators(studio, call_of, title):
     assert blocks and 0 < found.total - plain.total <= block * blocks + once, (found.total - plain.total, blocks)
 
 
-@pytest.mark.parametrize("reduced", often([True], [False, True]), ids=["alone", "kv_downsample"])
+@pytest.mark.parametrize("reduced", often([False], [False, True]), ids=["alone", "kv_downsample"])
 def test_fused_projections_launch_fewer_kernels(studio, call_of, reduced):
     call = call_of("sd15")
 
@@ -152,10 +152,8 @@ def test_fused_projections_launch_fewer_kernels(studio, call_of, reduced):
         fake_cuda.run(model, call, mode)  # joins the weights
         return fake_cuda.run(model, call, mode)[1].total
 
-    # 7 blocks: two launches less for q, k and v of the image; one less for k and v of the text. Where the image's keys
-    # and values are thinned out before their projections, the query stays alone, and one less is left.
-    saved = launches(False) - launches(True)
-    assert saved == (2 * 7 - 7 * reduced + 7)
+    # 7 blocks, two launches less in each. Where keys and values are thinned out before, each projection is alone.
+    assert launches(False) - launches(True) == (0 if reduced else 2 * 7)
 
 
 def test_reading_a_number_and_mixing_devices_are_found(studio, call_of):
