@@ -23,6 +23,7 @@ from .patches import Patches
 from .pipeline_technique import PipelineTechnique
 
 GRADIENTS = "gradients of its weights are asked for"
+FUSED = "diffusers has fused them itself (fuse_qkv_projections)"
 
 _QKV, _ADDED = ("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj")
 _ALONE = AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
@@ -73,7 +74,9 @@ class ComponentQKVFusion(PipelineTechnique):
         for group in self._groups:
             weights = (parameter for layer in group.layers for parameter in layer.parameters())
             # Joined weights have no gradients.
-            group.prepare(GRADIENTS if trained and any(one.requires_grad for one in weights) else _why_alone(group))
+            wanted = trained and any(one.requires_grad for one in weights)
+            if group.prepare(GRADIENTS if wanted else _why_alone(group)) == FUSED:  # else its layers count it
+                self.activity.fall_back(FUSED)
 
 
 def _reads_text_apart(layer: Module) -> bool:
@@ -88,7 +91,7 @@ def _reads_text_apart(layer: Module) -> bool:
 
 def _why_alone(group: FusedProjections) -> str:
     if getattr(group.attention, "fused_projections", False):
-        return "diffusers has fused them itself (fuse_qkv_projections)"
+        return FUSED
     return next(filter(None, map(_why_layer_alone, group.layers)), "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from torch.nn import Module
 
@@ -45,7 +46,7 @@ class QKVFusion(Policy):
 def groups_in(attention: Module, known: AttentionLayer) -> Iterator[FusedProjections]:
     """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
     for names in known.projections:
-        found = [getattr(attention, name, None) for name in names]
+        found: list[Any] = [getattr(attention, name, None) for name in names]
         layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
         widths = {getattr(layer, "in_features", None) for layer in layers}
         if None not in widths and len(widths) == 1:  # attention to a text mostly reads channels of another number

@@ -160,7 +160,7 @@ def test_a_run_that_began_plain_stays_plain_when_the_other_thread_is_done() -> N
 def test_in_a_loop_of_ones_own_nothing_is_taken_for_the_pipelines_run() -> None:
     pipeline = small("sd15")
     plain = own_loop(pipeline.pipe, 20)
-    optimize(pipeline.pipe, REUSE, MERGED, components=["unet"])
+    optimize(pipeline.pipe, REUSE, TokenMerging(method="kv_downsample"), components=["unet"])
     picture(pipeline, size=64, steps=6)
     drawn = [own_loop(pipeline.pipe, 20) for _ in range(2)]
     assert torch.equal(*drawn) and distance(drawn[0], plain) > 0
