@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from ..attention.attention_policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
 from ..attention.backend import Inputs
-from ..attention.registry import backend_names
+from ..attention.registry import BACKENDS
 from ..core.errors import UnsupportedModel, require_choice
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import COMPILATION, TOKEN_MERGING
@@ -148,7 +148,7 @@ class Attention:
     backend: str = AUTO
 
     def __post_init__(self) -> None:
-        require_choice("backend", self.backend, (AUTO, *backend_names()))
+        require_choice("backend", self.backend, (AUTO, *BACKENDS))
 
 
 class ComponentAttention(PipelineTechnique):
