@@ -25,7 +25,7 @@ export function foretell(store) {
     const question = JSON.stringify([workflow, prompt]);
     if (question === asked) return;
     asked = question;
-    /** @type {import("../payloads").BeforeRun} */
+    /** @type {BeforeRun} */
     const { nodes } = await ask(ROUTE, { prompt });
     if (workflow === openWorkflow() && question === asked) store.foretell(workflow, nodes);
   };

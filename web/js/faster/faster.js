@@ -15,9 +15,6 @@ import { secondsByKind } from "../speed/timeline.js";
 import { locate } from "./wires.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-/** @typedef {import("../payloads").FasterState} FasterState */
-/** @typedef {import("../measurements").SavedImage} SavedImage */
-
 /** Served by service/routes.py. */
 const ROUTE = "/paceline/faster";
 
@@ -261,7 +258,7 @@ async function open(timeline) {
 
   /** Insert the nodes of the offer. One step back with undo. */
   function insert() {
-    const offer = /** @type {import("../payloads").Offer} */ (state.offer);
+    const offer = /** @type {Offer} */ (state.offer);
     const made = asOneStep(() =>
       offer.inserts.flatMap(({ name, receivers, steps }) =>
         locate({ name, receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),

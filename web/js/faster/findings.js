@@ -5,8 +5,6 @@ import { number, said } from "../badges/headlines.js";
 import { address } from "../frontend/server.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-/** @typedef {import("../payloads").PictureTime} PictureTime */
-
 /**
  * @param {PictureTime} time
  * @returns {HTMLElement}
@@ -49,8 +47,6 @@ export function proofCount() {
     return { share: done, said: begun.size ? said : "" };
   };
 }
-
-/** @typedef {import("../payloads").Offer} Offer */
 
 /**
  * @param {Offer} offer

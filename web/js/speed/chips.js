@@ -13,7 +13,7 @@ import { words } from "../frontend/language.js";
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
-/** @typedef {WeakMap<TimedRun, Promise<import("../payloads").Samplings>>} Asked what the server said of the samplers of runs */
+/** @typedef {WeakMap<TimedRun, Promise<Samplings>>} Asked what the server said of the samplers of runs */
 
 /**
  * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
@@ -91,7 +91,7 @@ export function startChips(timeline, store) {
 /**
  * @param {TimedRun} run
  * @param {Asked} asked
- * @returns {Promise<import("../payloads").Samplings>} asked once
+ * @returns {Promise<Samplings>} asked once
  */
 function samplingsOfRun(run, asked) {
   const known = asked.get(run) ?? samplingsOf({ prompt_id: run.promptId });
