@@ -106,7 +106,14 @@ class Host:
         """Put everything on; if one technique cannot, nothing stays on and its error is raised."""
         try:
             for technique in self.techniques:
-                self._attach(technique)
+                self._patches.append(Patches())
+                try:
+                    technique.attach(self, self._patches[-1])
+                except UnsupportedModel as error:
+                    if not self._optional[technique.kind]:
+                        raise
+                    self._patches.pop().undo()
+                    self.left_out[technique.kind] = (technique, error.problem)
         except BaseException:
             self._undo()
             raise
@@ -126,21 +133,6 @@ class Host:
     def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
         for technique in self.techniques:
             yield from technique.replaced()
-
-    def _attach(self, technique: PipelineTechnique) -> None:
-        patches = Patches()
-        try:
-            technique.attach(self, patches)
-        except UnsupportedModel as error:
-            patches.undo()
-            if not self._optional[technique.kind]:
-                raise
-            self.left_out[technique.kind] = (technique, error.problem)
-        except BaseException:
-            patches.undo()
-            raise
-        else:
-            self._patches.append(patches)
 
     def _undo(self) -> None:
         while self._patches:
