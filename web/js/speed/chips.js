@@ -3,7 +3,7 @@
 import { showsBadges } from "../badges/badges.js";
 import { addElement, app, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
 import { createElement } from "../frontend/elements.js";
-import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
+import { nodeAt, nodesWithIds, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
 import { draw, isFar } from "../badges/overlay.js";
 import { number } from "../badges/headlines.js";
 import { samplingsOf } from "../frontend/server.js";
@@ -81,7 +81,7 @@ export function startChips(timeline, store) {
   };
 
   return () => {
-    if (!showsBadges()) for (const node of allNodes()) removeElement(node, WIDGET);
+    if (!showsBadges()) for (const { node } of nodesWithIds()) removeElement(node, WIDGET);
     for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
       for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
     }
