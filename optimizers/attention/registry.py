@@ -68,7 +68,7 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
     call = AttentionCall(device.type, dtype, head_dim, TOKENS, TOKENS, 1, HEADS, HEADS)
     limits = backend.limits_for(device.type)
     if limits is None:
-        runs_on = " or ".join(backend.runs_on() or ())
+        runs_on = " or ".join(backend.devices)
         return Probe(f"it has no kernel for {device.type} (runs on {runs_on})", OTHERWISE)
     refusal = limits.machine_refusal(device)
     if refusal is not None:
