@@ -10,7 +10,7 @@ from torch.nn import Module
 from ...core.not_copied import Function
 from ...core.shadow import Shadows
 from ...token_merging.call import TokenCall
-from ..structure.model_facts import AttentionBlock
+from ..structure.unet_blocks import AttentionBlock
 
 
 class MergedLayers:
