@@ -62,7 +62,9 @@ def techniques_before(workflow: Workflow, sampler: str) -> int:
 
 def facts_here() -> dict[str, str]:
     """Return versions and device, by their names."""
-    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()}
+    device = host_device()
+    name = processor_name() if device.type == "cpu" else device_name(device)
+    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": name}
 
 
 def about(workflow: Workflow) -> dict[str, str]:
@@ -77,12 +79,6 @@ def about(workflow: Workflow) -> dict[str, str]:
         "nodes": ", ".join(sorted(ours)),
     }
     return {name: value[:200] for name, value in found.items() if value}
-
-
-def device_here() -> str:
-    """Return the name of the device that ComfyUI computes on."""
-    device = host_device()
-    return processor_name() if device.type == "cpu" else device_name(device)
 
 
 def _digest(workflow: Workflow, id: str, free: re.Pattern[str] | None) -> str:

@@ -62,10 +62,10 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
     Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
     """
     tried = {(each.link, each.one.name) for each in found if each.one.points}
-    left = {(each.link, each.one.name) for each in found if each.one.untried} - tried
+    left = {(each.link, each.one.name) for each in found if each.one.state == "untried"} - tried
     untried = ", ".join(sorted({name for _, name in left}))
-    drowned = [each.one for each in found if each.one.drowned]
-    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.unclear and not offered))
+    drowned = [each.one for each in found if each.one.state == "drowned"]
+    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.state == "unclear" and not offered))
     lines = []
     if drowned:
         lines.append(
@@ -101,7 +101,7 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     ``limit``: how far a picture may move; ``pictures``: how many are drawn.
     """
     one = tried.one
-    if one.too_long:
+    if one.why_not and one.once:
         return phrase(
             "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw.",
             name=one.name,
@@ -111,9 +111,9 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
         )
     if one.why_not:
         return phrase("{name}: {why}.", name=one.name, why=one.why_not)
-    if one.untried or one.unclear or one.drowned:
+    if one.state in ("untried", "unclear", "drowned"):
         return None
-    if not one.faster:
+    if one.state != "faster":
         return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
     picture = pays_from(one.once, tried.won)
     if picture > pictures:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...optimizers.core.errors import InvalidSetting
 from ..recipe import PREFIX
-from .node_types import Link, NodeType, Prompt, node_type, outputs_of
+from .node_types import Link, NodeType, node_type, outputs_of
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
@@ -31,14 +31,11 @@ _SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
 """ComfyUI's nodes that hand on one of two inputs, of any type."""
 
 
-class Workflow(Mapping[str, Mapping[str, Any]]):
+class Workflow(dict[str, Mapping[str, Any]]):
     """Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``.
 
     It never changes: what changes it returns another.
     """
-
-    def __init__(self, nodes: Prompt) -> None:
-        self._nodes = nodes
 
     @classmethod
     def read(cls, sent: Any) -> Workflow:
@@ -54,15 +51,6 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         if len(sent) > _MOST_NODES:
             raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
         return cls({str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()})
-
-    def __getitem__(self, id: str) -> Mapping[str, Any]:
-        return self._nodes[id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)
 
     def type(self, id: str) -> str:
         return str(self[id]["class_type"])
@@ -184,7 +172,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             nodes[id]["inputs"][name] = value
         return Workflow(nodes)
 
-    def copy(self, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    def copied(self, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return copies of some nodes under new ids; what they use of the others stays where it is."""
 
         def moved(value: Any) -> Any:

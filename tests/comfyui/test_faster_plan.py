@@ -215,7 +215,8 @@ def offered(
     """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
     from paceline.measure.expect import Probed, compiled_vae
     from paceline.measure.replay import Sampling, Subsample
-    from paceline.service.faster.offers import make_offer
+    from paceline.optimizers.core.choices import CHOICES
+    from paceline.service.faster.offers import Part, make_offer
     from paceline.service.faster.plan import Plan
     from paceline.service.faster.workflow import ModelLink
 
@@ -223,9 +224,9 @@ def offered(
         "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
     )
     plans = [Plan(ModelLink(name, ("1", 0), ()), {"Compile VAE": Step("x")} if name == "vae" else {}) for name in KINDS]
-    tried = [[Probed("Quick", speedup, True, points=2, once=once)]]
-    vaes = [("1", decoding, [compiled_vae("Compile VAE", axes == 4)])] if decoding else []
-    return make_offer([run], tried, plans, vaes, "fast", seconds, 100)
+    parts = [Part("0", 10.0, [Probed("Quick", speedup, True, points=2, once=once)], run)]
+    parts += [Part("1", decoding, [compiled_vae("Compile VAE", axes == 4)])] if decoding else []
+    return make_offer(parts, plans, CHOICES["fast"].limit, seconds, 100)
 
 
 def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
