@@ -30,8 +30,7 @@ from ...optimizers.in_comfyui.compilation.comfy_env import TooLong, compiled_unt
 from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique
 from ...optimizers.in_comfyui.run.stack import stack_of
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
-from .evaluating import evaluate, spread_points
-from .one_block import Kind, TimedBlocks, Took
+from .evaluating import Kind, TimedBlocks, Took, evaluate, spread_points
 
 POINTS = 4
 """Whole evaluations of a candidate."""

@@ -87,12 +87,12 @@ class Job:
 
         Called by a node. What is known when somebody stops it stays.
         """
-        stopped = True
         try:
             self._probe(say)
-            stopped = False
-        finally:
-            self.conclude(stopped)
+        except BaseException:
+            self.conclude(True)
+            raise
+        self.conclude(False)
 
     def conclude(self, stopped: bool) -> None:
         """Find the offer once, and free what was kept of the run.
@@ -100,24 +100,22 @@ class Job:
         A probe that is stopped can end after the answer, or after the run was dropped.
         """
         with self.lock:
-            samplings = self.observer.samplings
-            if not self.concluded and not self.observer.empty:
-                limit, decodings = CHOICES[self.choice].limit, self.observer.decodings
-                pairs = zip(samplings, self.probed, strict=True)
-                parts = [Part(one.link, one.sampling_seconds, found, one) for one, found in pairs]
-                for link, one in decodings.items():
-                    rules = [compiled_vae(title, one.of_pictures) for title in self.plans[int(link)].titles]
-                    parts.append(Part(link, one.seconds, rules))
-                self.offer = make_offer(parts, self.plans, limit, self.whole, self.pictures)
-                found = what_became(parts, self.plans, limit)
-                offered = self.offer.names if self.offer is not None else frozenset()
-                self.tried = [self._trial(each, limit, offered) for each in found]
-                self.remember("" if self.offer is None else self.offer.said)
-                self.left_open = left_open(found, offered, stopped)
-                self.left_open += needless_tiles(decodings.values())
-                self.flattened = max((one.flattened for one in samplings), default=0.0)
-                self.concluded = True
-                self.observer.forget()
+            if self.concluded or self.observer.empty:
+                return
+            samplings, decodings, limit = self.observer.samplings, self.observer.decodings, CHOICES[self.choice].limit
+            pairs = zip(samplings, self.probed, strict=True)
+            parts = [Part(one.link, one.sampling_seconds, found, one) for one, found in pairs]
+            for link, decoded in decodings.items():
+                rules = [compiled_vae(title, decoded.of_pictures) for title in self.plans[int(link)].titles]
+                parts.append(Part(link, decoded.seconds, rules))
+            self.offer = offer = make_offer(parts, self.plans, limit, self.whole, self.pictures)
+            found, offered = what_became(parts, self.plans, limit), frozenset() if offer is None else offer.names
+            self.tried = [self._trial(each, limit, offered) for each in found]
+            self.remember("" if offer is None else phrase("{name}: {why}.", name=offer.label, why=offer.expected))
+            self.left_open = [*left_open(found, offered, stopped), *needless_tiles(decodings.values())]
+            self.flattened = max((one.flattened for one in samplings), default=0.0)
+            self.concluded = True
+            self.observer.forget()
 
     def _probe(self, say: Any) -> None:
         """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried.

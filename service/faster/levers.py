@@ -146,12 +146,11 @@ def _alike(file: str) -> str:
 def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever]:
     """Yield the switches by which fewer steps would be sampled: each is turned, and the workflow is looked at again."""
     now = _steps(workflow)
-    for id, name, value in ((id, name, value) for id in workflow for name, value in workflow.inputs(id).items()):
-        decides = is_switch(workflow, id) or set(workflow.gives(id)) == {"BOOLEAN"}
-        if now is None or not decides or not isinstance(value, bool):
-            continue
-        turned = _steps(workflow.edited({(id, name): not value}))
-        if turned is not None and turned < now:
+    deciding = [id for id in workflow if is_switch(workflow, id) or set(workflow.gives(id)) == {"BOOLEAN"}]
+    values = [(id, name, value) for id in deciding for name, value in workflow.inputs(id).items()]
+    for id, name, value in values:
+        turned = _steps(workflow.edited({(id, name): not value})) if isinstance(value, bool) else None
+        if now is not None and turned is not None and turned < now:
             said = phrase(
                 "This workflow has a switch of its own: {node} takes {fewer} steps in place of {steps} when it is "
                 "{on}.",

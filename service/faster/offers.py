@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...measure.expect import COMPILED_VAE, FINEST, GAIN, Expected, Probed, Range, expect, pays_from, propose, speedup
 from ...measure.replay import Sampling, replay
-from ...optimizers.core.phrases import Phrase, phrase
+from ...optimizers.core.phrases import Phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import shown_steps
 from .plan import Plan
@@ -49,11 +49,6 @@ class Offer:
     sampling_seconds: float
     once: float
     won: float
-
-    @property
-    def said(self) -> Phrase:
-        """It in a sentence, for the next time."""
-        return phrase("{name}: {why}.", name=self.label, why=self.expected)
 
     @property
     def expected(self) -> Phrase:

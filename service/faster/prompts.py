@@ -40,8 +40,8 @@ def observed(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt
 
 def as_it_is(watched: Workflow) -> Workflow:
     """Return the workflow that a prompt of ``observed`` was made of, and any other as it is."""
-    origins = {id: [*next(iter(watched.links(id).values()))] for id in watched if watched.type(id) in _WATCH.values()}
-    links = [(id, name, link) for id in watched for name, link in watched.links(id).items() if link[0] in origins]
+    origins = {id: [*next(iter(watched.links[id].values()))] for id in watched if watched.type(id) in _WATCH.values()}
+    links = [(id, name, link) for id in watched for name, link in watched.links[id].items() if link[0] in origins]
     edited = watched.edited({(id, name): origins[link[0]] for id, name, link in links})
     return Workflow({id: edited[id] for id in watched if id not in origins})
 
@@ -51,7 +51,7 @@ def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
 
     It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
     """
-    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
+    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links[id].values()]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
     return _needed({**workflow, NO_RUN: _node("_PacelineTrial", job=job, **kept)})
 

@@ -54,7 +54,7 @@ def techniques_before(workflow: Workflow, sampler: str) -> int:
 
     def before(id: str) -> Iterator[str]:
         if workflow.type(id) != _PLAIN:
-            yield from (origin for name, (origin, _) in workflow.links(id).items() if not _PICTURES.match(name))
+            yield from (origin for name, (origin, _) in workflow.links[id].items() if not _PICTURES.match(name))
 
     types = map(workflow.type, reached([sampler], before))
     return sum(type.startswith(PREFIX) and type != _PLAIN for type in types)
@@ -88,7 +88,7 @@ def _digest(workflow: Workflow, id: str, free: re.Pattern[str] | None) -> str:
     def of(id: str, output: int) -> str:
         if (id, output) not in known:
             known[id, output] = ""  # a workflow that goes in a circle has no end
-            links, type = workflow.links(id), workflow.type(id)
+            links, type = workflow.links[id], workflow.type(id)
             if free is not None and _OURS.match(type):
                 through = next(iter(links.values()), None)
                 known[id, output] = "" if through is None else of(*through)

@@ -278,6 +278,21 @@ def test_apply_tome_is_not_looked_at_where_the_file_holds_another_network(comfyu
         assert ("Apply ToMe is left out: it is for UNets only." in map(str, found.notes)) == left_out
 
 
+def test_attention_is_not_looked_at_where_no_node_can_choose_it(comfyui, tmp_path, monkeypatch):
+    from paceline.optimizers.models.families import FAMILIES
+    from paceline.service.faster import plan as server
+
+    network = checkpoints.tiny_sd15(width=32, context=48)
+    closed = next(family for family in FAMILIES if not family.override_hook)
+    monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
+    monkeypatch.setattr(server, "network_in", lambda path: (network, frozenset()))
+    assert "PacelineSetAttentionProcessor" in nodes_of(plan(plain_prompt()))
+    monkeypatch.setattr(type(network.model.diffusion_model), "__module__", closed.networks[0] + ".model")
+    found = plan(plain_prompt())
+    assert "PacelineSetAttentionProcessor" not in nodes_of(found)
+    assert any(note.startswith("Set Attention Processor is left out: ") for note in found.notes)
+
+
 def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
     from nodes import NODE_CLASS_MAPPINGS
 

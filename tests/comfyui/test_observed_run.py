@@ -14,7 +14,7 @@ from paceline.measure.replay import replay
 from paceline.optimizers.core.errors import UnsupportedModel
 from paceline.optimizers.in_comfyui.compilation import comfy_env
 from paceline.optimizers.step_reuse.path import LEFT_OUT
-from paceline.service.comfyui import evaluating, one_block
+from paceline.service.comfyui import evaluating
 from paceline.service.comfyui import observer as observing
 from paceline.service.comfyui import probe as probing
 from paceline.service.comfyui.evaluating import evaluate
@@ -238,7 +238,7 @@ class Clock:
                 clock.now += clock.busy
             return forward(block, *args, **kwargs)
 
-        for module in (probing, one_block, evaluating, observing, comfy_env):
+        for module in (probing, evaluating, observing, comfy_env):
             monkeypatch.setattr(module, "time", self)
         for module in (probing, evaluating):
             monkeypatch.setattr(module, "monotonic", self.monotonic)

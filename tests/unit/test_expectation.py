@@ -123,7 +123,7 @@ def tried_on(run, one):
 def test_a_candidate_is_not_tried_where_no_sampler_of_its_model_tried_it():
     a, b = on("a"), on("b")
     tried, untried = probed(), Probed("merged")
-    assert left_open([tried_on(a, tried), tried_on(a, untried)], {"merged"}, False) == []
+    assert [*left_open([tried_on(a, tried), tried_on(a, untried)], {"merged"}, False)] == []
     (said,) = left_open([tried_on(a, tried), tried_on(b, untried)], {"merged"}, False)
     assert said == "1 of 2 were tried in the time for it. The next run begins with: merged."
 
