@@ -90,6 +90,7 @@ class Probed:
             that was too long.
         noise: how many times longer the plain evaluations took at one time than at another.
         why_not: why it was not evaluated, or changed nothing; empty otherwise.
+        kind: of its technique, of which a model carries one.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Probed:
     once: float = 0.0
     noise: float = 1.0
     why_not: str = ""
+    kind: str = ""
 
     def wins(self, seconds: float) -> float:
         """Return the seconds that it alone is likely to win of so many."""
@@ -158,12 +160,15 @@ def expect(sampling: Sampling | None, probed: Sequence[Probed] = (), budget: flo
 def propose(sampling: Sampling | None, probed: Sequence[Probed], limit: float, reuse: bool = True) -> Expected | None:
     """Return the fastest settings whose cautious end is inside of ``limit``; None where nothing is faster.
 
-    A candidate takes part only where it is faster. ``reuse``: whether Reuse Steps may be among them.
+    A candidate takes part only where it is faster, and one of a kind. ``reuse``: whether Reuse Steps may be among them.
     """
     faster = [one for one in probed if one.state == "faster"]
     unit = _reused(sampling).high if sampling and reuse and not replay(sampling, FINEST).why_not else math.inf
     best: Expected | None = None
     for chosen in (each for count in range(len(faster) + 1) for each in combinations(faster, count)):
+        kinds = [one.kind for one in chosen if one.kind]
+        if len({*kinds}) < len(kinds):
+            continue
         most = math.sqrt(max(0.0, limit**2 - expect(sampling, chosen).distance.high ** 2)) / unit
         allowed = {min(1.0, round(FINEST * int(most * part / FINEST), 2)) for part in SMALLER} - {0.0}
         for budget in (None, *sorted(allowed)):

@@ -240,7 +240,8 @@ class _Trial:
         share = 1.0 if side.whole is None else 1 - side.whole.share
         error = share * math.sqrt(statistics.fmean(one**2 for one in errors))
         times, moves = (low, speedup.ratio, min(speedup.high, _MOST)), PROBED if side.whole is None else KEPT
-        return Probed(name, times, speedup.clear, error, moves, len(errors), side.once, _spread(before))
+        kind = side.added[0].kind if side.added else ""
+        return Probed(name, times, speedup.clear, error, moves, len(errors), side.once, _spread(before), kind=kind)
 
     def _errors(self, plain: _Side, side: _Side) -> list[float]:
         """Return the errors of a side's predictions, without those of whole steps, which are exact."""

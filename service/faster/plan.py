@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
 
-from ...optimizers.attention.attention_policy import AUTO
+import torch
+
+from ...optimizers.attention.registry import BACKENDS, probe_backend
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import CannotHelp
 from ...optimizers.core.phrases import Phrase, phrase
@@ -16,6 +18,7 @@ from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ...optimizers.step_reuse.reuse_settings import FEWEST_STEPS
 from ...optimizers.token_merging.kv_downsample import minimum_tokens
 from ..apply_recipe import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
+from ..comfyui.machine import host_device
 from ..comfyui.unloaded import model_file, network_in
 from ..recipe import PREFIX, Step
 from .node_types import class_of, node_type
@@ -117,12 +120,20 @@ def _nothing_from(step: Step, network: ModelPatcher | None, nodes: Nodes) -> str
     """Return why a node would do nothing, as far as that is known without its weights; empty where it may."""
     try:
         if step.node == ATTENTION:
-            return host_does(AUTO) if network is None else nothing_before(network, AUTO)
+            backend = str(step.inputs["backend"])
+            return host_does(backend) if network is None else nothing_before(network, backend)
         if network is not None and step.node != _INT8:  # which times the layers
             made(step, {"model": network}, nodes)
     except CannotHelp as error:
         return error.brief
     return ""
+
+
+def _approximate() -> list[Step]:
+    """Return the attention that quantises, and works here; of the exact backends torch's own choice is the first."""
+    inexact = [backend for backend in BACKENDS.values() if not backend.exact]
+    there = [one.name for one in inexact if probe_backend(one, host_device(), torch.float16).available]
+    return [Step(ATTENTION, {"backend": name}) for name in there]
 
 
 def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
@@ -135,11 +146,13 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     distilled = steps is not None and steps <= DISTILLED
     recipe = built_in_recipe(choice, replace(machine, fast_int8=distilled and machine.device == "cuda" and not file))
-    tries, notes = dict[str, Step](), list[Phrase]()
+    tries, notes, changes = dict[str, Step](), list[Phrase](), CHOICES[choice].merging != ""
+    approximate = _approximate() if changes else []
     known = network_before(workflow, link.upstream) if link.input == "model" else None
-    for step in recipe.steps:
+    for step in (*recipe.steps, *approximate):
         if changed_by(nodes[step.node]) == link.input and step.node not in there:
             title = str(nodes[step.node].define_schema().display_name)
+            title += f" ({step.inputs['backend']})" if step in approximate else ""
             nothing = _nothing_from(step, known and known[0], nodes)
             if nothing:
                 notes.append(phrase("{name} is left out: {why}.", name=title, why=nothing))
@@ -147,7 +160,6 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
                 tries[title] = step
     if link.input == "vae":
         return Plan(link, tries)
-    changes = CHOICES[choice].merging != ""
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     types = {workflow.type(id) for id in workflow}
     notes += [

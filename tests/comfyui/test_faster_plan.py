@@ -74,6 +74,16 @@ def test_attention_that_is_comfyuis_own_is_left_out_with_a_sentence(monkeypatch)
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor"}
 
 
+def test_each_approximate_attention_that_works_here_is_tried_where_the_picture_may_change(monkeypatch):
+    from paceline.optimizers.attention.registry import Probe
+    from paceline.service.faster import plan as server
+
+    monkeypatch.setattr(server, "probe_backend", lambda backend, *_: Probe(backend.name == "sage"))
+    title = "Set Attention Processor (sage)"
+    assert plan(plain_prompt()).tries[title] == Step("PacelineSetAttentionProcessor", {"backend": "sage"})
+    assert title not in plan(plain_prompt(), "lossless").tries
+
+
 def test_what_is_there_already_is_not_tried_twice():
     found = plan(PROMPT)  # EasyCache is on the model
     assert not found.reuse

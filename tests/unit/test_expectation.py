@@ -100,6 +100,8 @@ def test_the_cautious_end_decides():
     assert propose(run, [probed(why_not="not here")], 0.5, reuse=False) is None
     two = [probed("fast", 0.02, (1.5, 1.6, 1.7)), probed("attention", 0.0, (1.05, 1.1, 1.2))]
     assert propose(run, two, 0.5, reuse=False).names == ("fast", "attention")
+    alike = [replace(one, kind="attention") for one in two]
+    assert propose(run, alike, 0.5, reuse=False).names == ("fast",)  # a model carries one of a kind
 
 
 def test_a_workflow_gains_what_its_steps_gain():
