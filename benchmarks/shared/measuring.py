@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ def measure(
             before = peak_memory(True) if on_gpu else 0
             samples[name].append(_sample(variants[name], repeats[name]))
             peaks[name] = max(peaks[name], peak_memory() - before if on_gpu else 0)
-        order = [*order[1:], order[0]]  # nobody always comes after the same one
+        random.Random(number).shuffle(order)  # none always comes after the same other one
         keep((asdict(row_of(name)) for name in variants), baseline)
     return [row_of(name) for name in variants]
 

@@ -52,9 +52,9 @@ class _Side:
     """What was evaluated with one MODEL.
 
     Attributes:
-        whole: which of its steps serve later ones.
-        added: the techniques that the plain one has not.
-        once: seconds that it took to make it ready.
+        whole: the steps that fill a cache for later ones.
+        added: the techniques that the plain model lacks.
+        once: seconds that it took to make the model ready.
         seconds: of its whole evaluations; ``outputs`` are theirs.
         rounds: the seconds of a block by its kind, by the number of the round.
     """

@@ -67,13 +67,13 @@ class KeptRun:
     """What an ordinary run took.
 
     Attributes:
-        work: stands for the workflow, without seeds, texts and names of files, and for the nodes that did something.
+        work: hash of the workflow without seeds, texts and names of files, and of the nodes that did something.
         when: when it ended, ISO 8601 in UTC.
         seconds: of each stage.
         loaded: whether models were loaded from disk.
         facts: versions and devices.
         about: what was drawn: family of the model, solver, steps, size; and with which of our nodes.
-        workflow: stands for the workflow alone.
+        workflow: hash of the workflow alone.
         parts: seconds by kind of node and by node.
         again: why weights were loaded again; empty where they were not, or that is not known.
         texts: what stands for all that each text was encoded from.

@@ -28,10 +28,17 @@ from .sentences import proved, so_far
 
 @dataclass
 class Proof:
-    """``text``: what the pairs that were drawn have shown; ``over`` where no more of them are needed.
+    """A proof while it is drawn: the pairs so far, the sentence that they support, and the farthest pair's picture.
 
-    ``beyond``: whether one is farther than the ``choice`` allows. ``flattened``: as of ``Sampling``, of the run before.
-    ``latents``: of both sides, by side, seed and end; ``picture`` is None where none was decoded.
+    Attributes:
+        observer: of the proof's own runs.
+        choice: how far a picture may move.
+        flattened: as of `Sampling`, of the run before.
+        latents: of both sides, by side, seed and end of the workflow.
+        text: what the pairs have shown; None before the first pair.
+        over: whether no more pairs are needed.
+        beyond: whether a pair is farther than ``choice`` allows.
+        picture: None where no pair was decoded.
     """
 
     observer: Observer

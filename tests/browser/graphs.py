@@ -40,14 +40,14 @@ COMPARISON = (
     + """
 latent.widgets.find(({ name }) => name === "batch_size").value = args[1];
 [positive.pos, negative.pos] = [[640, 190], [640, 340]];
-const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
+const first = make(args[2], 320, 0, args[3]);
 const attention = make("PacelineSetAttentionProcessor", 640, 0, {});
 const report = make("PacelineOptimizationReport", 320, 500, {});
 const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", most_runs: 0 };
 const compare = make("PacelineCompareModels", 1010, 0, { ...settings, ...args[0] });
 report.setSize([590, 260]);
-link(loader, 0, tome, "model");
-link(tome, 0, attention, "model");
+link(loader, 0, first, "model");
+link(first, 0, attention, "model");
 link(loader, 0, compare, "model_baseline");
 link(attention, 0, compare, "model_optimized");
 sampled(compare);
@@ -56,7 +56,10 @@ link(compare, 1, report, "after");
 return compare.id;
 """
 )
-"""Both nodes before Compare Models, and the report after it; given its settings and the size of the batch."""
+"""Two nodes before Compare Models, and the report after it.
+
+Given the settings of Compare Models, the size of the batch, and the first node: its type and its inputs.
+"""
 
 
 def example(name: str, checkpoint: Path) -> dict[str, Any]:
