@@ -214,7 +214,8 @@ class Job:
             "loading": sum(one.loading_seconds for one in samplings),
             "decoding": sum(one.seconds for one in self.observer.decodings.values()),
         }
-        found = {kind: {"": max(kinds.get(kind, 0.0), watched.get(kind, 0.0))} for kind in [*kinds, *watched]}
+        longer = {kind: max(kinds.get(kind, 0.0), watched.get(kind, 0.0)) for kind in [*kinds, *watched]}
+        found = {kind: {"": seconds} for kind, seconds in longer.items() if seconds}
         found |= {"samplingRun": steps, "otherNodes": {}}
         rest = sum(kinds.values()) - sum(sum(nodes.values()) for nodes in found.values())
         return found | {"otherNodes": {"": max(0.0, rest)}}
