@@ -202,5 +202,5 @@ def digest_upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tup
         return "not from a workflow"
     workflow = Workflow(prompt)
     connected = {**workflow.inputs(node)}
-    connected |= {name: [made_of(workflow, origin), slot] for name, (origin, slot) in workflow.links(node).items()}
+    connected |= {name: [made_of(workflow, origin), slot] for name, (origin, slot) in workflow.links[node].items()}
     return fingerprint_of({name: connected.get(name) for name in inputs})[:16]

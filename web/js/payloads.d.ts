@@ -115,6 +115,8 @@ interface Offer {
   sampling_speedup: number[];
   /** How long a proof takes, from and to; empty where the steps stay as they are: only they are proved. */
   proof_seconds: number[];
+  /** How many pictures a proof draws at least. */
+  proof_pictures: number;
   /** What a proof has measured; null before one. */
   measured: Told | null;
   /** Whether a picture of the proof is farther from the plain one than the choice allows. */

@@ -192,9 +192,9 @@ async function open(timeline) {
   }
 
   /** Told how far a proof is. */
-  let count = proofCount();
+  let count = proofCount(0);
   const prove = createButton("", () => {
-    count = proofCount();
+    count = proofCount(state.offer?.proof_pictures ?? 0);
     void step({ do: "prove", job: state.job });
   });
 
