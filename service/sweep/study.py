@@ -159,7 +159,7 @@ class Sweep:
         return len(self._cells) or self._plan.trials
 
     def run(self, measure: Callable[[Cell], Result]) -> Iterator[list[Result]]:
-        """Measure what is left; yield all results, in the order of the grid or oldest first, before and after each cell.
+        """Measure what is left; yield all results, in the order of the grid or oldest first, now and after each cell.
 
         What ``measure`` raises stops the sweep; the cell is measured again the next time.
         """
