@@ -18,8 +18,7 @@ from shared.roof import peak_speed, place, speed_note
 
 # isort: split
 from paceline.optimizers.attention.backend import AttentionCall, Inputs
-from paceline.optimizers.attention.registry import BACKENDS, require
-from paceline.optimizers.core.errors import PacelineError
+from paceline.optimizers.attention.registry import BACKENDS, probe_backend
 
 # name: batch, heads, tokens, tokens of keys, channels of a head
 CALLS = {
@@ -52,12 +51,15 @@ def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, roun
         plain = backend.name in ("vanilla", "sdpa_math")
         if plain and 4 * batch * heads * queries * keys > MOST_PLAIN:
             continue
+        found = probe_backend(backend, device, dtype, channels)
+        if found.function is None:
+            print(f"{backend.name}: {found.reason}", file=sys.stderr)
+            continue
         try:
-            run = require(backend.name, device, dtype, channels)
             if backend.refusal(call) is None:
-                run(Inputs(q, k, v))
-                variants[backend.name] = partial(run, Inputs(q, k, v))
-        except (PacelineError, RuntimeError) as error:
+                found.function(Inputs(q, k, v))
+                variants[backend.name] = partial(found.function, Inputs(q, k, v))
+        except RuntimeError as error:
             print(f"{backend.name}: {str(error).splitlines()[0]}", file=sys.stderr)
     expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     quality = {name: {"relative_error": relative_error(run(), expected)} for name, run in variants.items()}

@@ -157,11 +157,7 @@ class Evidence:
         return ratio is not None and ratio <= AS_GOOD
 
 
-def unit_of(seed: Distance) -> float:
-    """Return what counts as 1, given how far pictures of different seeds are apart."""
-    return unit(seed.rmse, seed.contrast)
-
-
 def share_of(difference: Distance, seed: Distance) -> float | None:
     """Return a distance as a share of a seed change; None where that is 0, of pictures without any contrast."""
-    return difference.rmse / unit_of(seed) if unit_of(seed) else None
+    one = unit(seed.rmse, seed.contrast)
+    return difference.rmse / one if one else None

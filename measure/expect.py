@@ -29,7 +29,7 @@ class Range(NamedTuple):
     def times(self, other: Range) -> Range:
         return Range(*map(mul, self, other))
 
-    def of(self, unit: float, most: float) -> Range:
+    def of(self, unit: float, most: float = math.inf) -> Range:
         """Return this many times a ``unit``, at ``most``."""
         return Range(*(min(unit * end, most) for end in self))
 
@@ -50,8 +50,8 @@ REUSED_OF_FEW = Range(0.15, 0.4, 0.9)
 ELSEWHERE = 2.0
 """Factor by which the range widens with flow matching."""
 
-PROBED, KEPT = Range(0.3, 1.5, 7.5), Range(0.25, 1.0, 3.75)
-"""How far a picture moves for each unit of a prediction's error; the second where it is of what is kept from steps."""
+PROBED, KEPT, KNOWN = Range(0.3, 1.5, 7.5), Range(0.25, 1.0, 3.75), Range(1.0, 1.0, 1.0)
+"""How far a picture moves for each unit of an error: of a prediction, of what is kept from steps, of the picture."""
 
 WORK = Range(0.83, 1.0, 1.4)
 """Work that Reuse Steps leaves in another picture, as a multiple of this picture's: up to 1.4, because the budget was
@@ -66,7 +66,6 @@ GAIN = 1.05
 
 BUSY = 1.2
 """From here on plain evaluations differ by more than those of a calm machine do."""
-
 
 COMPILED_VAE, COMPILED_VAE_ONCE, COMPILED_VAE_MOVES = Range(1.3, 2.2, 2.9), 25.0, 0.005
 """What Compile VAE is expected to do on CUDA, as times faster and seconds once, from SDXL's on an H100 (2.7x, 21.8 s);
@@ -85,53 +84,45 @@ class Probed:
         clear: whether more rounds would tell nothing new.
         error: root mean square over the points of the prediction's error, as a share of what another seed changes; it
             is 0 in whole steps.
-        kept: whether it is of what is kept from whole steps.
+        moves: how far the picture moves for each unit of it.
         points: how many different evaluations that is of.
         once: seconds that it took before its first evaluation was ready, over what one takes; at least so many where
             that was too long.
         noise: how many times longer the plain evaluations took at one time than at another.
         why_not: why it was not evaluated, or changed nothing; empty otherwise.
+        kind: of its technique, of which a model carries one.
     """
 
     name: str
     speedup: tuple[float, float, float] = (1.0, 1.0, 1.0)
     clear: bool = False
     error: float = 0.0
-    kept: bool = False
+    moves: Range = PROBED
     points: int = 0
     once: float = 0.0
     noise: float = 1.0
     why_not: str = ""
+    kind: str = ""
 
     def wins(self, seconds: float) -> float:
         """Return the seconds that it alone is likely to win of so many."""
         return seconds * (1 - 1 / max(self.speedup[1], 1e-9))
 
     @property
-    def faster(self) -> bool:
-        """Whether its whole interval is faster, by more than the plain evaluations differ."""
-        return not self.why_not and self.speedup[0] > 1 and self.speedup[1] > self.noise
+    def state(self) -> str:
+        """``refused``, ``untried``, ``faster``, ``drowned``, ``unclear`` or ``slower``.
 
-    @property
-    def too_long(self) -> bool:
-        """Whether it was not evaluated because of what it costs once."""
-        return bool(self.why_not) and self.once > 0
-
-    @property
-    def drowned(self) -> bool:
-        """Whether it may be faster by no more than the plain evaluations of a busy machine differ."""
-        return not self.why_not and self.points > 0 and 1 < self.speedup[1] <= self.noise >= BUSY
-
-    @property
-    def untried(self) -> bool:
-        """Whether no work was left for it."""
-        return not self.why_not and not self.points
-
-    @property
-    def unclear(self) -> bool:
-        """Whether it may be faster, and was not evaluated often enough to say so."""
-        slow_end, _, fast_end = self.speedup
-        return not self.why_not and not self.drowned and not self.clear and slow_end <= 1 < fast_end
+        ``faster`` is a whole interval that is, by more than plain evaluations differ; ``drowned`` may be, by no more
+        than those of a busy machine differ; ``unclear`` was not evaluated often enough to say so.
+        """
+        slow_end, ratio, fast_end = self.speedup
+        if self.why_not or not self.points:
+            return "refused" if self.why_not else "untried"
+        if slow_end > 1 and ratio > self.noise:
+            return "faster"
+        if 1 < ratio <= self.noise >= BUSY:
+            return "drowned"
+        return "unclear" if not self.clear and slow_end <= 1 < fast_end else "slower"
 
 
 @dataclass(frozen=True)
@@ -150,8 +141,8 @@ class Expected:
     distance: Range
 
 
-def expect(sampling: Sampling, probed: Sequence[Probed] = (), budget: float | None = None) -> Expected:
-    """Return what the candidates and Reuse Steps with a ``budget`` would be worth together.
+def expect(sampling: Sampling | None, probed: Sequence[Probed] = (), budget: float | None = None) -> Expected:
+    """Return what the candidates and Reuse Steps with a ``budget`` would be worth together; a VAE has no ``sampling``.
 
     Seconds of an evaluation multiply, distances of different causes add up in squares.
     """
@@ -159,32 +150,27 @@ def expect(sampling: Sampling, probed: Sequence[Probed] = (), budget: float | No
     for one in probed:
         low, ratio, high = one.speedup
         time_left = time_left.times(Range(1 / max(high, ratio), 1 / ratio, 1 / max(low, 0.1)))
-        distances.append((KEPT if one.kept else PROBED).of(one.error, math.inf))
-    if budget is not None:
-        found = replay(sampling, budget)
-        if found.work < 1:
-            time_left = time_left.times(_work(sampling, budget))
-            distances.append(_reused(sampling).of(budget, math.inf))
+        distances.append(one.moves.of(one.error))
+    if sampling is not None and budget is not None and replay(sampling, budget).work < 1:
+        time_left = time_left.times(_work(sampling, budget))
+        distances.append(_reused(sampling).of(budget))
     return Expected(tuple(one.name for one in probed), budget, time_left, _sum(distances))
 
 
-def propose(
-    sampling: Sampling,
-    probed: Sequence[Probed],
-    limit: float,
-    reuse: bool = True,
-) -> Expected | None:
+def propose(sampling: Sampling | None, probed: Sequence[Probed], limit: float, reuse: bool = True) -> Expected | None:
     """Return the fastest settings whose cautious end is inside of ``limit``; None where nothing is faster.
 
-    A candidate takes part only where it is ``faster``. ``reuse``: whether Reuse Steps may be among them.
+    A candidate takes part only where it is faster, and one of a kind. ``reuse``: whether Reuse Steps may be among them.
     """
-    faster = [one for one in probed if one.faster]
-    reuses = reuse and not replay(sampling, FINEST).why_not
+    faster = [one for one in probed if one.state == "faster"]
+    unit = _reused(sampling).high if sampling and reuse and not replay(sampling, FINEST).why_not else math.inf
     best: Expected | None = None
     for chosen in (each for count in range(len(faster) + 1) for each in combinations(faster, count)):
-        room = limit**2 - expect(sampling, chosen).distance.high ** 2
-        most = math.sqrt(max(room, 0.0)) / _reused(sampling).high
-        allowed = {min(1.0, round(FINEST * int(most * part / FINEST), 2)) for part in SMALLER if reuses} - {0.0}
+        kinds = [one.kind for one in chosen if one.kind]
+        if len({*kinds}) < len(kinds):
+            continue
+        most = math.sqrt(max(0.0, limit**2 - expect(sampling, chosen).distance.high ** 2)) / unit
+        allowed = {min(1.0, round(FINEST * int(most * part / FINEST), 2)) for part in SMALLER} - {0.0}
         for budget in (None, *sorted(allowed)):
             found = expect(sampling, chosen, budget)
             inside = found.distance.high <= limit and (found.names or found.time_left.likely < 1)
@@ -209,7 +195,7 @@ def compiled_vae(name: str, of_pictures: bool) -> Probed:
     """Return what the node of this title, which compiles a VAE, is worth by rule: trying it would take minutes."""
     if not of_pictures:
         return Probed(name, why_not=phrase("it was measured with VAEs of pictures only"))
-    return Probed(name, COMPILED_VAE, clear=True, error=COMPILED_VAE_MOVES, points=1, once=COMPILED_VAE_ONCE)
+    return Probed(name, COMPILED_VAE, True, COMPILED_VAE_MOVES, KNOWN, points=1, once=COMPILED_VAE_ONCE)
 
 
 def _work(sampling: Sampling, budget: float) -> Range:

@@ -76,13 +76,8 @@ def seed_change(groups: Iterable[Sequence[Picture]], apart: Callable[[Picture, P
     return average([one for pair in pairs for one in apart(*pair)])
 
 
-def compare_pictures(pictures: Tensor, references: Tensor) -> Distance:
-    """Return the distance between uint8 ``[batch, height, width, channels]``; `InvalidSetting` if the sizes differ."""
-    return average(distances(pictures, references))
-
-
 def distances(pictures: Tensor, references: Tensor) -> list[Distance]:
-    """Return the distance of each picture; arguments and errors are those of :func:`compare_pictures`."""
+    """Return the distance of each of uint8 ``[batch, height, width, channels]``; `InvalidSetting` if sizes differ."""
     if pictures.shape != references.shape:
         raise InvalidSetting(
             f"Pictures of the shape {list(pictures.shape)} cannot be compared with those of {list(references.shape)}.",

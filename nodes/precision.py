@@ -7,8 +7,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.in_comfyui.precision.model_precision import model_precision
-from ..optimizers.in_comfyui.precision.vae_precision import with_precision
+from ..optimizers.in_comfyui.comfy_precision import model_precision, with_precision
 from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from ..optimizers.in_comfyui.targets.vae_target import VAETarget

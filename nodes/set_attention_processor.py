@@ -5,7 +5,7 @@ from __future__ import annotations
 from comfy_api.latest import io
 
 from ..optimizers.attention.attention_policy import TOOLTIP
-from ..optimizers.attention.registry import backend_names
+from ..optimizers.attention.registry import BACKENDS
 from ..optimizers.core.errors import require_choice
 from ..optimizers.in_comfyui.comfy_attention import AttentionProcessor
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
@@ -26,11 +26,11 @@ class PacelineSetAttentionProcessor(TechniqueNode):
             "int8 attention, speed, faster",
             inputs=[
                 io.Model.Input("model"),
-                io.Combo.Input("backend", options=["auto", *backend_names()], default="auto", tooltip=TOOLTIP),
+                io.Combo.Input("backend", options=["auto", *BACKENDS], default="auto", tooltip=TOOLTIP),
             ],
         )
 
     @classmethod
     def technique(cls, model: ModelPatcher, backend: str) -> Made:
-        require_choice("backend", backend, ("auto", *backend_names()))
+        require_choice("backend", backend, ("auto", *BACKENDS))
         return ModelTarget(model), AttentionProcessor(model, backend)

@@ -21,7 +21,7 @@ from .apply_recipe import Nodes
 from .comfyui.machine import host_device
 from .faster.kept_runs import KeptRuns
 from .faster.plan import network_before
-from .faster.same_work import device_here, facts_here
+from .faster.same_work import facts_here
 from .faster.workflow import ModelLink, Workflow
 
 BEFORE = "/paceline/before"
@@ -67,9 +67,9 @@ def _attention(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
 def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None:
     if host_device().type == "cpu":
         return Summary("waiting", phrase("gains little on a processor, and compiles for minutes first"))
-    family, device = type(inputs["model"].model).__name__, device_here()
-    runs = [one for one in KeptRuns().read() if one.about.get("family") == family and one.facts.get("device") == device]
-    now, code = facts_here(), cache_folder()
+    family, now, code = type(inputs["model"].model).__name__, facts_here(), cache_folder()
+    runs = [one for one in KeptRuns().read() if one.about.get("family") == family]
+    runs = [one for one in runs if one.facts.get("device") == now["device"]]
     again = [one.seconds.get("compiling", 0.0) for one in runs if one.facts == now]
     again = [seconds for seconds in again if seconds > _SHORTEST][1:]
     if again and code is not None and code.size():

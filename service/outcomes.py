@@ -84,7 +84,7 @@ class Outcomes:
             return {"slower": None}
         watched = JOBS.watching(item[2])
         if watched is not None and not ended.parts:  # from ``tune``, which is told of no node
-            parts = watched.parts(sum(ended.seconds.values()))
+            parts = watched.by_node({"otherNodes": sum(ended.seconds.values())})
             seconds = {kind: sum(nodes.values()) for kind, nodes in parts.items()}
             ended = ended.model_copy(update={"parts": parts, "seconds": seconds})
         outcome = kept_run(ended, as_it_is(Workflow.read(item[2])))

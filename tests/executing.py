@@ -40,8 +40,11 @@ class Executor:
         asyncio.run(nodes.init_builtin_extra_nodes())
         self._seen: list[Any] = []
         self._types = {type: _giver(type) for type in ("MODEL", "VAE", "CONDITIONING", "LATENT", "CONTROL_NET")}
-        self._nodes = {**pack.load_nodes(), **{f"Test{type}": giver for type, giver in self._types.items()}}
+        ours = pack.load_nodes()
+        self._nodes = {**ours, **{f"Test{type}": giver for type, giver in self._types.items()}}
         nodes.NODE_CLASS_MAPPINGS.update(self._nodes)
+        titles = {name: kind.GET_SCHEMA().display_name for name, kind in ours.items()}
+        nodes.NODE_DISPLAY_NAME_MAPPINGS.update(titles)
         server = SimpleNamespace(client_id=None, last_node_id=None, send_sync=lambda *about: None)
         limits = {"lru": 0, "ram": 0, "ram_inactive": 0}
         self._executor = execution.PromptExecutor(server, cache_type=execution.CacheType.CLASSIC, cache_args=limits)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from paceline.measure.evidence import Evidence
-from paceline.measure.quality import average, compare_pictures, distances, farthest, seed_change
+from paceline.measure.quality import average, distances, farthest, seed_change
 from paceline.measure.speedup import interleaved, measure_speedup
 from paceline.measure.verdict import Verdict, judge
 
@@ -92,8 +92,8 @@ def pictures(seed: int, batch: int = 1) -> torch.Tensor:
     return (smooth.clamp(0, 1).permute(0, 2, 3, 1) * 255).to(torch.uint8)
 
 
-SAME = compare_pictures(pictures(1), pictures(1))
-ANOTHER = compare_pictures(pictures(2), pictures(1))
+SAME = average(distances(pictures(1), pictures(1)))
+ANOTHER = average(distances(pictures(2), pictures(1)))
 
 
 FALSE = {1.0: ("faster", "slower"), 1.03: ("slower", "no_effect"), 1 / 1.03: ("faster", "no_effect")}

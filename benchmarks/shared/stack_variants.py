@@ -108,7 +108,8 @@ def alone(unet: bool) -> list[Variant]:
     Args:
         unet: as of `recipe`.
     """
-    found = {
+    found: dict[str, Apply] = {
+        "as it comes, again": lambda model: model,  # how far the same work is from itself
         "Set Attention Processor": node("PacelineSetAttentionProcessor", backend="auto"),
         "Quantize int8": node("PacelineQuantizeInt8"),
         "Model Precision, channels last": node("PacelineModelPrecision", channels_last=True),

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ..core.activity import Activity, Summary
 from ..core.devices import is_compiling, is_out_of_memory
-from ..core.errors import error_line
+from ..core.errors import BackendUnavailable, error_line
 from ..core.phrases import phrase
 from ..core.technique import ATTENTION, Policy
 from ..guard import GuardedEvaluation, rows_to_compare
 from .backend import AttentionCall, AttentionFunction, Inputs
-from .plain import slice_mask
-from .registry import NO_MEMORY, OWN, get, probe_backend, require
+from .registry import NO_MEMORY, OWN, get, probe_backend
+from .torch_attention import slice_mask
 
 AUTO = "auto"
 
@@ -71,10 +71,13 @@ class AttentionPolicy(Policy):
         # A kernel is made for one head size: each that the limits allow is tried. If there is none, the first says why.
         found = {size: probe_backend(self.backend, device, dtype, size) for size in fitting or head_sizes[:1]}
         works = next((one.function for one in found.values() if one.function is not None), None)
-        function = works or require(name, device, dtype, next(iter(found)))
-        self.function = host_sdpa if name == OWN and host_sdpa is not None else function
-        failed = ((size, one.reason) for size, one in found.items() if not one.available and one.reason != NO_MEMORY)
-        self.failing = {size: f"head size {size}: {why}" for size, why in failed}
+        if works is None:
+            first = next(iter(found.values()))
+            problem = f"The attention backend '{name}' cannot be used here: {first.reason}."
+            raise BackendUnavailable(problem, first.remedy, first.reason)
+        self.function = host_sdpa if name == OWN and host_sdpa is not None else works
+        failed = ((size, one.reason) for size, one in found.items() if one.function is None)
+        self.failing = {size: f"head size {size}: {why}" for size, why in failed if why != NO_MEMORY}
 
     @property
     def approximation(self) -> str:

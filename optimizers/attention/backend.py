@@ -106,9 +106,7 @@ class Limits:
     max_compute_capability: tuple[int, int] | None = None
 
     def refusal(self, call: AttentionCall) -> str | None:
-        """Return one short phrase naming what was found and what is allowed, or None where the call is taken."""
-        if self.devices is not None and call.device not in self.devices:
-            return _no_kernel(call.device, self.devices)
+        """Return one short phrase naming what was found and what is allowed, or None; of a device that they are for."""
         if self.dtypes is not None and call.dtype not in self.dtypes:
             return f"dtype {short(call.dtype)} (takes {', '.join(map(short, self.dtypes))})"
         value_head_dim = call.head_dim if call.value_head_dim is None else call.value_head_dim
@@ -191,34 +189,26 @@ class Backend:
     install_note: str = ""
     exact: bool = True
 
-    def runs_on(self) -> tuple[str, ...] | None:
-        """Return the device types it has a kernel for; None means any."""
-        if any(limits.devices is None for limits in self.limits):
-            return None
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The device types that its limits name."""
         return tuple(device for limits in self.limits for device in limits.devices or ())
 
     def limits_for(self, device: str) -> Limits | None:
         """Return the limits that hold on a device type, or None where there is no kernel for it."""
-        for limits in self.limits:
-            if limits.devices is None or device in limits.devices:
-                return limits
-        return None
+        return next((limits for limits in self.limits if limits.devices is None or device in limits.devices), None)
 
     def refusal(self, call: AttentionCall) -> str | None:
         """Return why this call is not taken, as one short phrase, or None. Cheap, and traceable by torch.compile."""
         limits = self.limits_for(call.device)
         if limits is None:
-            return _no_kernel(call.device, self.runs_on() or ())
+            return f"device {call.device} (runs on {', '.join(self.devices)})"
         return limits.refusal(call)
 
 
 def short(dtype: torch.dtype) -> str:
     """Return "float16" for ``torch.float16``."""
     return str(dtype).removeprefix("torch.")
-
-
-def _no_kernel(device: str, devices: tuple[str, ...]) -> str:
-    return f"device {device} (runs on {', '.join(devices)})"
 
 
 def _dotted(capability: tuple[int, int]) -> str:

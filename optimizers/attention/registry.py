@@ -1,8 +1,7 @@
 """The list of attention backends, and whether one works on this machine: one small call, compared with the formula.
 
 A package that imports may still have no kernel for this GPU, dtype or head size, or compute wrong numbers.
-``BACKENDS``, ``backend_names`` and ``get`` touch no device and import no package: node schemas call them on every page
-load.
+``BACKENDS`` and ``get`` touch no device and import no package: node schemas read them on every page load.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from importlib import metadata
 import torch
 
 from ..core.devices import is_out_of_memory
-from ..core.errors import BackendUnavailable, not_allowed, one_of
-from . import flash, kitchen, plain, sage, sdpa, xformers_backend
+from ..core.errors import require_choice
+from . import packages
 from .backend import AttentionCall, AttentionFunction, Backend, Inputs
+from .torch_attention import FORCED, SDPA, VANILLA
 
 TOKENS = 64
 HEADS = 2
@@ -33,9 +33,8 @@ NO_MEMORY = "no memory was left for a test call"
 
 @dataclass(frozen=True)
 class Probe:
-    """The answer of a probe: ``reason`` (one line, no full stop) and ``remedy`` are empty if the backend works."""
+    """The answer of a probe: ``reason`` (one line, no full stop) and ``remedy``, or the ``function`` that works."""
 
-    available: bool
     reason: str = ""
     remedy: str = ""
     function: AttentionFunction | None = field(default=None, repr=False, compare=False)
@@ -60,7 +59,7 @@ def probe_backend(backend: Backend, device: torch.device | str, dtype: torch.dty
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return Probe(False, NO_MEMORY, "Free some memory and try again.")
+            return Probe(NO_MEMORY, "Free some memory and try again.")
     return _found[key]
 
 
@@ -69,14 +68,14 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
     call = AttentionCall(device.type, dtype, head_dim, TOKENS, TOKENS, 1, HEADS, HEADS)
     limits = backend.limits_for(device.type)
     if limits is None:
-        runs_on = " or ".join(backend.runs_on() or ())
-        return Probe(False, f"it has no kernel for {device.type} (runs on {runs_on})", OTHERWISE)
+        runs_on = " or ".join(backend.devices)
+        return Probe(f"it has no kernel for {device.type} (runs on {runs_on})", OTHERWISE)
     refusal = limits.machine_refusal(device)
     if refusal is not None:
-        return Probe(False, refusal, OTHERWISE)
+        return Probe(refusal, OTHERWISE)
     refusal = limits.refusal(call)
     if refusal is not None:
-        return Probe(False, f"it does not take {refusal}", OTHERWISE)
+        return Probe(f"it does not take {refusal}", OTHERWISE)
     try:
         function = backend.load()
     except Exception as error:
@@ -89,12 +88,12 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
             if is_out_of_memory(error):
                 raise
             why = _one_line(error) + _warned(str(warning.message) for warning in heard)
-            return Probe(False, f"{_versioned(backend)} failed a test call on {device}: {why}", OTHERWISE)
+            return Probe(f"{_versioned(backend)} failed a test call on {device}: {why}", OTHERWISE)
     tolerance = TOLERANCE_EXACT if backend.exact else TOLERANCE_APPROXIMATE
     if not wrong <= tolerance:  # catches NaN
         reason = f"{_versioned(backend)} computed wrong numbers on {device} (relative error {wrong:.2g})"
-        return Probe(False, reason, OTHERWISE)
-    return Probe(True, function=function)
+        return Probe(reason, OTHERWISE)
+    return Probe(function=function)
 
 
 def _warned(messages: Iterable[str]) -> str:
@@ -125,15 +124,15 @@ def _not_loaded(backend: Backend, error: Exception) -> Probe:
     missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
     if missing and missing == backend.module:
         # The command stands last, so that it can be copied without a full stop.
-        return Probe(False, f"{backend.package} is not installed", _sentences(backend.install_note, command))
+        return Probe(f"{backend.package} is not installed", _sentences(backend.install_note, command))
     if missing:
         reason = f"{what} is installed but needs {missing}, which is not"
-        return Probe(False, reason, _sentences(backend.install_note, OTHERWISE))
+        return Probe(reason, _sentences(backend.install_note, OTHERWISE))
     reason = f"{what} is installed but cannot be imported: {_one_line(error)}"
     if "cannot import name" in str(error):  # another version of the package itself
-        return Probe(False, reason, _sentences(backend.install_note, OTHERWISE))
+        return Probe(reason, _sentences(backend.install_note, OTHERWISE))
     another = f"It probably belongs to another torch than {torch.__version__}."
-    return Probe(False, reason, _sentences(another, backend.install_note, OTHERWISE))
+    return Probe(reason, _sentences(another, backend.install_note, OTHERWISE))
 
 
 def _sentences(*parts: str) -> str:
@@ -157,33 +156,12 @@ def _versioned(backend: Backend) -> str:
 
 
 # In the order of the node's list: backends to try first stand first.
-_FAMILIES = (sdpa, flash, xformers_backend, kitchen, sage, plain)
-BACKENDS: Mapping[str, Backend] = {backend.name: backend for family in _FAMILIES for backend in family.BACKENDS}
+BACKENDS: Mapping[str, Backend] = {one.name: one for one in (SDPA, *FORCED, *packages.BACKENDS, VANILLA)}
 
-OWN = "sdpa"
+OWN = SDPA.name
 """torch's own choice of kernel, which was the first in each measurement on a GPU: what ``auto`` means."""
-
-
-def backend_names() -> tuple[str, ...]:
-    """Return the names of all backends, available or not, in the order of a list."""
-    return tuple(BACKENDS)
 
 
 def get(name: str) -> Backend:
     """Return the backend called ``name``; `InvalidSetting` if there is none."""
-    if name not in BACKENDS:
-        raise not_allowed("The attention backend", name, one_of(BACKENDS))
-    return BACKENDS[name]
-
-
-def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> AttentionFunction:
-    """Return the function of a backend that has computed the right numbers here, for q, k and v of this head size.
-
-    Raises `InvalidSetting` for an unknown name, `BackendUnavailable` with the reason and a remedy if it cannot run.
-    """
-    backend = get(name)
-    found = probe_backend(backend, device, dtype, head_dim)
-    if found.function is None:
-        problem = f"The attention backend '{name}' cannot be used here: {found.reason}."
-        raise BackendUnavailable(problem, found.remedy, found.reason)
-    return found.function
+    return BACKENDS[require_choice("The attention backend", name, tuple(BACKENDS))]

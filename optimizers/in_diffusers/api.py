@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -65,54 +65,46 @@ class Report:
     """
 
     def __init__(self, target: object) -> None:
-        self._target: Callable[[], object] = weakref.ref(target)
+        self._target: weakref.ref[Any] | None = weakref.ref(target)  # None for a copy, and at the end of a block
         self._last: tuple[Line, ...] = ()
-        self._over = False
 
     @property
     def lines(self) -> tuple[Line, ...]:
         """One line for each technique on each component, as things are now; the last where it is off or gone."""
-        target = self._target()
-        if target is None or self._over:
-            return self._last
-        hosts = [host for part in components_of(target) if (host := host_of(part.part)) is not None]
-        lines = []
-        for host in hosts:
-            name = host.component.name
-            lines += [Line(name, item.title, item.policy.describe(), item.summary()) for item in host.techniques]
-            left_out = host.left_out.values()
-            lines += [Line(name, item.title, "left out", Summary("inactive", reason)) for item, reason in left_out]
-        self._last = tuple(lines)
+        target = None if self._target is None else self._target()
+        if target is not None:
+            hosts = (host for part in components_of(target) if (host := host_of(part.part)) is not None)
+            self._last = tuple(line for host in hosts for line in _lines(host))
         return self._last
 
     def __str__(self) -> str:
-        lines = self.lines
-        if not lines:
-            return "nothing is optimized" if self._target() is not None else "the pipeline is gone"
         rows = []
-        for line in lines:
+        for line in self.lines:
             rows.append(f"{line.component}: {line.title}: {line.description}")
             rows.append(f"    {line.summary.state}: {line.summary.headline}")
             rows.extend(f"    {detail}" for detail in line.summary.details)
-        return "\n".join(rows)
+        is_gone = self._target is not None and self._target() is None
+        return "\n".join(rows) or ("the pipeline is gone" if is_gone else "nothing is optimized")
 
     def __enter__(self) -> Report:
         return self
 
     def __exit__(self, *error: object) -> None:
-        lines, target = self.lines, self._target()
+        target = None if self._target is None else self._target()
+        self.__dict__.update(self.__getstate__())
         if target is not None:
             restore(target)
-        self._last, self._over = lines, True
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _report_of, (self.lines,)  # a copy has what is said now, and no pipeline
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_target": None, "_last": self.lines}  # a copy has what is said now, and no pipeline
 
 
-def _report_of(lines: tuple[Line, ...]) -> Report:
-    made = Report.__new__(Report)
-    made._target, made._last, made._over = lambda: None, lines, True
-    return made
+def _lines(host: Host) -> Iterator[Line]:
+    name = host.component.name
+    for item in host.techniques:
+        yield Line(name, item.title, item.policy.describe(), item.summary())
+    for item, reason in host.left_out.values():
+        yield Line(name, item.title, "left out", Summary("inactive", reason))
 
 
 def optimize(pipe: object, *settings: object, components: Iterable[str] | None = None) -> Report:

@@ -7,11 +7,11 @@ plain model with all of its weights.
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import re
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -22,6 +22,9 @@ from ..core.not_copied import Function
 from ..core.replaced import OFFLOADED
 from .components import SCHEDULER, VAE, Component
 from .patches import NOTHING, own
+
+HOST = "_paceline_host"
+"""Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
 
 _OURS = "_paceline_below"
 _OF_VAES = re.compile(r"forward|([a-z]\w*_)?(encode|decode)")
@@ -45,15 +48,14 @@ class Entries:
         self.below: dict[str, Function] = {name: _current(self._part, name) for name in names}
         self._ours: dict[str, Any] = {}
 
-    def put_on(self, name: str, host: Any, others: Iterable[str]) -> None:
-        """Let the component's calls go to ``host``, which the attribute ``name`` is; ``others``: other methods too."""
+    def put_on(self, host: Any, others: Iterable[str]) -> None:
+        """Let the component's calls go to ``host``; ``others``: other methods too."""
         attributes = self._part.__dict__
         self.below |= {method: _current(self._part, method) for method in others}
         for entry, below in self.below.items():
             slot = OFFLOADED if entry == "forward" and OFFLOADED in attributes else entry
-            self._ours[entry] = attributes[slot] = MethodType(_entry(name, entry, below, self._part), self._part)
-        state, deep = functools.partial(self._state, host), functools.partial(self._deep_copy, host)
-        rest = {name: host, "__getstate__": state, "__deepcopy__": deep}
+            self._ours[entry] = attributes[slot] = MethodType(_entry(entry, below, self._part), self._part)
+        rest = {HOST: host, "__getstate__": partial(self._state, host), "__deepcopy__": partial(self._deep_copy, host)}
         self._ours |= rest
         attributes.update(rest)
 
@@ -100,11 +102,11 @@ class Entries:
             self._part.__dict__.update(ours)
 
 
-def _entry(host: str, name: str, below: Function, part: object) -> Callable[..., object]:
+def _entry(name: str, below: Function, part: object) -> Callable[..., object]:
     owner = weakref.ref(part)
 
     def run(self: Any, *args: object, **kwargs: object) -> object:
-        found: Any = self.__dict__.get(host)
+        found: Any = self.__dict__.get(HOST)
         if found is not None and found.component.part is self:
             if is_compiling() and found.running:  # inside of a call; the lock would end the graph
                 return below(*args, **kwargs)

@@ -25,13 +25,10 @@ from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from ..guard import Guard, GuardedEvaluation
 from .components import CONTROLNET, DENOISER, VAE, Claim, Component
-from .entries import Entries
+from .entries import HOST, Entries
 from .patches import Layers, Patches
 from .pipeline_run import PipelineCall, PipelineRun, called_by, pipeline_on, schedule_of
 from .pipeline_technique import PipelineTechnique
-
-HOST = "_paceline_host"
-"""Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
 
 ORDER = (PRECISION, INT8, QKV_FUSION, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
 """The canonical order, but for attention, which comes after token merging here: both are reached through torch function
@@ -109,14 +106,21 @@ class Host:
         """Put everything on; if one technique cannot, nothing stays on and its error is raised."""
         try:
             for technique in self.techniques:
-                self._attach(technique)
+                self._patches.append(Patches())
+                try:
+                    technique.attach(self, self._patches[-1])
+                except UnsupportedModel as error:
+                    if not self._optional[technique.kind]:
+                        raise
+                    self._patches.pop().undo()
+                    self.left_out[technique.kind] = (technique, error.problem)
         except BaseException:
             self._undo()
             raise
         self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
         self.layers = Layers(wrap for patches in self._patches for wrap in patches.wraps)
         made = [(name, make) for patches in self._patches for name, make in patches.methods.items()]
-        self._entries.put_on(HOST, self, [name for name, _ in made])
+        self._entries.put_on(self, [name for name, _ in made])
         self._methods = {name: make(self._entries.below[name]) for name, make in made}
         for name in self._entries.below.keys() - self._methods.keys():
             self._inside(name, self._entries.below[name])
@@ -129,21 +133,6 @@ class Host:
     def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
         for technique in self.techniques:
             yield from technique.replaced()
-
-    def _attach(self, technique: PipelineTechnique) -> None:
-        patches = Patches()
-        try:
-            technique.attach(self, patches)
-        except UnsupportedModel as error:
-            patches.undo()
-            if not self._optional[technique.kind]:
-                raise
-            self.left_out[technique.kind] = (technique, error.problem)
-        except BaseException:
-            patches.undo()
-            raise
-        else:
-            self._patches.append(patches)
 
     def _undo(self) -> None:
         while self._patches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn import Module
 
 from ..attention.attention_policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
 from ..attention.backend import Inputs
-from ..attention.registry import backend_names
+from ..attention.registry import BACKENDS
 from ..core.errors import UnsupportedModel, require_choice
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import COMPILATION, TOKEN_MERGING
@@ -148,7 +149,7 @@ class Attention:
     backend: str = AUTO
 
     def __post_init__(self) -> None:
-        require_choice("backend", self.backend, (AUTO, *backend_names()))
+        require_choice("backend", self.backend, (AUTO, *BACKENDS))
 
 
 class ComponentAttention(PipelineTechnique):
@@ -181,31 +182,24 @@ class ComponentAttention(PipelineTechnique):
         compiled = host.find(COMPILATION) is not None
         # Approximate kernels are watched in our own function only.
         reduced = reduced or (bool(policy.approximation) and not compiled)
-        counts: dict[str, int] = {}
-        left: dict[str, int] = {}
+        counts, left = Counter[str](), Counter[str]()
         for name, layer in layers:
             chosen = chosen_already(layer) if self.settings.backend == AUTO else ""
             if chosen:
-                left[chosen] = left.get(chosen, 0) + 1
+                left[chosen] += 1
                 continue
             ours = reduced or head_size(layer) in policy.failing
-            theirs = None if ours else use_theirs(layer, backend, patches)
-            if theirs is None:
+            theirs = choice = None if ours else use_theirs(layer, backend, patches)
+            if choice is None:
                 # A processor with a dispatcher uses torch's SDPA already.
                 asked = None if hasattr(layer.get_processor(), _BACKEND) else _processor(layer, SDPA, patches)
-                choice, make = (
-                    asked or LayerAttention(layer, patches),
-                    functools.partial(self._routed, host, name, layer),
-                )
-                choice.forward = patches.wrap(layer, "forward", make)
-            else:
-                choice = theirs
-                if not compiled:  # which would be compiled anew for the function of each layer
-                    guarded = functools.partial(self._guarded, theirs, head_size(layer))
-                    choice.forward = patches.wrap(layer, "forward", guarded)
+                choice = asked or LayerAttention(layer, patches)
+                choice.forward = patches.wrap(layer, "forward", functools.partial(self._routed, host, name, layer))
+            elif not compiled:  # which would be compiled anew for the function of each layer
+                guarded = functools.partial(self._guarded, choice, head_size(layer))
+                choice.forward = patches.wrap(layer, "forward", guarded)
             self._choices.append(choice)
-            whose = "ours" if theirs is None else theirs.name
-            counts[whose] = counts.get(whose, 0) + 1
+            counts["ours" if theirs is None else theirs.name] += 1
         self._left = ", ".join(
             f"{whose} on {count} layer{'' if count == 1 else 's'} was chosen before, which auto leaves in place"
             for whose, count in left.items()

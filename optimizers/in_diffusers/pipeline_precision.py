@@ -185,7 +185,9 @@ class _Weight:
     def convert_again(self) -> None:
         """Convert what is at the place if it is another tensor than before."""
         tensor = _tensor_at(self._module, self._name)
-        if tensor is not None and tensor is not self._tensor() and tensor.dtype != self._dtype and _is_plain(tensor):
+        if type(tensor) not in _PLAIN or tensor is self._tensor() or tensor.dtype == self._dtype:
+            return
+        if tensor.is_floating_point() and tensor.device.type != "meta":
             self._convert(tensor)
 
     def now(self) -> torch.Tensor | None:
@@ -240,10 +242,6 @@ def _computes_in(module: Any, name: str) -> torch.dtype:
 def _tensor_at(module: Any, name: str) -> Any:
     tensor = module._parameters.get(name)
     return module._buffers.get(name) if tensor is None else tensor
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in _PLAIN and tensor.is_floating_point() and tensor.device.type != "meta"
 
 
 def _convert_added(part: Any, known: set[tuple[int, str]], dtype: torch.dtype, previous: torch.dtype) -> None:

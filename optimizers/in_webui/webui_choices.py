@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..attention import registry
 from ..attention.attention_policy import AUTO
 from ..attention.attention_policy import TOOLTIP as BACKEND_TOOLTIP
-from ..attention.registry import backend_names
 from ..core.choices import CHOICES as BY_NAME
 from ..core.errors import not_allowed, one_of, require_choice
 from ..core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
@@ -22,7 +22,7 @@ OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
 PRESETS = {choice.label: choice for choice in BY_NAME.values()}
 
 CHOICES = (OFF, *PRESETS, CUSTOM)
-BACKENDS = (HOSTS_OWN, AUTO, *backend_names())
+BACKENDS = (HOSTS_OWN, AUTO, *registry.BACKENDS)
 
 _WORDS = {"without this node": "without Paceline", "(ComfyUI's own)": "(of comfy-kitchen)"}
 _WORDS |= {f"{choice.limit:g} {name}": f"{choice.limit:g} {choice.label}" for name, choice in BY_NAME.items()}

@@ -1,14 +1,16 @@
-"""Evaluates kept points of a run once more, with any MODEL.
+"""Evaluates kept points of a run once more, with any MODEL: as a whole, or by one block of each kind, timed.
 
 The guider of the run samples, with a sampler that only evaluates these points. So ControlNets, masks, hooks, ranges of
-conditionings and guiders are what they were.
+conditionings and guiders are what they were, and a block gets what the network gives it in a run.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -16,11 +18,22 @@ import torch
 from torch import Tensor
 
 from ...measure.replay import Point, Sampling
+from ...optimizers.compilation.compiler import BLOCK_CALL, block_kind, repeated_blocks
 from ...optimizers.core.devices import synchronize
+from ...optimizers.core.not_copied import Function, NotCopied
+from ...optimizers.core.shadow import Shadows
 from ...optimizers.in_comfyui.run.sampling_run import sampling_run
-from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
+from ...optimizers.in_comfyui.structure.protocols import Executor, ModelPatcher
 from .machine import stop_if_cancelled
 from .observer import ReplayInputs
+
+TIMED = 2
+"""Calls of a block that are timed together, after one that is timed by itself."""
+
+SEEN = 0.05
+"""Kinds with less than this share of the blocks' time are not timed by themselves."""
+
+_KEY = "paceline_one_block"
 
 
 def spread_points(sampling: Sampling, distances: Sequence[float], most: int) -> list[Point]:
@@ -61,15 +74,107 @@ def evaluate(
             if monotonic() > deadline:
                 break
             x = kept.to(noise.device)
+            level = torch.full((len(x),), sigma, device=x.device)
             run.whole = place % 2 == 0
-            synchronize(x.device)
-            started = time.perf_counter()
-            output = denoiser(x, torch.full((len(x),), sigma, device=x.device), **extra_args)
-            synchronize(x.device)
-            done.append((output.cpu(), time.perf_counter() - started))
+            output, seconds = _timed(x.device, partial(denoiser, x, level, **extra_args))
+            done.append((output.cpu(), seconds))
             ended()
         return noise
 
     again: ReplayInputs = sampling.again
     again.sample(comfy.samplers.KSAMPLER(sample), again.sigmas, model)
     return done
+
+
+@dataclass(eq=False)
+class Kind:
+    """Blocks of one class, with weights and inputs of the same sizes.
+
+    ``calls`` and ``seconds``: of all of them in the evaluations that were watched; ``output``: what one of them gave.
+    """
+
+    output: Any
+    calls: int = 0
+    seconds: float = 0.0
+
+
+Took = dict[Kind, tuple[float, float]]
+"""Seconds of the first call of a block, and of one of those behind it."""
+
+
+class _AllTimed(BaseException):
+    """All blocks that are to be timed were timed: nothing else of the network is needed."""
+
+
+class TimedBlocks(NotCopied):
+    """The blocks that a network repeats, by their names in it; itself, without a name, where it repeats none."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        repeated = {*repeated_blocks(network)}
+        alike = {name: block_kind(block) for name, block in network.named_modules() if block in repeated}
+        self._alike = alike or {"": block_kind(network)}
+        self._known: dict[object, Kind] = {}
+        self.seconds = 0.0
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What was watched, that first which takes longest."""
+        kinds = sorted(self._known.values(), key=lambda kind: -kind.seconds)
+        return [kind for kind in kinds if kind.seconds >= SEEN * self.seconds]
+
+    def on(self, model: ModelPatcher, alone: Iterable[Kind] = (), took: Took | None = None) -> ModelPatcher:
+        """Return a clone of a MODEL whose blocks are watched.
+
+        Or one block of each kind runs ``alone``, which puts what it ``took`` there, and the network ends.
+        """
+        from comfy.patcher_extension import WrappersMP
+
+        clone = model.clone()
+        wrapper = partial(self._around, [*alone], took)  # inside of the stack's, so techniques are in place
+        clone.add_wrapper_with_key(WrappersMP.APPLY_MODEL, _KEY, wrapper)
+        return clone
+
+    def _around(self, kinds: list[Kind], took: Took | None, executor: Executor, *args: Any, **kwargs: Any) -> Any:
+        modules, left = dict(executor.class_obj.diffusion_model.named_modules()), {*kinds}
+        with Shadows() as shadows:
+            for name in self._alike.keys() & modules.keys():
+                run = vars(modules[name]).get(BLOCK_CALL) or modules[name]._call_impl
+                alone = partial(self._alone, left, took) if took is not None else self._watched
+                shadows.put(modules[name], BLOCK_CALL, partial(alone, name, run))
+            try:
+                return executor(*args, **kwargs)
+            except _AllTimed:
+                return torch.zeros_like(args[0])
+
+    def _watched(self, name: str, block: Function, *inputs: Any, **named: Any) -> Any:
+        given = _tensor(inputs, named)
+        output, seconds = _timed(given.device, partial(block, *inputs, **named))
+        kind = self._known.setdefault((self._alike[name], given.shape), Kind(output))
+        kind.calls, kind.seconds, self.seconds = kind.calls + 1, kind.seconds + seconds, self.seconds + seconds
+        return output
+
+    def _alone(self, left: set[Kind], took: Took, name: str, block: Function, *inputs: Any, **named: Any) -> Any:
+        given, call = _tensor(inputs, named), partial(block, *inputs, **named)
+        kind = self._known.get((self._alike[name], given.shape))
+        if kind is None:
+            return call()
+        if kind in left:
+            _, first = _timed(given.device, call)
+            _, seconds = _timed(given.device, lambda: [call() for _ in range(TIMED)][0])
+            took[kind] = first, seconds / TIMED
+            left.remove(kind)
+            if not left:
+                raise _AllTimed
+        return kind.output
+
+
+def _tensor(inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    return next(one for one in (*inputs, *named.values()) if isinstance(one, Tensor))
+
+
+def _timed(device: torch.device, compute: Function) -> tuple[Any, float]:
+    synchronize(device)
+    started = time.perf_counter()
+    output = compute()
+    synchronize(device)
+    return output, time.perf_counter() - started

@@ -50,7 +50,7 @@ def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
 
 @contextmanager
 def mismatch_explained(
-    name: str, model: ModelPatcher, samples: torch.Tensor | None, *prompts: Sequence[Any] | None
+    name: str, model: ModelPatcher, samples: torch.Tensor, *prompts: Sequence[Any]
 ) -> Iterator[None]:
     """Say in a sentence why sampling fails where latent or prompts belong to another model.
 
@@ -60,13 +60,13 @@ def mismatch_explained(
         yield
     except RuntimeError:
         expected = model.get_model_object("latent_format").latent_channels
-        if samples is not None and samples.shape[1] != expected:
+        if samples.shape[1] != expected:
             raise InvalidSetting(
                 f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
                 "Connect an empty latent, or one that was made with this model and its VAE.",
             ) from None
         takes = model.model.model_config.unet_config.get("context_dim")
-        encoded = (entry[0] for prompt in prompts for entry in prompt or ())
+        encoded = (entry[0] for prompt in prompts for entry in prompt)
         widths = {text.shape[-1] if isinstance(text, torch.Tensor) else 0 for text in encoded}
         if isinstance(takes, int) and widths - {takes}:
             raise InvalidSetting(

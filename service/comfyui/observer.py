@@ -141,7 +141,6 @@ class _Watch(NotCopied):
 
     def __init__(self, observer: Observer, model: ModelPatcher, link: str) -> None:
         self._observer, self._model, self._link = observer, model, link
-        self._again: ReplayInputs | None = None
         self._found: Sampling | None = None
         self._run: Sampling | None = None
         self._positive: Tensor | None = None

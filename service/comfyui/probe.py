@@ -20,18 +20,17 @@ from time import monotonic
 
 from torch import Tensor
 
-from ...measure.expect import ROUNDING, Probed
+from ...measure.expect import KEPT, PROBED, ROUNDING, Probed
 from ...measure.replay import Sampling
 from ...measure.speedup import interleaved, measure_speedup
-from ...optimizers.core.errors import CannotHelp, InvalidSetting, PacelineError
+from ...optimizers.core.errors import CannotHelp, PacelineError
 from ...optimizers.core.phrases import phrase
 from ...optimizers.core.technique import COMPILATION, WholeSteps
 from ...optimizers.in_comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique
 from ...optimizers.in_comfyui.run.stack import stack_of
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
-from .evaluating import evaluate, spread_points
-from .one_block import Kind, TimedBlocks, Took
+from .evaluating import Kind, TimedBlocks, Took, evaluate, spread_points
 
 POINTS = 4
 """Whole evaluations of a candidate."""
@@ -94,11 +93,7 @@ def probe(
     No evaluation begins behind the ``deadline``, of ``time.monotonic``: by default that is as late as the run or
     ``SPARE`` was long. What compiles comes last, and is given up by then. ``found`` is filled as it goes, behind what
     it has. ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it.
-
-    `InvalidSetting` if nothing was kept of the run.
     """
-    if not sampling.can_probe:
-        raise InvalidSetting("Nothing was kept of this run to evaluate again.", "Run the workflow once more.")
     deadline = monotonic() + max(SPARE, sampling.sampling_seconds) if deadline is None else deadline
     results = [] if found is None else found
     trial, known, rounds, done = _Trial(sampling, candidates, deadline), len(results), count(), count()
@@ -244,8 +239,9 @@ class _Trial:
         low = min(speedup.low, speedup.low * sum(likely) / sum(least))
         share = 1.0 if side.whole is None else 1 - side.whole.share
         error = share * math.sqrt(statistics.fmean(one**2 for one in errors))
-        times, noise = (low, speedup.ratio, min(speedup.high, _MOST)), _spread(before)
-        return Probed(name, times, speedup.clear, error, side.whole is not None, len(errors), side.once, noise)
+        times, moves = (low, speedup.ratio, min(speedup.high, _MOST)), PROBED if side.whole is None else KEPT
+        kind = side.added[0].kind if side.added else ""
+        return Probed(name, times, speedup.clear, error, moves, len(errors), side.once, _spread(before), kind=kind)
 
     def _errors(self, plain: _Side, side: _Side) -> list[float]:
         """Return the errors of a side's predictions, without those of whole steps, which are exact."""

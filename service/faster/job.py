@@ -21,7 +21,7 @@ from ..comfyui.probe import SPARE, probe
 from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
 from .look import RunTime
-from .offers import Offer, make_offer, what_became
+from .offers import Offer, Part, make_offer, what_became
 from .plan import Plan
 from .prompts import Chosen, inserted, probing, proving
 from .proof import Proof
@@ -72,7 +72,7 @@ class Job:
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
-            self.measured = self._measured(request.seconds)
+            self.measured = self.by_node(request.seconds)
             tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
             if tries and not request.stopped:
                 self.probing = True
@@ -87,12 +87,12 @@ class Job:
 
         Called by a node. What is known when somebody stops it stays.
         """
-        stopped = True
         try:
             self._probe(say)
-            stopped = False
-        finally:
-            self.conclude(stopped)
+        except BaseException:
+            self.conclude(True)
+            raise
+        self.conclude(False)
 
     def conclude(self, stopped: bool) -> None:
         """Find the offer once, and free what was kept of the run.
@@ -100,25 +100,22 @@ class Job:
         A probe that is stopped can end after the answer, or after the run was dropped.
         """
         with self.lock:
-            samplings = self.observer.samplings
-            if not self.concluded and not self.observer.empty:
-                limit = CHOICES[self.choice].limit
-                decodings = self.observer.decodings
-                vaes = [
-                    (link, one.seconds, [compiled_vae(each, one.of_pictures) for each in self.plans[int(link)].titles])
-                    for link, one in decodings.items()
-                ]
-                known = samplings, self.probed, self.plans, vaes
-                self.offer = make_offer(*known, self.choice, self.whole, self.pictures)
-                found = what_became(*known, limit)
-                offered = self.offer.names if self.offer is not None else frozenset()
-                self.tried = [self._trial(each, limit, offered) for each in found]
-                self.remember("" if self.offer is None else self.offer.said)
-                self.left_open = left_open(found, offered, stopped)
-                self.left_open += needless_tiles(decodings.values())
-                self.flattened = max((one.flattened for one in samplings), default=0.0)
-                self.concluded = True
-                self.observer.forget()
+            if self.concluded or self.observer.empty:
+                return
+            samplings, decodings, limit = self.observer.samplings, self.observer.decodings, CHOICES[self.choice].limit
+            pairs = zip(samplings, self.probed, strict=True)
+            parts = [Part(one.link, one.sampling_seconds, found, one) for one, found in pairs]
+            for link, decoded in decodings.items():
+                rules = [compiled_vae(title, decoded.of_pictures) for title in self.plans[int(link)].titles]
+                parts.append(Part(link, decoded.seconds, rules))
+            self.offer = offer = make_offer(parts, self.plans, limit, self.whole, self.pictures)
+            found, offered = what_became(parts, self.plans, limit), frozenset() if offer is None else offer.names
+            self.tried = [self._trial(each, limit, offered) for each in found]
+            self.remember("" if offer is None else phrase("{name}: {why}.", name=offer.label, why=offer.expected))
+            self.left_open = [*left_open(found, offered, stopped), *needless_tiles(decodings.values())]
+            self.flattened = max((one.flattened for one in samplings), default=0.0)
+            self.concluded = True
+            self.observer.forget()
 
     def _probe(self, say: Any) -> None:
         """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried.
@@ -143,8 +140,7 @@ class Job:
     def _trial(self, each: Tried, limit: float, offered: Collection[str]) -> Trial:
         one, why = each.one, why_dropped(each, limit, self.pictures)
         said = phrase("{name} is offered.", name=one.name) if one.name in offered else why or ""
-        once = one.once if one.too_long else 0.0
-        return Trial(each.link, one.name, self.choice, data(said), once)
+        return Trial(each.link, one.name, self.choice, data(said), one.once if one.why_not else 0.0)
 
     def remember(self, offered: str = "") -> None:
         """Keep what was tried with the workflow's last run, and what is to be said of the offer.
@@ -204,32 +200,25 @@ class Job:
             raise InvalidSetting("There is no offer.", "Run the workflow first.")
         return self.offer.chosen
 
-    def _measured(self, kinds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    def by_node(self, kinds: Mapping[str, float]) -> dict[str, dict[str, float]]:
         """Return the seconds of the run by kind and node, from those that the page tells and what was observed.
 
         The page tells weights that a sampler loads from its rest.
         """
-        watched = self.parts(0.0)
-        found = {
-            kind: {"": max(kinds.get(kind, 0.0), sum(watched.get(kind, {}).values()))} for kind in [*kinds, *watched]
-        }
-        found["samplingRun"] = watched["samplingRun"]
-        found["otherNodes"] = {}
-        rest = sum(kinds.values()) - sum(sum(nodes.values()) for nodes in found.values())
-        return found | {"otherNodes": {"": max(0.0, rest)}}
-
-    def parts(self, whole: float) -> dict[str, dict[str, float]]:
-        """Return what was observed of a run of ``whole`` seconds, by the page's kinds of nodes and by node."""
-        samplings, decodings = self.observer.samplings, self.observer.decodings.values()
-        steps: dict[str, float] = {}
+        samplings, steps = self.observer.samplings, dict[str, float]()
         for one in samplings:
             samplers = self.plans[int(one.link)].link.samplers
             id = samplers[0] if len(samplers) == 1 else ""
             steps[id] = steps.get(id, 0.0) + one.sampling_seconds
-        loading, decoding = sum(one.loading_seconds for one in samplings), sum(one.seconds for one in decodings)
-        rest = max(0.0, whole - loading - decoding - sum(steps.values()))
-        found = {"loading": {"": loading}, "samplingRun": steps, "decoding": {"": decoding}, "otherNodes": {"": rest}}
-        return {kind: nodes for kind, nodes in found.items() if sum(nodes.values())} | {"samplingRun": steps}
+        watched = {
+            "loading": sum(one.loading_seconds for one in samplings),
+            "decoding": sum(one.seconds for one in self.observer.decodings.values()),
+        }
+        longer = {kind: max(kinds.get(kind, 0.0), watched.get(kind, 0.0)) for kind in [*kinds, *watched]}
+        found = {kind: {"": seconds} for kind, seconds in longer.items() if seconds}
+        found |= {"samplingRun": steps, "otherNodes": {}}
+        rest = sum(kinds.values()) - sum(sum(nodes.values()) for nodes in found.values())
+        return found | {"otherNodes": {"": max(0.0, rest)}}
 
 
 def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", lines: Sequence[str] = ()) -> Payload:

@@ -61,8 +61,8 @@ class JobStore:
         Another tab may queue a prompt between this one's request and its run; then the job is dropped.
         """
         job = self._job
-        kept = job is not None and not job.observer.empty and not job.probing and not job.concluded
-        if job is not None and kept and not _to_come(job.id, sent, server.prompt_queue):
+        over = job is not None and not (job.observer.empty or job.probing or job.concluded)
+        if job is not None and over and not _to_come(job.id, sent, server.prompt_queue):
             self.take(None)
         return sent
 

@@ -146,8 +146,10 @@ def _alike(file: str) -> str:
 def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever]:
     """Yield the switches by which fewer steps would be sampled: each is turned, and the workflow is looked at again."""
     now = _steps(workflow)
-    for id, name, value in _turnable(workflow):
-        turned = _steps(workflow.edited({(id, name): not value}))
+    deciding = [id for id in workflow if is_switch(workflow, id) or set(workflow.gives(id)) == {"BOOLEAN"}]
+    values = [(id, name, value) for id in deciding for name, value in workflow.inputs(id).items()]
+    for id, name, value in values:
+        turned = _steps(workflow.edited({(id, name): not value})) if isinstance(value, bool) else None
         if now is not None and turned is not None and turned < now:
             said = phrase(
                 "This workflow has a switch of its own: {node} takes {fewer} steps in place of {steps} when it is "
@@ -158,16 +160,6 @@ def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever
                 on=phrase("off") if value else phrase("on"),
             )
             yield Lever(said, ((id, name, not value),))
-
-
-def _turnable(workflow: Workflow) -> Iterator[tuple[str, str, bool]]:
-    """Yield the values that decide a switch: its own, or one of a node that gives nothing but a boolean."""
-    for id in workflow:
-        if not is_switch(workflow, id) and set(workflow.gives(id)) != {"BOOLEAN"}:
-            continue
-        for name, value in workflow.inputs(id).items():
-            if isinstance(value, bool):
-                yield id, name, value
 
 
 def _steps(workflow: Workflow) -> int | None:

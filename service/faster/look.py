@@ -16,7 +16,12 @@ from .workflow import Workflow
 SEEN = 0.02
 """Parts with less than this share of the time are shown together."""
 
+_ACTS_ON = {"samplingRun": "model", "decoding": "vae"}
+"""The inputs of the nodes that act on a part, by its kind."""
+
 _NOTHING = {
+    "samplingRun": phrase("Nothing: what could make it faster is there already, or changes nothing here."),
+    "decoding": phrase("Nothing of this pack makes a VAE faster on this device."),
     "loading": phrase("Nothing: files are read once, and the next picture needs none of it."),
     "compiling": phrase("Nothing: once for each model and size."),
     "saving": phrase("Nothing: the file is written when the picture is done."),
@@ -78,12 +83,9 @@ class RunTime:
             yield _part("otherNodes", "", small, phrase("Nothing: each takes less than a fiftieth."))
 
     def _remedy(self, kind: str, id: str) -> Phrase:
-        run = self.run
-        if kind == "samplingRun":
-            return self._of_steps(id)
-        if kind == "decoding":
-            said = self._known([number for number, plan in enumerate(self.plans) if plan.link.input == "vae"])
-            return said or phrase("Nothing of this pack makes a VAE faster on this device.")
+        run, nothing = self.run, _NOTHING.get(kind, phrase("No node of this pack speeds this part up."))
+        if kind in _ACTS_ON:
+            return self._acting(_ACTS_ON[kind], id) or nothing
         if kind == "textEncoding":
             return self._of_text()
         if kind == "loading" and run and run.again:
@@ -92,7 +94,7 @@ class RunTime:
             return phrase("Nothing known: ComfyUI moves to the device what it had put away.")
         if kind == "otherNodes" and not id and "textEncoding" not in self.parts:
             return phrase("Not told apart: encoding of texts, loading, saving and others.")
-        return _NOTHING.get(kind, phrase("No node of this pack speeds this part up."))
+        return nothing
 
     def _of_text(self) -> Phrase:
         """Return whether a text was encoded again that the run before had encoded, and why ComfyUI did not keep it."""
@@ -104,28 +106,25 @@ class RunTime:
             )
         return phrase("Nothing while the texts are new: each is encoded once.")
 
-    def _of_steps(self, sampler: str) -> Phrase:
-        """Return what can be done about a sampler, or about all of them where it has no id."""
-        behind = [
-            number
-            for number, plan in enumerate(self.plans)
-            if plan.link.input == "model" and (not sampler or sampler in plan.link.samplers)
-        ]
-        notes = [note for number in behind for note in self.plans[number].notes]
-        nothing = phrase("Nothing: what could make it faster is there already, or changes nothing here.")
-        return self._known(behind) or (notes[0] if notes else nothing)
+    def _acting(self, input: str, sampler: str) -> Phrase | None:
+        """Return what can be tried on VAEs, or models of a sampler, of all where it has no id, and what became of it.
 
-    def _known(self, numbers: Sequence[int]) -> Phrase | None:
-        """Return what can be tried on some links, and what became of what was tried; None where there is nothing."""
-        tried = [(day, one) for day, one in self.past if one.link in map(str, numbers)]
+        Where that is nothing, why not; None where nobody says it.
+        """
+        plans = {
+            str(number): plan
+            for number, plan in enumerate(self.plans)
+            if plan.link.input == input and (not sampler or sampler in plan.link.samplers)
+        }
+        tried = [(day, one) for day, one in self.past if one.link in plans]
         known = {(one.link, one.name) for _, one in tried}
-        fresh = dict.fromkeys(name for at in numbers for name in self.plans[at].titles if (str(at), name) not in known)
+        fresh = dict.fromkeys(name for at, plan in plans.items() for name in plan.titles if (at, name) not in known)
         found = [phrase("Can be tried: {names}.", names=", ".join(fresh))] if fresh else []
         for said, day in dict.fromkeys((one.sentence, day) for day, one in tried if one.said):
             found.append(phrase("{what} ({day})", what=said, day=day) if day else phrase("{what}", what=said))
-        if not found:
-            return None
-        return reduce(lambda first, second: phrase("{first} {second}", first=first, second=second), found)
+        if found:
+            return reduce(lambda first, second: phrase("{first} {second}", first=first, second=second), found)
+        return next((note for plan in plans.values() for note in plan.notes), None)
 
 
 def _part(kind: str, name: str, seconds: float, remedy: Phrase) -> Payload:

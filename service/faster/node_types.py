@@ -41,20 +41,13 @@ def node_type(name: str) -> NodeType:
         if isinstance(type, str):
             inputs[put] = type
         listed = type if isinstance(type, list) else about.get("options") or ()
-        choices[put] = [_key(value) for value in listed]
+        choices[put] = [one["key"] if isinstance(one, dict) and "key" in one else one for one in listed]
         default = about.get("default", next(iter(choices[put]), None))
         if default is not None:
             defaults[put] = default
     outputs = getattr(kind, "RETURN_TYPES", ()) or ()
-    return NodeType(_title(name, kind), inputs, choices, defaults, tuple(map(str, outputs)))
-
-
-def _title(name: str, kind: Any) -> str:
     titles: Mapping[str, str] = getattr(sys.modules.get("nodes"), "NODE_DISPLAY_NAME_MAPPINGS", {})
-    try:  # what a test has installed is in no list of titles
-        return titles.get(name) or kind.GET_SCHEMA().display_name or name
-    except Exception:  # a node of the older kind has no schema; of another pack it can fail
-        return name
+    return NodeType(titles.get(name, name), inputs, choices, defaults, tuple(map(str, outputs)))
 
 
 def _entries(kind: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
@@ -65,10 +58,6 @@ def _entries(kind: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
         return {name: (entry[0], entry[-1] if isinstance(entry[-1], Mapping) else {}) for name, entry in every}
     except Exception:  # code of another pack, which may look for files; after an error the node counts as unknown
         return {}
-
-
-def _key(choice: Any) -> Any:
-    return choice["key"] if isinstance(choice, dict) and "key" in choice else choice
 
 
 def class_of(node: str) -> Any:
@@ -82,23 +71,18 @@ def outputs_of(nodes: Prompt, order: Iterable[str]) -> dict[str, list[list[Any]]
 
     `ValueError` for a node that does not end at once, and what the nodes raise.
     """
-    made: dict[str, list[list[Any]]] = {}
-    for id in order:
-        made[id] = _outputs(nodes, id, made)
-    return made
-
-
-def _outputs(nodes: Prompt, id: str, made: dict[str, list[list[Any]]]) -> list[list[Any]]:
     import execution
 
-    kind = class_of(nodes[id]["class_type"])
+    made: dict[str, list[list[Any]]] = {}
     known = SimpleNamespace(get_cache=lambda origin, _: SimpleNamespace(outputs=made[origin]))
-    data, _, v3 = execution.get_input_data(nodes[id]["inputs"], kind, id, known)
-    ended = _ended(execution.get_output_data("", id, kind(), data, v3_data=v3))
-    if ended is None or ended[2]:
-        raise ValueError("It waits for others, or makes nodes of its own.")
-    outputs: list[list[Any]] = ended[0]
-    return outputs
+    for id in order:
+        kind = class_of(nodes[id]["class_type"])
+        data, _, v3 = execution.get_input_data(nodes[id]["inputs"], kind, id, known)
+        ended = _ended(execution.get_output_data("", id, kind(), data, v3_data=v3))
+        if ended is None or ended[2]:
+            raise ValueError("It waits for others, or makes nodes of its own.")
+        made[id] = ended[0]
+    return made
 
 
 def _ended(running: Coroutine[Any, Any, Any]) -> Any:

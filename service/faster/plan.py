@@ -7,40 +7,31 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
 
-from ...optimizers.attention.attention_policy import AUTO
+import torch
+
+from ...optimizers.attention.registry import BACKENDS, probe_backend
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import CannotHelp
 from ...optimizers.core.phrases import Phrase, phrase
-from ...optimizers.in_comfyui.comfy_attention import host_does
+from ...optimizers.in_comfyui.comfy_attention import host_does, nothing_before
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ...optimizers.step_reuse.reuse_settings import FEWEST_STEPS
 from ...optimizers.token_merging.kv_downsample import minimum_tokens
 from ..apply_recipe import Machine, Nodes, built_in_recipe, changed_by, machine_here, made
+from ..comfyui.machine import host_device
 from ..comfyui.unloaded import model_file, network_in
 from ..recipe import PREFIX, Step
 from .node_types import class_of, node_type
 from .workflow import ModelLink, Workflow
 
 REUSE_STEPS, _PRESET = "PacelineReuseSteps", "PacelineOptimizePreset"
-MERGING, ATTENTION = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
+MERGING, ATTENTION, _INT8 = "PacelineApplyToMe", "PacelineSetAttentionProcessor", "PacelineQuantizeInt8"
 
 DISTILLED = 8
 """Models that take at most so many steps were made for that."""
 
-_COMPILE = (
-    "TorchCompileModel",
-    "ModelCompile+",  # cubiq/ComfyUI_essentials
-    # kijai/ComfyUI-KJNodes
-    "TorchCompileModelAdvanced",
-    "TorchCompileModelFluxAdvanced",
-    "TorchCompileModelFluxAdvancedV2",
-    "TorchCompileModelWanVideo",
-    "TorchCompileModelWanVideoV2",
-    "TorchCompileModelQwenImage",
-    "TorchCompileModelHyVideo",
-    "TorchCompileLTXModel",
-    "TorchCompileCosmosModel",
-)
+_COMPILE = ("TorchCompile", "ModelCompile+")
+"""Begin the types of nodes that compile: ComfyUI's, those of kijai/ComfyUI-KJNodes and of cubiq/ComfyUI_essentials."""
 
 _DO_WHAT_OURS_DOES = {
     "TomePatchModel": MERGING,
@@ -50,7 +41,6 @@ _DO_WHAT_OURS_DOES = {
     "WanVideoTeaCacheKJ": REUSE_STEPS,
     "PathchSageAttentionKJ": ATTENTION,
     "PatchFlashAttentionKJ": ATTENTION,
-    **dict.fromkeys(_COMPILE, "PacelineCompileUNet"),
 }
 """Our node by the other's type. Only what changes a MODEL: nothing else is tried."""
 
@@ -91,13 +81,16 @@ class Plan:
         return [*(step for name, step in self.tries.items() if name in names), *reused]
 
 
+def _ours(type: str) -> str:
+    """Return our node that does what a node on the way of a MODEL does; itself where there is none."""
+    return "PacelineCompileUNet" if type.startswith(_COMPILE) else _DO_WHAT_OURS_DOES.get(type, type)
+
+
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
     """Return what is tried on each link of a workflow: of models where anything is, then of VAEs."""
     machine, links = machine_here(), [*workflow.model_links, *workflow.vae_links]
     plans = [
         _plan(workflow, link, choice, machine, nodes)
-        if link.input == "model"
-        else _vae_plan(workflow, link, choice, machine, nodes)
         for link in links
         if _PRESET not in map(workflow.type, link.upstream)  # it applies what would be inserted
     ]
@@ -123,49 +116,58 @@ def network_before(workflow: Workflow, way: Sequence[str]) -> tuple[ModelPatcher
     return None
 
 
-def _not_for(step: Step, network: ModelPatcher, nodes: Nodes) -> str:
-    """Return why a node is not for a network; empty where it is."""
+def _nothing_from(step: Step, network: ModelPatcher | None, nodes: Nodes) -> str:
+    """Return why a node would do nothing, as far as that is known without its weights; empty where it may."""
     try:
-        made(step, {"model": network}, nodes)
+        if step.node == ATTENTION:
+            backend = str(step.inputs["backend"])
+            return host_does(backend) if network is None else nothing_before(network, backend)
+        if network is not None and step.node != _INT8:  # which times the layers
+            made(step, {"model": network}, nodes)
     except CannotHelp as error:
         return error.brief
     return ""
 
 
+def _approximate() -> list[Step]:
+    """Return the attention that quantises, and works here; of the exact backends torch's own choice is the first."""
+    inexact = [backend for backend in BACKENDS.values() if not backend.exact]
+    there = [one.name for one in inexact if probe_backend(one, host_device(), torch.float16).available]
+    return [Step(ATTENTION, {"backend": name}) for name in there]
+
+
 def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
+    """Return the plan of a link; what is tried on a VAE is not tried, but known by a rule (``expect.COMPILED_VAE``)."""
     way = {id: workflow.type(id) for id in link.upstream}
-    there = {_DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
-    steps = link.steps
-    few = steps if steps is not None and steps < FEWEST_STEPS else None
+    there = {*map(_ours, way.values())}
     values = (value for id in way for value in workflow.inputs(id).values() if isinstance(value, str))
     file = next((value for value in values if "int8" in value.lower()), "")
+    steps = link.steps
     # Each of their steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     distilled = steps is not None and steps <= DISTILLED
-    machine = replace(machine, fast_int8=distilled and machine.device == "cuda" and not file)
-    recipe = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "model"]
-    # The preset of *Fastest* moves pictures farther than that allows; this one leaves room for Reuse Steps.
-    recipe = [Step(MERGING, {"preset": "quality"}) if step.node == MERGING else step for step in recipe]
-    changes = CHOICES[choice].merging != ""
-    tries = {nodes[step.node].define_schema().display_name: step for step in recipe if step.node not in there}
-    own = [title for title, step in tries.items() if step.node == ATTENTION and step.inputs["backend"] == AUTO]
-    nothing = host_does(AUTO) if own else ""
-    tries = {title: step for title, step in tries.items() if not (nothing and title in own)}
-    merging = next((title for title, step in tries.items() if step.node == MERGING), "")
-    known = network_before(workflow, link.upstream) if merging else None
-    unfit = "" if known is None else _not_for(tries[merging], known[0], nodes)
-    tries = {title: step for title, step in tries.items() if not (unfit and title == merging)}
-    caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
-    reuse = changes and few is None and REUSE_STEPS not in there
-    least = minimum_tokens(machine.device)
-    side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
-    notes = [phrase("{name} is left out: {why}.", name=title, why=nothing) for title in own if nothing]
-    notes += [phrase("{name} is left out: {why}.", name=merging, why=unfit)] if unfit else []
+    recipe = built_in_recipe(choice, replace(machine, fast_int8=distilled and machine.device == "cuda" and not file))
+    tries, notes, changes = dict[str, Step](), list[Phrase](), CHOICES[choice].merging != ""
+    approximate = _approximate() if changes else []
+    known = network_before(workflow, link.upstream) if link.input == "model" else None
+    for step in (*recipe.steps, *approximate):
+        if changed_by(nodes[step.node]) == link.input and step.node not in there:
+            title = str(nodes[step.node].define_schema().display_name)
+            title += f" ({step.inputs['backend']})" if step in approximate else ""
+            nothing = _nothing_from(step, known and known[0], nodes)
+            if nothing:
+                notes.append(phrase("{name} is left out: {why}.", name=title, why=nothing))
+            else:
+                tries[title] = step
+    if link.input == "vae":
+        return Plan(link, tries)
+    few = steps if steps is not None and steps < FEWEST_STEPS else None
     types = {workflow.type(id) for id in workflow}
     notes += [
         phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)
         for id, beside in _COMFYUIS_OWN.items()
         if changes and beside in types and id not in types and class_of(id) is not None
     ]
+    caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     if changes and few is not None:
         notes.append(
             phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
@@ -174,6 +176,8 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
         notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
     # On a processor small pictures have enough tokens.
     if machine.device != "cpu" and any(step.node == MERGING for step in tries.values()):
+        least = minimum_tokens(machine.device)
+        side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
         notes.append(
             phrase(
                 "Apply ToMe pays from about {least} tokens on, in most models {side} x {side} pixels.",
@@ -183,23 +187,15 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
         )
     if file:
         notes.append(phrase("Quantize int8 is left out: {file} has int8 weights already, by its name.", file=file))
-    return Plan(link, tries, reuse, tuple(notes))
+    return Plan(link, tries, changes and few is None and REUSE_STEPS not in there, tuple(notes))
 
 
 def why_not_compiled(workflow: Workflow) -> Iterator[Phrase]:
     """Yield why Compile UNet cannot be tried on this machine, where nothing compiles the workflow's models yet."""
     machine, types = machine_here(), [workflow.type(id) for link in workflow.model_links for id in link.upstream]
-    if not types or "PacelineCompileUNet" in (_DO_WHAT_OURS_DOES.get(type, type) for type in types):
+    if not types or "PacelineCompileUNet" in map(_ours, types):
         return
     if machine.device == "cpu":
         yield phrase("Compile UNet is left out: on a processor it gains almost nothing, and compiles for long.")
     elif machine.device == "cuda" and not machine.can_compile:
         yield phrase("Compile UNet is left out: torch compiles for this device with triton, which is not installed.")
-
-
-def _vae_plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
-    """Return the plan of a VAE: what is tried on it is not tried, but known by a rule (``expect.COMPILED_VAE``)."""
-    there = {workflow.type(id) for id in link.upstream}
-    steps = [step for step in built_in_recipe(choice, machine).steps if changed_by(nodes[step.node]) == "vae"]
-    tries = {str(nodes[step.node].define_schema().display_name): step for step in steps if step.node not in there}
-    return Plan(link, tries)

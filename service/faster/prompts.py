@@ -35,13 +35,13 @@ def observed(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt
     for number, link in enumerate(links):
         watch = _node(_WATCH[link.input], job=job, link=str(number))
         workflow = _on_link(workflow, link, {f"paceline_observed {number}": watch})
-    return dict(workflow)
+    return workflow
 
 
 def as_it_is(watched: Workflow) -> Workflow:
     """Return the workflow that a prompt of ``observed`` was made of, and any other as it is."""
-    origins = {id: [*next(iter(watched.links(id).values()))] for id in watched if watched.type(id) in _WATCH.values()}
-    links = [(id, name, link) for id in watched for name, link in watched.links(id).items() if link[0] in origins]
+    origins = {id: [*next(iter(watched.links[id].values()))] for id in watched if watched.type(id) in _WATCH.values()}
+    links = [(id, name, link) for id in watched for name, link in watched.links[id].items() if link[0] in origins]
     edited = watched.edited({(id, name): origins[link[0]] for id, name, link in links})
     return Workflow({id: edited[id] for id in watched if id not in origins})
 
@@ -51,7 +51,7 @@ def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
 
     It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
     """
-    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links(id).values()]
+    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links[id].values()]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
     return _needed({**workflow, NO_RUN: _node("_PacelineTrial", job=job, **kept)})
 
@@ -65,7 +65,7 @@ def inserted(workflow: Workflow, chosen: Chosen) -> Prompt:
         for node in made.values():
             node["_meta"] = {"title": node_type(node["class_type"]).title}
         workflow = _on_link(workflow, link, made)
-    return dict(workflow)
+    return workflow
 
 
 def proving(workflow: Workflow, chosen: Chosen, job: str, seed: int) -> Prompt | None:
@@ -83,8 +83,9 @@ def proving(workflow: Workflow, chosen: Chosen, job: str, seed: int) -> Prompt |
         latents = _draw(nodes, workflow, chosen, ends, side, seed, job, last)
         drawn |= {f"{side} {seed} {number}": latent for number, latent in enumerate(latents)}
         last = latents[-1]
-    vae = _decoder_of(workflow, ends[0])
-    shown = {} if vae is None else {"vae": vae}
+    behind = workflow.users([ends[0][0]])
+    vaes = [[*link.origin] for link in workflow.vae_links if any(id in behind for id, _ in link.receivers)]
+    shown = {"vae": vaes[0]} if vaes else {}
     return _needed({**workflow, **nodes, NO_RUN: _node("_PacelineTrial", job=job, proof=True, **drawn, **shown)})
 
 
@@ -113,7 +114,7 @@ def _draw(
     by_model, by_seed = ours | {*changed.users(ours)}, {*seeded, *changed.users(seeded)}
     names = {id: f"{name} {id}" for id in by_model & needed} | {id: id for id in ours}
     names |= {id: f"{NO_RUN} seed {seed} {id}" for id in (by_seed - by_model) & needed}
-    nodes |= changed.copy(names)
+    nodes |= changed.copied(names)
     return [[names[id], slot] for id, slot in ends]
 
 
@@ -157,15 +158,3 @@ def _sampled(workflow: Workflow, links: Sequence[ModelLink]) -> list[Link]:
     ]
     last = [id for id in samplers if not workflow.users([id]).keys() & samplers]
     return [(id, workflow.gives(id).index("LATENT")) for id in last]
-
-
-def _decoder_of(workflow: Workflow, latent: Link) -> list[Any] | None:
-    """Return the link to the VAE that makes pictures of a latent; None where none does."""
-    behind = workflow.users([latent[0]])
-    found = (
-        [*origin]
-        for id in workflow
-        if id in behind and "IMAGE" in workflow.gives(id) and workflow.takes(id, "LATENT")
-        for origin in workflow.takes(id, "VAE")
-    )
-    return next(found, None)

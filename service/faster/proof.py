@@ -18,7 +18,6 @@ from ...measure.speedup import measure_speedup
 from ...optimizers.core.choices import Choice
 from ...optimizers.core.phrases import Phrase
 from ...optimizers.in_comfyui.structure.protocols import VAE, Latent
-from ..comfyui.links import require_latent
 from ..comfyui.machine import stop_if_cancelled
 from ..comfyui.observer import Observer
 from ..comfyui.output_files import Entry, OutputFiles
@@ -62,8 +61,6 @@ class Proof:
         Of the seconds nothing is said before they are clear, or all seeds are drawn. The frames of a video are not
         decoded, which could take longer than the proof.
         """
-        for latent in latents.values():
-            require_latent("The sampler's result", latent)
         self.latents |= latents
         samplings, seeds = [*self.observer.samplings], self.seeds
         times = ([_sum(samplings, "sampling_seconds", f"{side} {seed}") for seed in range(seeds)] for side in SIDES)

@@ -54,7 +54,7 @@ def techniques_before(workflow: Workflow, sampler: str) -> int:
 
     def before(id: str) -> Iterator[str]:
         if workflow.type(id) != _PLAIN:
-            yield from (origin for name, (origin, _) in workflow.links(id).items() if not _PICTURES.match(name))
+            yield from (origin for name, (origin, _) in workflow.links[id].items() if not _PICTURES.match(name))
 
     types = map(workflow.type, reached([sampler], before))
     return sum(type.startswith(PREFIX) and type != _PLAIN for type in types)
@@ -62,7 +62,9 @@ def techniques_before(workflow: Workflow, sampler: str) -> int:
 
 def facts_here() -> dict[str, str]:
     """Return versions and device, by their names."""
-    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": device_here()}
+    device = host_device()
+    name = processor_name() if device.type == "cpu" else device_name(device)
+    return {"ComfyUI": host_version(), "torch": torch.__version__, "device": name}
 
 
 def about(workflow: Workflow) -> dict[str, str]:
@@ -79,12 +81,6 @@ def about(workflow: Workflow) -> dict[str, str]:
     return {name: value[:200] for name, value in found.items() if value}
 
 
-def device_here() -> str:
-    """Return the name of the device that ComfyUI computes on."""
-    device = host_device()
-    return processor_name() if device.type == "cpu" else device_name(device)
-
-
 def _digest(workflow: Workflow, id: str, free: re.Pattern[str] | None) -> str:
     """Return what stands for a node's outputs; where inputs are ``free``, our nodes are passed over too."""
     known: dict[tuple[str, int], str] = {}
@@ -92,7 +88,7 @@ def _digest(workflow: Workflow, id: str, free: re.Pattern[str] | None) -> str:
     def of(id: str, output: int) -> str:
         if (id, output) not in known:
             known[id, output] = ""  # a workflow that goes in a circle has no end
-            links, type = workflow.links(id), workflow.type(id)
+            links, type = workflow.links[id], workflow.type(id)
             if free is not None and _OURS.match(type):
                 through = next(iter(links.values()), None)
                 known[id, output] = "" if through is None else of(*through)

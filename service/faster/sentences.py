@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...measure.expect import Probed, Range, pays_from
@@ -55,44 +55,38 @@ class Tried:
     farthest: float
 
 
-def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -> list[Phrase]:
-    """Return what a probe could not tell of candidates that are not among the ``offered``.
+def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -> Iterator[Phrase]:
+    """Yield what a probe could not tell of candidates that are not among the ``offered``.
 
     ``found`` has each candidate of each sampler and VAE: one that another sampler on the same link tried is not open.
     Where somebody ``stopped`` the run or its probe, that is the reason for all that was not tried.
     """
     tried = {(each.link, each.one.name) for each in found if each.one.points}
-    left = {(each.link, each.one.name) for each in found if each.one.untried} - tried
+    left = {(each.link, each.one.name) for each in found if each.one.state == "untried"} - tried
     untried = ", ".join(sorted({name for _, name in left}))
-    drowned = [each.one for each in found if each.one.drowned]
-    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.unclear and not offered))
-    lines = []
+    drowned = [each.one for each in found if each.one.state == "drowned"]
+    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.state == "unclear" and not offered))
     if drowned:
-        lines.append(
-            phrase(
-                "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. {names} "
-                "cannot be measured now. Try it again when the machine is idle.",
-                times=max(one.noise for one in drowned),
-                names=", ".join(dict.fromkeys(one.name for one in drowned)),
-            )
+        yield phrase(
+            "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. {names} cannot be "
+            "measured now. Try it again when the machine is idle.",
+            times=max(one.noise for one in drowned),
+            names=", ".join(dict.fromkeys(one.name for one in drowned)),
         )
     if unclear:
-        lines.append(phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear))
+        yield phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear)
     if stopped:
-        lines.append(phrase("It was stopped before its end, so more may be possible than is said here."))
+        yield phrase("It was stopped before its end, so more may be possible than is said here.")
     elif untried:
         count = len({(each.link, each.one.name) for each in found})
-        lines.append(
-            phrase(
-                "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
-                tried=count - len(left),
-                count=count,
-                names=untried,
-            )
+        yield phrase(
+            "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
+            tried=count - len(left),
+            count=count,
+            names=untried,
         )
-    if not offered and not lines:
-        lines.append(phrase("No change we know would make it faster within the limit you chose."))
-    return lines
+    elif not (offered or drowned or unclear):
+        yield phrase("No change we know would make it faster within the limit you chose.")
 
 
 def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
@@ -101,7 +95,7 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     ``limit``: how far a picture may move; ``pictures``: how many are drawn.
     """
     one = tried.one
-    if one.too_long:
+    if one.why_not and one.once:
         return phrase(
             "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw.",
             name=one.name,
@@ -111,9 +105,9 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
         )
     if one.why_not:
         return phrase("{name}: {why}.", name=one.name, why=one.why_not)
-    if one.untried or one.unclear or one.drowned:
+    if one.state in ("untried", "unclear", "drowned"):
         return None
-    if not one.faster:
+    if one.state != "faster":
         return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
     picture = pays_from(one.once, tried.won)
     if picture > pictures:

@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> None:
     print(target)
 
 
-def read_workflow(path: Path) -> dict[str, Any]:
+def read_workflow(path: Path) -> Workflow:
     """Return the prompt in a file; `InvalidSetting` if the file cannot be read, or has none."""
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
@@ -76,7 +76,7 @@ def read_workflow(path: Path) -> dict[str, Any]:
         # Only the page turns one into a prompt: subgraphs, bypassed nodes, primitives and widgets are its own.
         problem = f"{path} is what ComfyUI's Save writes, which is no workflow in the API format."
         raise InvalidSetting(problem, "Open it in ComfyUI and choose File > Export (API).")
-    return {id: dict(node) for id, node in Workflow.read(found).items()}
+    return Workflow.read(found)
 
 
 def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
@@ -218,10 +218,10 @@ class Server:
             waiting = {entry[1] for entries in queue.values() for entry in entries}
             history = self.ask(f"/history/{id}")
             if id in history:
-                messages = history[id].get("status", {}).get("messages", [])
-                for name, about in messages:
+                for name, about in history[id].get("status", {}).get("messages", []):
                     if name in ("execution_error", "execution_interrupted"):
-                        raise InvalidSetting(_failure_of(about) or "The measurement was stopped.")
+                        said = str(about.get("exception_message") or "").strip() or about.get("exception_type")
+                        raise InvalidSetting(said or "The measurement was stopped.")
                 return
             if id not in waiting:
                 raise InvalidSetting("ComfyUI has lost the measurement.", "Look at its log, and start it again.")
@@ -235,8 +235,3 @@ def _refusal(answer: Any) -> str:
             return f"{node.get('class_type')}: {error['message']}: {error.get('details')}"
     error = answer.get("error", "The server refuses it and does not say why.")
     return str(error.get("message") if isinstance(error, dict) else error)
-
-
-def _failure_of(message: dict[str, Any]) -> str | None:
-    """Return ComfyUI's message about a failed prompt, or its exception's type if that is empty; None after success."""
-    return str(message.get("exception_message") or "").strip() or message.get("exception_type")

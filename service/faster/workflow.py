@@ -10,7 +10,7 @@ from typing import Any
 
 from ...optimizers.core.errors import InvalidSetting
 from ..recipe import PREFIX
-from .node_types import Link, NodeType, Prompt, node_type, outputs_of
+from .node_types import Link, NodeType, node_type, outputs_of
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
 """Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
@@ -31,14 +31,11 @@ _SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
 """ComfyUI's nodes that hand on one of two inputs, of any type."""
 
 
-class Workflow(Mapping[str, Mapping[str, Any]]):
+class Workflow(dict[str, Mapping[str, Any]]):
     """Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``.
 
     It never changes: what changes it returns another.
     """
-
-    def __init__(self, nodes: Prompt) -> None:
-        self._nodes = nodes
 
     @classmethod
     def read(cls, sent: Any) -> Workflow:
@@ -55,15 +52,6 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
         return cls({str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()})
 
-    def __getitem__(self, id: str) -> Mapping[str, Any]:
-        return self._nodes[id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
     def type(self, id: str) -> str:
         return str(self[id]["class_type"])
 
@@ -78,10 +66,6 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
         title = about.get("title") if isinstance(about, Mapping) else None
         return "".join(char for char in str(title or self.type(id)) if char.isprintable())[:_TITLE]
 
-    def links(self, id: str) -> Mapping[str, Link]:
-        """Return where a node's inputs come from, by their names, as far as other nodes of the workflow give them."""
-        return self._links[id]
-
     def declared(self, id: str) -> NodeType:
         """Return what ComfyUI knows of a node's type."""
         return self._types[self.type(id)]
@@ -93,7 +77,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
     def typed_links(self, id: str) -> Iterator[tuple[str, str, Link]]:
         """Yield type, name and origin of each input that another node gives."""
         declared = self.declared(id).inputs
-        for name, (origin, slot) in self.links(id).items():
+        for name, (origin, slot) in self.links[id].items():
             outputs = self.gives(origin)
             given = outputs[slot] if 0 <= slot < len(outputs) else ""
             yield declared.get(name) or given or _NAMES.get(name, ""), name, (origin, slot)
@@ -104,19 +88,20 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
 
     def before(self, id: str, *names: str) -> str | None:
         """Return the node that an input comes from; of several names, the first input that comes from one."""
-        links = self.links(id)
+        links = self.links[id]
         return next((links[name][0] for name in names if name in links), None)
 
     def needed(self, id: str) -> dict[str, None]:
         """Return a node and those that it needs, directly or through others."""
-        return {id: None} | reached([id], lambda one: (origin for origin, _ in self.links(one).values()))
+        return {id: None} | reached([id], lambda one: (origin for origin, _ in self.links[one].values()))
 
     def users(self, ids: Iterable[str]) -> dict[str, None]:
         """Return the nodes that use what some nodes give, also through others."""
         return reached(ids, lambda id: self._used_by.get(id, ()))
 
     @cached_property
-    def _links(self) -> Mapping[str, Mapping[str, Link]]:
+    def links(self) -> Mapping[str, Mapping[str, Link]]:
+        """Where the inputs of nodes come from, by their names, as far as other nodes of the workflow give them."""
         every = {id: {name: link_of(value) for name, value in self.inputs(id).items()} for id in self}
         return {
             id: {name: link for name, link in links.items() if link is not None and link[0] in self}
@@ -132,7 +117,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
     def _used_by(self) -> Mapping[str, Sequence[str]]:
         users: dict[str, list[str]] = {}
         for id in self:
-            for origin, _ in self.links(id).values():
+            for origin, _ in self.links[id].values():
                 users.setdefault(origin, []).append(id)
         return users
 
@@ -169,7 +154,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             return value
         if link[0] not in self:
             return None
-        made_by = {id: {origin for origin, _ in self.links(id).values()} for id in self.needed(link[0])}
+        made_by = {id: {origin for origin, _ in self.links[id].values()} for id in self.needed(link[0])}
         if any(not (given := self.gives(id)) or not {*given} <= {*types} for id in made_by):
             return None
         try:
@@ -184,7 +169,7 @@ class Workflow(Mapping[str, Mapping[str, Any]]):
             nodes[id]["inputs"][name] = value
         return Workflow(nodes)
 
-    def copy(self, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    def copied(self, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return copies of some nodes under new ids; what they use of the others stays where it is."""
 
         def moved(value: Any) -> Any:
@@ -272,7 +257,7 @@ def _model_before(workflow: Workflow, id: str) -> str | None:
     if not is_switch(workflow, id):
         return next((origin for origin, _ in workflow.takes(id, "MODEL")), None)
     side = workflow.known(workflow.inputs(id).get("switch"))
-    links = workflow.links(id)
+    links = workflow.links[id]
     sides = [links[name][0] for name in ("on_true", "on_false") if name in links]
     if len(sides) < 2:
         return sides[0] if sides else None

@@ -128,14 +128,10 @@ def run_sweep(
     """
     sweep = Sweep(axes, plan, _job_identity(bench, source))
     total, bar = sweep.total, progress_bar()
-
-    def show() -> None:
-        found = sweep.results()
-        bar(min(1.0, len(found) / total))
-        watch(found, total)
+    results: list[Result] = []
 
     def measure(cell: Cell) -> Result:
-        done = len(sweep.results())
+        done = len(results)
 
         def tell(doing: str) -> None:
             text, number = f"{describe_cell(cell)}: {doing}", min(done + 1, total)
@@ -143,8 +139,9 @@ def run_sweep(
 
         return bench.measure(cell, tell, lambda share: bar(min(1.0, (done + share) / total)))
 
-    show()
-    results = sweep.run(measure, lambda result: show())
+    for results in sweep.run(measure):
+        bar(min(1.0, len(results) / total))
+        watch(results, total)
     chosen = best(results, plan.largest_difference)
     if chosen is not None:
         around = environment(bench.model)
@@ -205,5 +202,5 @@ def digest_upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tup
         return "not from a workflow"
     workflow = Workflow(prompt)
     connected = {**workflow.inputs(node)}
-    connected |= {name: [made_of(workflow, origin), slot] for name, (origin, slot) in workflow.links(node).items()}
+    connected |= {name: [made_of(workflow, origin), slot] for name, (origin, slot) in workflow.links[node].items()}
     return fingerprint_of({name: connected.get(name) for name in inputs})[:16]

@@ -143,7 +143,13 @@ class Sweep:
                 load_if_exists=True,
             )
             known = self._study.user_attrs.get(_JOB, {})
-        _require_same_job(plan.study, known, job)
+        changed = [name for name in job if known.get(name, job[name]) != job[name]]
+        if changed:
+            changes = "; ".join(f"{name} was {known[name]}, is {job[name]}" for name in changed)
+            raise InvalidSetting(
+                f"The study {plan.study!r} was begun with other settings: {changes}.",
+                "Choose another name, or restore the settings to go on with it.",
+            )
         with self._using():
             self._study.set_user_attr(_JOB, {**known, **job})
             self._study.set_metric_names(["speed-up", "difference"])
@@ -152,16 +158,12 @@ class Sweep:
     def total(self) -> int:
         return len(self._cells) or self._plan.trials
 
-    def results(self) -> list[Result]:
-        """Return what has been measured so far: in the order of the grid, or oldest first."""
-        found = self._found()
-        return [found[key] for key in self._cells or found if key in found]
-
-    def run(self, measure: Callable[[Cell], Result], done: Callable[[Result], None]) -> list[Result]:
-        """Measure what is left and return all results; ``done`` is called after each cell.
+    def run(self, measure: Callable[[Cell], Result]) -> Iterator[list[Result]]:
+        """Measure what is left; yield all results, in the order of the grid or oldest first, now and after each cell.
 
         What ``measure`` raises stops the sweep; the cell is measured again the next time.
         """
+        yield self._results()
         for key, cell in self._cells.items():
             if key not in self._found():
                 result = measure(cell)
@@ -169,7 +171,7 @@ class Sweep:
                     told = {"user_attrs": {_RESULT: asdict(result)}, **self._outcome(result)}
                     distributions = {name: self._distributions[name] for name in cell}
                     self._study.add_trial(self._optuna.create_trial(params=cell, distributions=distributions, **told))
-                done(result)
+                yield self._results()
         while len(self._measured()) < self._plan.trials:
             with self._using():
                 trial = self._study.ask(self._distributions)
@@ -178,8 +180,7 @@ class Sweep:
             with self._using():
                 trial.set_user_attr(_RESULT, asdict(result))
                 self._study.tell(trial, **self._outcome(result))
-            done(result)
-        return self.results()
+            yield self._results()
 
     def _outcome(self, result: Result) -> dict[str, Any]:
         values = [result.speedup, result.difference]
@@ -219,10 +220,11 @@ class Sweep:
         return [Result(**trial.user_attrs[_RESULT]) for trial in trials if _RESULT in trial.user_attrs]
 
     def _found(self) -> dict[str, Result]:
-        found: dict[str, Result] = {}
-        for result in self._measured():
-            found.setdefault(cell_key(result.cell), result)
-        return found
+        return {cell_key(result.cell): result for result in self._measured()}
+
+    def _results(self) -> list[Result]:
+        found = self._found()
+        return [found[key] for key in self._cells or found if key in found]
 
 
 def _import_optuna() -> Any:
@@ -234,13 +236,3 @@ def _import_optuna() -> Any:
             "Run `pip install optuna` with ComfyUI's Python.",
         ) from error
     return optuna
-
-
-def _require_same_job(study: str, known: dict[str, str], job: dict[str, str]) -> None:
-    changed = [name for name in job if known.get(name, job[name]) != job[name]]
-    if changed:
-        changes = "; ".join(f"{name} was {known[name]}, is {job[name]}" for name in changed)
-        raise InvalidSetting(
-            f"The study {study!r} was begun with other settings: {changes}.",
-            "Choose another name, or restore the settings to go on with it.",
-        )

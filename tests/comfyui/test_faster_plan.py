@@ -74,6 +74,16 @@ def test_attention_that_is_comfyuis_own_is_left_out_with_a_sentence(monkeypatch)
     assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor"}
 
 
+def test_each_approximate_attention_that_works_here_is_tried_where_the_picture_may_change(monkeypatch):
+    from paceline.optimizers.attention.registry import Probe
+    from paceline.service.faster import plan as server
+
+    monkeypatch.setattr(server, "probe_backend", lambda backend, *_: Probe(backend.name == "sage"))
+    title = "Set Attention Processor (sage)"
+    assert plan(plain_prompt()).tries[title] == Step("PacelineSetAttentionProcessor", {"backend": "sage"})
+    assert title not in plan(plain_prompt(), "lossless").tries
+
+
 def test_what_is_there_already_is_not_tried_twice():
     found = plan(PROMPT)  # EasyCache is on the model
     assert not found.reuse
@@ -215,7 +225,8 @@ def offered(
     """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
     from paceline.measure.expect import Probed, compiled_vae
     from paceline.measure.replay import Sampling, Subsample
-    from paceline.service.faster.offers import make_offer
+    from paceline.optimizers.core.choices import CHOICES
+    from paceline.service.faster.offers import Part, make_offer
     from paceline.service.faster.plan import Plan
     from paceline.service.faster.workflow import ModelLink
 
@@ -223,9 +234,9 @@ def offered(
         "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
     )
     plans = [Plan(ModelLink(name, ("1", 0), ()), {"Compile VAE": Step("x")} if name == "vae" else {}) for name in KINDS]
-    tried = [[Probed("Quick", speedup, True, points=2, once=once)]]
-    vaes = [("1", decoding, [compiled_vae("Compile VAE", axes == 4)])] if decoding else []
-    return make_offer([run], tried, plans, vaes, "fast", seconds, 100)
+    parts = [Part("0", 10.0, [Probed("Quick", speedup, True, points=2, once=once)], run)]
+    parts += [Part("1", decoding, [compiled_vae("Compile VAE", axes == 4)])] if decoding else []
+    return make_offer(parts, plans, CHOICES["fast"].limit, seconds, 100)
 
 
 def test_an_offer_is_of_the_whole_run_and_pays_within_a_hundred_pictures():
@@ -275,6 +286,21 @@ def test_apply_tome_is_not_looked_at_where_the_file_holds_another_network(comfyu
         found = plan(plain_prompt())
         assert ("PacelineApplyToMe" in nodes_of(found)) != left_out
         assert ("Apply ToMe is left out: it is for UNets only." in map(str, found.notes)) == left_out
+
+
+def test_attention_is_not_looked_at_where_no_node_can_choose_it(comfyui, tmp_path, monkeypatch):
+    from paceline.optimizers.models.families import FAMILIES
+    from paceline.service.faster import plan as server
+
+    network = checkpoints.tiny_sd15(width=32, context=48)
+    closed = next(family for family in FAMILIES if not family.override_hook)
+    monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
+    monkeypatch.setattr(server, "network_in", lambda path: (network, frozenset()))
+    assert "PacelineSetAttentionProcessor" in nodes_of(plan(plain_prompt()))
+    monkeypatch.setattr(type(network.model.diffusion_model), "__module__", closed.networks[0] + ".model")
+    found = plan(plain_prompt())
+    assert "PacelineSetAttentionProcessor" not in nodes_of(found)
+    assert any(note.startswith("Set Attention Processor is left out: ") for note in found.notes)
 
 
 def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):

@@ -38,10 +38,10 @@ def states(patcher):
 
 SCRIPTS = {
     "attention": """
-from paceline.optimizers.attention.registry import backend_names
+from paceline.optimizers.attention.registry import BACKENDS
 from paceline.optimizers.core.errors import PacelineError
 tried = 0
-for name in ("auto", *backend_names()):
+for name in ("auto", *BACKENDS):
     try:
         changed = run("PacelineSetAttentionProcessor", model=model, backend=name)
     except PacelineError as error:

@@ -50,7 +50,7 @@ def relative_error(out: torch.Tensor, expected: torch.Tensor) -> float:
 
 def usable(backend: Backend, device: str, dtype: torch.dtype = torch.float16):
     dtypes = (dtype, torch.float32)
-    found = next((p for p in (probe_backend(backend, device, d) for d in dtypes) if p.available), None)
+    found = next((p for p in (probe_backend(backend, device, d) for d in dtypes) if p.function), None)
     if found is None:
         pytest.skip(f"{backend.name} on {device}: {probe_backend(backend, device, dtype).reason}")
     return found.function

@@ -13,16 +13,12 @@ import types
 
 import pytest
 import torch
-from paceline.optimizers.attention import flash as flash_module
-from paceline.optimizers.attention import kitchen as kitchen_module
-from paceline.optimizers.attention import registry
-from paceline.optimizers.attention import sage as sage_module
-from paceline.optimizers.attention import xformers_backend as xformers_module
+from paceline.optimizers.attention import packages, registry
 from paceline.optimizers.attention.backend import Inputs
-from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.registry import BACKENDS, probe_backend
+from paceline.optimizers.attention.torch_attention import vanilla
 
-LOADERS = (sage_module.load_sage, xformers_module.load_xformers, flash_module.load_flash2, flash_module.load_flash3)
+LOADERS = (packages.load_sage, packages.load_xformers, packages.load_flash2, packages.load_flash3)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 
@@ -84,7 +80,7 @@ def test_a_broken_package_gives_its_own_error_in_one_line_and_breaks_nothing_els
         "xformers is installed but cannot be imported: OSError: libcudart.so.12: cannot open shared object file"
     )
     assert torch.__version__ in found.remedy and "\n" not in found.reason + found.remedy
-    assert probe_backend(BACKENDS["sdpa_flash"], "cpu", torch.float32).available
+    assert probe_backend(BACKENDS["sdpa_flash"], "cpu", torch.float32).function
 
 
 XFORMERS = """
@@ -108,7 +104,7 @@ def test_xformers_layout_bias_scale_and_groups(package, shape, kind):
     package("xformers", "")
     package("xformers.ops", XFORMERS)
     backend = on_cpu("xformers")
-    assert probe_backend(backend, "cpu", torch.float32).available
+    assert probe_backend(backend, "cpu", torch.float32).function
     q, k, v = tensors(heads=(4, 2), dtype=torch.float16 if kind == "float16" else torch.float32)
     mask = None
     if shape is not None:
@@ -138,7 +134,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
 )
 def test_flash_layout_scale_and_groups(package, name, module, result):
     package(module, FLASH.format(result=result))
-    assert probe_backend(on_cpu(name), "cpu", torch.float32).available
+    assert probe_backend(on_cpu(name), "cpu", torch.float32).function
     function, (q, k, v) = BACKENDS[name].load(), tensors(heads=(4, 2))
     out = function(Inputs(q, k, v, scale=0.3, enable_gqa=True))
     torch.testing.assert_close(out, vanilla(Inputs(q, k, v, scale=0.3, enable_gqa=True)))
@@ -189,7 +185,7 @@ def kitchen(monkeypatch):
     package = sys.modules.get(import_name) or types.ModuleType(import_name)
     monkeypatch.setitem(sys.modules, import_name, package)
     monkeypatch.setattr(registry, "_found", {})
-    kitchen_module.load_kitchen.cache_clear()
+    packages.load_kitchen.cache_clear()
 
     def put(function):
         monkeypatch.delattr(package, "int8_attention", raising=False)
@@ -197,7 +193,7 @@ def kitchen(monkeypatch):
             monkeypatch.setattr(package, "int8_attention", function, raising=False)
 
     yield put
-    kitchen_module.load_kitchen.cache_clear()
+    packages.load_kitchen.cache_clear()
 
 
 def int8_attention(q, k, v, *, scale=None, attn_mask=None):
@@ -225,7 +221,7 @@ def test_an_older_kitchen_says_that_comfyui_has_to_be_updated(kitchen):
 @pytest.mark.parametrize("head_dim", [40, 64, 256])
 def test_kitchens_layout_masks_scale_and_groups(kitchen, shape, head_dim):
     kitchen(int8_attention)
-    assert probe_backend(on_cpu("kitchen"), "cpu", torch.float32, head_dim).available
+    assert probe_backend(on_cpu("kitchen"), "cpu", torch.float32, head_dim).function
     function, (q, k, v) = BACKENDS["kitchen"].load(), tensors(heads=(4, 2), head_dim=head_dim)
     v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
     mask = None if shape is None else torch.rand(shape) > 0.3

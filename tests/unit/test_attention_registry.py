@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from paceline.optimizers.attention import registry
+from paceline.optimizers.attention.attention_policy import AttentionPolicy
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Inputs, Limits
-from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.registry import BACKENDS, backend_names, get, probe_backend, require
-from paceline.optimizers.attention.sage import limits_of
+from paceline.optimizers.attention.packages import limits_of
+from paceline.optimizers.attention.registry import BACKENDS, probe_backend
+from paceline.optimizers.attention.torch_attention import vanilla
 from paceline.optimizers.core.errors import BackendUnavailable
 
 
@@ -26,9 +27,9 @@ def made_of(function, **changes) -> Backend:
 
 
 @pytest.mark.parametrize("name", ["sdpa_efficient", "sdpa_cudnn", "flash", "kitchen", "sage", "xformers"])
-def test_require_says_that_there_is_no_cpu_kernel(name):
+def test_the_error_says_that_there_is_no_cpu_kernel(name):
     with pytest.raises(BackendUnavailable, match=f"'{name}' cannot be used here: it has no kernel for cpu") as error:
-        require(name, "cpu", torch.float16)
+        AttentionPolicy(name, torch.device("cpu"), torch.float16, [64])
     assert "runs on cuda" in error.value.problem and "sdpa" in error.value.remedy
     assert "install" not in str(error.value)  # installing would not help on this device
 
@@ -37,15 +38,15 @@ def test_require_says_that_there_is_no_cpu_kernel(name):
 def test_a_cuda_device_that_is_not_there_is_a_reason_and_not_a_crash():
     for backend in BACKENDS.values():
         found = probe_backend(backend, "cuda", torch.float16)
-        assert not found.available and f"torch {torch.__version__} finds no CUDA device" in found.reason
+        assert found.function is None and f"torch {torch.__version__} finds no CUDA device" in found.reason
 
 
 def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
-    probes = {name: probe_backend(get(name), "cpu", torch.float32) for name in backend_names()}
+    probes = {name: probe_backend(backend, "cpu", torch.float32) for name, backend in BACKENDS.items()}
     for found in probes.values():
-        assert bool(found.reason) == bool(found.remedy) == (not found.available)
+        assert bool(found.reason) == bool(found.remedy) == (found.function is None)
         assert "\n" not in found.reason
-    available = {name for name, found in probes.items() if found.available}
+    available = {name for name, found in probes.items() if found.function}
     assert available == {"sdpa", "sdpa_flash", "sdpa_math", "vanilla"}
 
 
@@ -60,16 +61,16 @@ def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
 )
 def test_wrong_numbers_are_unavailable(wrong):
     found = probe_backend(made_of(wrong), "cpu", torch.float32)
-    assert not found.available and "wrong numbers" in found.reason and found.function is None
+    assert "wrong numbers" in found.reason and found.function is None
 
 
 def test_approximate_backends_are_given_more_room_but_not_any():
     def noisy(amount):
         return lambda inputs: vanilla(inputs) * (1 + amount)
 
-    assert not probe_backend(made_of(noisy(0.05)), "cpu", torch.float32).available
-    assert probe_backend(made_of(noisy(0.05), exact=False), "cpu", torch.float32).available
-    assert not probe_backend(made_of(noisy(0.5), exact=False), "cpu", torch.float32).available
+    assert not probe_backend(made_of(noisy(0.05)), "cpu", torch.float32).function
+    assert probe_backend(made_of(noisy(0.05), exact=False), "cpu", torch.float32).function
+    assert not probe_backend(made_of(noisy(0.5), exact=False), "cpu", torch.float32).function
 
 
 def test_a_kernel_that_raises_gives_its_message_in_one_line():
@@ -83,7 +84,7 @@ def test_a_kernel_that_raises_gives_its_message_in_one_line():
 def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
     before = torch.get_rng_state()
     with torch.device("meta"), torch.autograd.set_grad_enabled(True):
-        assert probe_backend(BACKENDS["sdpa"], "cpu", torch.float32).available
+        assert probe_backend(BACKENDS["sdpa"], "cpu", torch.float32).function
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -93,8 +94,6 @@ def call(**changes) -> AttentionCall:
 
 
 REFUSED = [
-    (Limits(devices=("cuda",)), {"device": "cpu"}),
-    (Limits(devices=("cuda", "xpu")), {"device": "mps"}),
     (Limits(dtypes=(torch.float16, torch.bfloat16)), {"dtype": torch.float32}),
     (Limits(), {"dtype": torch.float8_e4m3fn}),
     (Limits(max_head_dim=128), {"head_dim": 160}),
@@ -112,6 +111,7 @@ REFUSED = [
 
 
 def test_refusal_names_what_was_found_and_what_is_allowed(reads):
+    reads(BACKENDS["flash"].refusal(call(device="cpu")))
     for limits, found in REFUSED:
         assert limits.refusal(call()) is None  # nothing but what was found is in the way
         reads(limits.refusal(call(**found)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from paceline.measure.picture import comparison_sheet, difference_gain
-from paceline.measure.quality import compare_pictures, distances, no_picture, seed_change, to_8_bit
+from paceline.measure.quality import average, distances, no_picture, seed_change, to_8_bit
 from paceline.optimizers.core.errors import InvalidSetting
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
@@ -23,7 +23,7 @@ def noisy_pair(height: int, width: int, noise: float, batch: int = 1) -> tuple[t
 @pytest.mark.parametrize(("height", "width", "noise"), [(64, 64, 0.01), (37, 53, 0.1), (11, 90, 0.5), (99, 16, 0.002)])
 def test_psnr_and_ssim_are_those_of_scikit_image(height, width, noise):
     pictures, references = noisy_pair(height, width, noise)
-    found = compare_pictures(pictures, references)
+    found = average(distances(pictures, references))
     a, b = pictures[0].numpy(), references[0].numpy()
     options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
     assert found.psnr == pytest.approx(peak_signal_noise_ratio(b, a, data_range=255), abs=1e-6)
@@ -34,8 +34,8 @@ def test_psnr_and_ssim_are_those_of_scikit_image(height, width, noise):
 def test_a_batch_has_the_mean_error_and_the_mean_similarity():
     pictures, references = noisy_pair(32, 40, 0.1, batch=3)
     pictures[1] = references[1]
-    found = compare_pictures(pictures, references)
-    single = [compare_pictures(pictures[i : i + 1], references[i : i + 1]) for i in range(3)]
+    found = average(distances(pictures, references))
+    single = [average(distances(pictures[i : i + 1], references[i : i + 1])) for i in range(3)]
     assert single[1].psnr is None
     assert found.rmse**2 == pytest.approx(sum(one.rmse**2 for one in single) / 3)
     assert found.psnr == pytest.approx(-20 * np.log10(found.rmse))
@@ -44,17 +44,17 @@ def test_a_batch_has_the_mean_error_and_the_mean_similarity():
 
 def test_equal_and_tiny_pictures():
     pictures, references = noisy_pair(8, 30, 0.1)
-    found = compare_pictures(pictures, references)
+    found = average(distances(pictures, references))
     assert found.ssim is None
     assert str(found) == f"PSNR {found.psnr:.1f} dB"
-    same = compare_pictures(references, references)
+    same = average(distances(references, references))
     assert (same.rmse, same.psnr) == (0.0, None)
     assert str(same) == "the same to the last bit"
 
 
 def test_pictures_of_two_sizes_are_refused():
     with pytest.raises(InvalidSetting, match="same number and size"):
-        compare_pictures(torch.zeros(1, 8, 8, 3), torch.zeros(1, 8, 9, 3))
+        average(distances(torch.zeros(1, 8, 8, 3), torch.zeros(1, 8, 9, 3)))
 
 
 def test_bytes_are_those_that_comfyui_saves():
@@ -78,7 +78,7 @@ def test_seed_changes_are_those_of_all_pairs_with_the_same_prompt():
     draws = [noisy_pair(16, 16, 0.1 * number, batch=2)[0] for number in range(4)]
     first, second = draws[:3], [draws[3], draws[0]]
     pairs = [(0, 1), (0, 2), (1, 2), (3, 0)]
-    errors = [compare_pictures(draws[one], draws[other]).rmse ** 2 for one, other in pairs]
+    errors = [average(distances(draws[one], draws[other])).rmse ** 2 for one, other in pairs]
     assert seed_change([first, second], distances).rmse == pytest.approx(np.mean(errors) ** 0.5)
 
 

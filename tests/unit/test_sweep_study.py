@@ -31,7 +31,7 @@ def measure(cell):
     with log.open("a") as out: out.write(f"{{cell['ApplyToMe.ratio']}}\\n")
     while len(log.read_text().splitlines()) > 3: time.sleep(0.05)
     return Result(cell, "measured", 1.5, difference=0.1)
-Sweep({ratios!r}, SweepPlan("one", Path(sys.argv[2])), {{"model": "m"}}).run(measure, lambda result: None)
+list(Sweep({ratios!r}, SweepPlan("one", Path(sys.argv[2])), {{"model": "m"}}).run(measure))
 """
 
 
@@ -47,7 +47,7 @@ def measured(cell) -> Result:
 def run(study: Sweep, measure=measured) -> tuple[list[Result], list[float]]:
     """Return all results, and the ratios that were measured for them."""
     calls = []
-    results = study.run(lambda cell: calls.append(cell.get("ApplyToMe.ratio")) or measure(cell), lambda result: None)
+    *_, results = study.run(lambda cell: calls.append(cell.get("ApplyToMe.ratio")) or measure(cell))
     return results, calls
 
 

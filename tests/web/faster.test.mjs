@@ -7,7 +7,7 @@ import { makeFaster } from "../../web/js/faster/faster.js";
 
 const said = (text) => ({ text, phrase: text });
 const answer = (more) => ({ phase: "look", job: "", prompt: null, why_not: said(""), lines: [], levers: [], offer: null, ...more });
-const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], measured: null, beyond: false, picture: null, inserts: [] };
+const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"), sampling_speedup: [1, 2, 3], proof_seconds: [4, 6], proof_pictures: 6, measured: null, beyond: false, picture: null, inserts: [] };
 const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offer: OFFER });
 
 /** What the dialog has asked, and by what is asked for what the server answers. */
@@ -112,14 +112,14 @@ test("a proof counts its pictures, and the offer stays in view", async () => {
   assert.match(dialog().querySelector(".paceline-offer").textContent, /^Reuse Steps/);
   api.tell("progress", { prompt_id: "proof", node: "paceline_trial baseline 0 5", value: 5, max: 10 });
   api.tell("progress", { prompt_id: "proof", node: "paceline_trial optimized 0 5", value: 5, max: 10 });
-  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 2 of 4, about "));
-  assert.equal(dialog().querySelector("progress").value, 0.375);
+  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 2 of 6, about "));
+  assert.equal(dialog().querySelector("progress").value, 0.25);
   answers.next = () => answer({ phase: "proof", job: "one", prompt: {}, offer: { ...OFFER, measured: said("After 1 of at most 3 seeds: 40% less work") } });
   api.answers["/prompt"] = { prompt_id: "second" };
   api.tell("execution_success", { prompt_id: "proof" });
   await until(() => dialog().querySelector(".paceline-measured")?.textContent.startsWith("After 1 of"));
   api.tell("progress", { prompt_id: "second", node: "paceline_trial optimized 1 5", value: 0, max: 10 });
-  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 3 of 4, about "));
+  await until(() => dialog().querySelector("p").textContent.startsWith("The same seeds plain and faster: picture 3 of 6, about "));
 });
 
 test("what leaves the steps as they are has no proof", async () => {

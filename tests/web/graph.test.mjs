@@ -74,7 +74,7 @@ test("a node inside of a subgraph is found by each of its places, and a wire onc
   inner.nodes.push(tome);
   const [first, second] = open("subgraphs", [7, "a subgraph", {}], [8, "a subgraph", {}]);
   first.subgraph = second.subgraph = inner;
-  assert.deepEqual(ourNodes().map(({ executionId }) => executionId), ["7:5", "8:5"]);
+  assert.deepEqual(ourNodes().map(({ id }) => id), ["7:5", "8:5"]);
   assert.deepEqual([findNode("8:5"), findNode("8:3"), findNode("9:5"), executionIdOf(tome)], [tome, undefined, undefined, "7:5"]);
   const wires = locate({ name: "model", receivers: ["7:3", "8:3", "7:9"].map((node) => ({ node, input: "model" })) });
   assert.deepEqual(wires.map(({ prefix, origin, receivers }) => [prefix, origin, receivers.length]), [["7:", 1, 1], ["8:", 1, 1]]);

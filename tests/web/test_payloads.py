@@ -39,7 +39,7 @@ def test_a_preset_switches_off_all_inputs_that_it_sets():
     from paceline.optimizers.token_merging.tome_settings import PRESETS
 
     source = next(SCRIPTS.rglob("inputs.js")).read_text(encoding="utf-8")
-    listed = re.search(r"PacelineApplyToMe: .*inputs: \[(.*)\]", source)
+    listed = re.search(r"PRESET_SETS = \[(.*)\]", source)
     inputs = {entry.id for entry in PacelineApplyToMe.define_schema().inputs}
     assert listed and set(re.findall(r"\w+", listed[1])) == inputs & set().union(*PRESETS.values())
 

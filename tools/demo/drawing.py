@@ -17,7 +17,7 @@ from workflows import Workflows, setting, with_inputs
 
 load_pack()
 from paceline.measure.evidence import share_of  # noqa: E402
-from paceline.measure.quality import compare_pictures, distances  # noqa: E402
+from paceline.measure.quality import average, distances  # noqa: E402
 from paceline.measure.verdict_text import fraction, of_a_seed_change  # noqa: E402
 
 FEWER_STEPS = "fewer steps"
@@ -82,7 +82,7 @@ class Easel:
         others, rows = self._drawn(with_inputs(plain, "sampler", seed=setting(plain, "seed") + 1))
         self.seconds = (time.monotonic() - started) / len(texts)
         self._reference = _bytes(pictures)
-        self._seed_change = compare_pictures(_bytes(others), self._reference)
+        self._seed_change = average(distances(_bytes(others), self._reference))
         self.plain = self._judged("plain", "", pictures, self._rows)
         self.other_seed = self._judged("another seed", "", others, rows)
 

@@ -1,9 +1,7 @@
-// What the server sends of measurements: comparisons, profiles and sweeps. As payloads.d.ts, which hands them on.
-
-import type { Step } from "./payloads";
+// What the server sends of measurements: comparisons, profiles and sweeps.
 
 /** What is shown of a comparison's record, from `record` in service/comfyui/comparison_report.py, and its files. */
-export interface Comparison {
+interface Comparison {
   /** One line. */
   verdict: string;
   /** What it found: `faster`, `slower`, `no_gain`, `no_effect`, `unknown`, `suspicious` or `broken`. */
@@ -46,7 +44,7 @@ export interface Comparison {
 }
 
 /** What was saved of a comparison. */
-export interface ComparisonFiles {
+interface ComparisonFiles {
   /** By side and control, the worst first, or frames in their order. */
   pictures: Record<string, SavedImage[]>;
   /** All frames of both sides beside each other, in motion. */
@@ -56,7 +54,7 @@ export interface ComparisonFiles {
 }
 
 /** A control of a comparison. */
-export interface Control {
+interface Control {
   /** As many are taken, or levels evaluated, as fit into the time of the optimized side. */
   steps: number;
   /** Of the compared runs. */
@@ -72,14 +70,14 @@ export interface Control {
 }
 
 /** How far pictures are apart; null where a number does not exist. */
-export interface Distance {
+interface Distance {
   rmse: number;
   psnr: number | null;
   ssim: number | null;
 }
 
 /** From `shown_profile` in nodes/compare_models.py. All times in seconds. */
-export interface Profile {
+interface Profile {
   /** Before the first step: loading, compiling, first allocations. */
   loading: number;
   /** Each step. */
@@ -95,7 +93,7 @@ export interface Profile {
 }
 
 /** Websocket event `paceline.sweep`, from nodes/benchmark_sweep.py. */
-export interface SweepPayload {
+interface SweepPayload {
   /** Execution id. */
   node: string;
   prompt_id: string;
@@ -103,7 +101,7 @@ export interface SweepPayload {
 }
 
 /** What is known of a sweep, from `sweep_payload` in service/sweep/run_sweep.py. */
-export interface Sweep {
+interface Sweep {
   /** The command that shows plots of its study. */
   dashboard: string;
   /** Cells in all. */
@@ -115,7 +113,7 @@ export interface Sweep {
 }
 
 /** One setting that was tried. */
-export interface SweepCell {
+interface SweepCell {
   label: string;
   /** `measured`, `out of memory`, `not possible` or `broken`. */
   state: string;
@@ -129,4 +127,4 @@ export interface SweepCell {
 }
 
 /** As ComfyUI's route `/view` takes it. */
-export type SavedImage = Record<"filename" | "subfolder" | "type", string>;
+type SavedImage = Record<"filename" | "subfolder" | "type", string>;

@@ -1,15 +1,10 @@
-// What the server sends. A test holds these keys against those that Python sends and against those that we read.
-// What it sends of measurements is in measurements.d.ts.
-
-import type { Comparison, Profile, Sweep } from "./measurements";
-
-export * from "./measurements";
+// What the server sends, but for what it sends of measurements: that is in measurements.d.ts.
 
 /** A headline as data, from `data` in core/phrases.py: a number, a text that stays as it is, or a template with its values. */
-export type Phrase = string | number | { template: string; values: Record<string, Phrase> };
+type Phrase = string | number | { template: string; values: Record<string, Phrase> };
 
 /** Websocket event `paceline.activity`, from `announce` in optimizers/in_comfyui/run/reporting.py. */
-export interface ActivityPayload {
+interface ActivityPayload {
   /** Execution id. */
   node: string;
   prompt_id: string;
@@ -29,13 +24,13 @@ export interface ActivityPayload {
 }
 
 /** Answer of the route `/paceline/before`, from `before_payload` in service/before_run.py: what is known without a run. */
-export interface BeforeRun {
+interface BeforeRun {
   /** By execution id. */
   nodes: Record<string, Omit<ActivityPayload, "node" | "prompt_id">>;
 }
 
 /** Websocket event `paceline.loading`, from `prepare_sampling` in optimizers/in_comfyui/second_weights/moves.py: weights were loaded. */
-export interface LoadingPayload {
+interface LoadingPayload {
   /** Execution id of a node of ours on that model. */
   node: string;
   prompt_id: string;
@@ -45,7 +40,7 @@ export interface LoadingPayload {
 }
 
 /** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/in_comfyui/compilation/comfy_env.py. */
-export interface CompilePayload {
+interface CompilePayload {
   /** Execution id. */
   node: string;
   prompt_id: string;
@@ -60,7 +55,7 @@ export interface CompilePayload {
 }
 
 /** Answer of the route `/paceline/run`, from `run_payload` in service/outcomes.py: of which workflow a prompt is. */
-export interface RunPayload {
+interface RunPayload {
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
   /** `running`, `success`, `failed` or `cancelled`. */
@@ -68,7 +63,7 @@ export interface RunPayload {
 }
 
 /** Answer of the route `/paceline/faster`, from `faster_payload` in service/faster/job_store.py. */
-export interface FasterState {
+interface FasterState {
   /** `look`, `run`, `probe`, `answer`, `proof`, `proved` or `keep`. */
   phase: string;
   /** Which job it is about; empty before a run has begun. */
@@ -88,28 +83,28 @@ export interface FasterState {
 }
 
 /** What can be changed in a workflow to make it faster, from `Lever` in service/faster/levers.py. */
-export interface Lever {
+interface Lever {
   said: Told;
   /** By execution id; a node without an input is switched on. Empty where a person has to do it. */
   sets: { node: string; input: string; value: string | number | boolean }[];
 }
 
 /** The last run of a workflow, from `PictureTime` in service/faster/look.py. */
-export interface PictureTime {
+interface PictureTime {
   sentence: Told;
   /** The largest first: of a kind (see `KINDS` in timeline.js), and of a node with this title; empty for no single one. */
   parts: { kind: string; name: string; seconds: number; remedy: Told }[];
 }
 
 /** A sentence of the server, from `told` in service/faster/sentences.py. */
-export interface Told {
+interface Told {
   text: string;
   /** `text` for other languages than English. */
   phrase: Phrase;
 }
 
 /** Nodes that could be inserted. */
-export interface Offer {
+interface Offer {
   /** In a few words. */
   label: string;
   /** How much faster the whole run gets. */
@@ -120,6 +115,8 @@ export interface Offer {
   sampling_speedup: number[];
   /** How long a proof takes, from and to; empty where the steps stay as they are: only they are proved. */
   proof_seconds: number[];
+  /** How many pictures a proof draws at least. */
+  proof_pictures: number;
   /** What a proof has measured; null before one. */
   measured: Told | null;
   /** Whether a picture of the proof is farther from the plain one than the choice allows. */
@@ -130,7 +127,7 @@ export interface Offer {
 }
 
 /** Nodes on the link of a model or a VAE. */
-export interface Insert {
+interface Insert {
   /** What the nodes call the input that they take it by. */
   name: string;
   /** Execution id and input of what is to go faster. */
@@ -140,7 +137,7 @@ export interface Insert {
 }
 
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
-export interface NodeOutput {
+interface NodeOutput {
   paceline_comparison?: Comparison[];
   paceline_report?: string[];
   paceline_sweep?: Sweep[];
@@ -149,27 +146,27 @@ export interface NodeOutput {
 }
 
 /** A node that Optimize (Preset) has applied, and what it has set. */
-export interface Step {
+interface Step {
   node: string;
   inputs: Record<string, unknown>;
 }
 
 /** Answer of the route `/paceline/cache`, from `cache_payload` in service/routes.py. */
-export interface Cache {
+interface CodeCache {
   bytes: number;
   /** Folder on the server; null if nothing is kept. */
   path: string | null;
 }
 
 /** What ordinary runs took, the oldest first: service/outcomes.py. */
-export interface KeptRuns {
+interface KeptRuns {
   runs: object[];
 }
 
 /** Answer of the route `/paceline/samplings`, from service/outcomes.py: the samplers of a prompt by execution id. */
-export type Samplings = Record<string, Sampling>;
+type Samplings = Record<string, Sampling>;
 
-export interface Sampling {
+interface Sampling {
   /** Stands for what is sampled: a step of the same takes as long. */
   work: string;
   /** How many of our nodes its steps run through. */
@@ -179,11 +176,11 @@ export interface Sampling {
 }
 
 /** The answer to a run that has ended: whether it is slower than it was. */
-export interface EndedRun {
+interface EndedRun {
   slower: Told | null;
 }
 
 /** The answer of every route where something cannot be done. */
-export interface Refusal {
+interface Refusal {
   error: string;
 }

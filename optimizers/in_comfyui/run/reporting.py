@@ -15,7 +15,7 @@ ACTIVITY_EVENT = "paceline.activity"
 """Websocket event, sent by :func:`announce` when a node has a new summary."""
 
 Payload = dict[str, Any]
-"""Data for the page. ``web/js/payloads.d.ts`` has the same keys: tests/web/test_payloads.py compares them."""
+"""Data for the page. ``web/js/payloads.d.ts`` has the same keys."""
 
 
 def running_server() -> Any | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MethodType
@@ -56,7 +56,25 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
         """Change attributes of the second model that are neither modules nor tensors."""
 
     def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:
-        return swap_weights(patcher, techniques)
+        """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``techniques`` ask for.
+
+        Raises `UnsupportedModel` if something on the MODEL is tied to the network it is on now.
+        """
+        wanted = tuple(item for item in techniques if isinstance(item, WeightTechnique) and item.changes_weights)
+        origin = patcher.get_attachment(ORIGIN)
+        if wanted == (origin[1] if origin else ()):
+            return patcher
+        home = original(patcher)
+        if not wanted:
+            return home
+        found = origin[0] if origin else Origin(home)
+        unload(home)
+        clone = _moved(home, _build_second_model(home, wanted), ({}, {}, {}, set()))
+        clone.clone_base_uuid = uuid.uuid4()
+        # multi-GPU clones and clone(disable_dynamic=True) ask for an independent copy of this model
+        clone.cached_patcher_init = (_load_again, (patcher.load_device, patcher.offload_device, found, wanted))
+        clone.set_attachments(ORIGIN, (found, wanted))
+        return clone
 
 
 class Origin(NotCopied):
@@ -110,28 +128,6 @@ def unload(patcher: ModelPatcher) -> None:
     loaded = patcher.model.current_weight_patches_uuid is not None
     if loaded or patcher.backup or patcher.backup_buffers or patcher.object_patches_backup:
         patcher.detach()  # a clone that was loaded and then dropped leaves its weights behind
-
-
-def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) -> ModelPatcher:
-    """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``techniques`` ask for.
-
-    Raises `UnsupportedModel` if something on the MODEL is tied to the network it is on now.
-    """
-    wanted = tuple(item for item in techniques if isinstance(item, WeightTechnique) and item.changes_weights)
-    origin = patcher.get_attachment(ORIGIN)
-    if wanted == (origin[1] if origin else ()):
-        return patcher
-    home = original(patcher)
-    if not wanted:
-        return home
-    found = origin[0] if origin else Origin(home)
-    unload(home)
-    clone = _moved(home, _build_second_model(home, wanted), ({}, {}, {}, set()))
-    clone.clone_base_uuid = uuid.uuid4()
-    # multi-GPU clones and clone(disable_dynamic=True) ask for an independent copy of this model
-    clone.cached_patcher_init = (_load_again, (patcher.load_device, patcher.offload_device, found, wanted))
-    clone.set_attachments(ORIGIN, (found, wanted))
-    return clone
 
 
 def original(patcher: ModelPatcher) -> ModelPatcher:

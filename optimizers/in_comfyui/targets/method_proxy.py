@@ -8,7 +8,6 @@ real network.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
@@ -108,8 +107,11 @@ class NetworkTechnique(ComfyTechnique[NetworkCall]):
     under_way = phrase("running")
 
 
-class NetworkTarget(ABC, Generic[T]):
-    """A VAE or CONTROL_NET that techniques are attached to. Copies carry them; the object itself is never changed."""
+class NetworkTarget(Generic[T]):
+    """A VAE or CONTROL_NET that techniques are attached to. Copies carry them; the object itself is never changed.
+
+    Without any of ours, a copy is on the network that it came with.
+    """
 
     def __init__(self, thing: T) -> None:
         self.thing = thing
@@ -117,10 +119,6 @@ class NetworkTarget(ABC, Generic[T]):
     @property
     def techniques(self) -> tuple[AnyTechnique, ...]:
         return stack_on(self.thing).techniques
-
-    @abstractmethod
-    def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> T:
-        """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
 
 
 def stack_on(thing: object) -> Stack:

@@ -19,13 +19,13 @@ export function foretell(store) {
   let asked = "";
   const look = async () => {
     const workflow = openWorkflow();
-    const silent = ourNodes().filter(({ executionId }) => store.entry(workflow, executionId)?.foretold !== false);
+    const silent = ourNodes().filter(({ id }) => store.entry(workflow, id)?.foretold !== false);
     if (!silent.length) return;
     const prompt = await openPrompt();
     const question = JSON.stringify([workflow, prompt]);
     if (question === asked) return;
     asked = question;
-    /** @type {import("../payloads").BeforeRun} */
+    /** @type {BeforeRun} */
     const { nodes } = await ask(ROUTE, { prompt });
     if (workflow === openWorkflow() && question === asked) store.foretell(workflow, nodes);
   };

@@ -110,7 +110,7 @@ export function listen(store) {
   on("paceline.compile", (/** @type {CompilePayload} */ payload) => {
     update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
   });
-  on("paceline.sweep", (/** @type {import("../payloads").SweepPayload} */ { node, prompt_id, sweep }) => {
+  on("paceline.sweep", (/** @type {SweepPayload} */ { node, prompt_id, sweep }) => {
     update(prompt_id, node, { sweep });
   });
   on("executed", (/** @type {{node: string, prompt_id: string, output: NodeOutput | null}} */ message) => {

@@ -2,8 +2,6 @@
 
 import { hasReports, language, reportIn } from "../frontend/language.js";
 
-/** @typedef {import("../payloads").Phrase} Phrase */
-
 const PLACEHOLDER = /\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}/g;
 
 /** A format of Python's: `#` keeps zeros at the end, then digits, then what they count. */

@@ -5,7 +5,7 @@ import { signOf } from "./badge.js";
 import { badgeText, colourOf, shownActivity, stateText } from "./activity.js";
 import { showsBadges } from "./badges.js";
 import { app, drawOnTop } from "../frontend/comfy.js";
-import { executionIdsIn, inside, isOurType, openWorkflow, prefixOf } from "../frontend/graph.js";
+import { inside, isOurType, openWorkflow, ourNodes, prefixOf } from "../frontend/graph.js";
 
 /** Below this zoom the canvas renderer shows no elements inside of nodes; Nodes 2.0 always does. */
 const SMALL = 0.6;
@@ -46,7 +46,8 @@ function pills(store) {
   if (!graph || prefix === undefined) return [];
   const far = isFar();
   return graph.nodes.flatMap((node) => {
-    const ids = inside(node) ? executionIdsIn(node, prefix) : far && isOurType(node.type) ? [prefix + node.id] : [];
+    const own = far && isOurType(node.type) ? [prefix + node.id] : [];
+    const ids = inside(node) ? ourNodes(inside(node), `${prefix}${node.id}:`).map(({ id }) => id) : own;
     const shown = ids.flatMap((id) => shownActivity(store.entry(openWorkflow(), id), node) ?? []);
     if (!shown.length) return [];
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;

@@ -13,12 +13,12 @@ import { words, wordsOf } from "../frontend/language.js";
  * @returns {Row[]} one for each of our nodes
  */
 function reportRows(store) {
-  return ourNodes().map(({ executionId, node }) => {
-    const activity = shownActivity(store.entry(openWorkflow(), executionId), node);
+  return ourNodes().map(({ id, node }) => {
+    const activity = shownActivity(store.entry(openWorkflow(), id), node);
     // Optimization Report, for one, runs and has nothing to say about itself.
-    const state = activity?.state ?? (store.tookPart(openWorkflow(), executionId) ? "ran" : "unknown");
+    const state = activity?.state ?? (store.tookPart(openWorkflow(), id) ? "ran" : "unknown");
     return {
-      title: `${node.getTitle()} (#${executionId})`,
+      title: `${node.getTitle()} (#${id})`,
       state,
       colour: activity ? colourOf(activity) : state,
       said: activity || !offAs(node) ? stateText({ title: activity?.title ?? "", state }) : wordsOf(offAs(node)),

@@ -190,7 +190,7 @@ function createPager(places, at, show) {
  * @returns {HTMLElement} the numbers behind the verdict
  */
 function createDetails({ difference, late_levels, fewer_steps, noise_floor, lines }) {
-  /** @type {Record<string, import("../payloads").Distance>} */
+  /** @type {Record<string, Distance>} */
   const distances = { optimized: difference };
   if (late_levels) distances.late_levels = late_levels.difference;
   if (fewer_steps) distances.fewer_steps = fewer_steps.difference;

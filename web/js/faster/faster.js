@@ -15,9 +15,6 @@ import { secondsByKind } from "../speed/timeline.js";
 import { locate } from "./wires.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-/** @typedef {import("../payloads").FasterState} FasterState */
-/** @typedef {import("../measurements").SavedImage} SavedImage */
-
 /** Served by service/routes.py. */
 const ROUTE = "/paceline/faster";
 
@@ -195,9 +192,9 @@ async function open(timeline) {
   }
 
   /** Told how far a proof is. */
-  let count = proofCount();
+  let count = proofCount(0);
   const prove = createButton("", () => {
-    count = proofCount();
+    count = proofCount(state.offer?.proof_pictures ?? 0);
     void step({ do: "prove", job: state.job });
   });
 
@@ -261,7 +258,7 @@ async function open(timeline) {
 
   /** Insert the nodes of the offer. One step back with undo. */
   function insert() {
-    const offer = /** @type {import("../payloads").Offer} */ (state.offer);
+    const offer = /** @type {Offer} */ (state.offer);
     const made = asOneStep(() =>
       offer.inserts.flatMap(({ name, receivers, steps }) =>
         locate({ name, receivers }).map((wire) => ({ wire, nodes: insertOn(wire, steps) })),

@@ -19,7 +19,7 @@ export function createFasterCommand(timeline) {
 
 /**
  * @param {Timeline} timeline
- * @returns {Extension["actionBarButtons"]} a button beside the frontend's own
+ * @returns {ComfyExtension["actionBarButtons"]} a button beside the frontend's own
  */
 export function fasterButtons(timeline) {
   return [{ icon: "pi pi-forward", tooltip: words("faster_title"), onClick: () => void makeFaster(timeline) }];

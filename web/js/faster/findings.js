@@ -5,8 +5,6 @@ import { number, said } from "../badges/headlines.js";
 import { address } from "../frontend/server.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-/** @typedef {import("../payloads").PictureTime} PictureTime */
-
 /**
  * @param {PictureTime} time
  * @returns {HTMLElement}
@@ -29,28 +27,24 @@ export function createPictureTime({ sentence, parts }) {
   return createBox("paceline-picture-time", createElement("p", {}, said(sentence)), bar, table);
 }
 
-/** Pictures that a proof draws, where the third pair is not needed. */
-const FEWEST = 4;
-
 /**
  * Count the pictures of a proof, pair by pair, by the ids of its nodes (`_draw` in service/faster/prompts.py).
+ * @param {number} fewest that it draws
  * @returns {(share: number, node: string) => {share: number, said: string}} told the progress of a node, says how far the proof is
  */
-export function proofCount() {
+export function proofCount(fewest) {
   const begun = new Set();
   const started = performance.now();
   return (share, node) => {
     const [picture, , seed] = / (baseline|optimized) (\d+) /.exec(node) ?? [];
     if (picture) begun.add(picture);
-    const total = Math.max(FEWEST, 2 * Number(seed ?? 0) + 2);
+    const total = Math.max(fewest, 2 * Number(seed ?? 0) + 2);
     const done = (Math.max(1, begun.size) - 1 + share) / total;
     const left = (((performance.now() - started) / 1000) * (1 - done)) / Math.max(done, 0.01);
     const said = words("proofCount").replace("%n", String(begun.size)).replace("%t", String(total)).replace("%s", number(left, ".0f"));
     return { share: done, said: begun.size ? said : "" };
   };
 }
-
-/** @typedef {import("../payloads").Offer} Offer */
 
 /**
  * @param {Offer} offer

@@ -8,8 +8,6 @@ import { address } from "../frontend/server.js";
 import { inputOf, sourceOf } from "./wires.js";
 import { words } from "../frontend/language.js";
 
-/** @typedef {import("../payloads").Lever} Lever */
-/** @typedef {import("../measurements").SavedImage} SavedImage */
 /** @typedef {NonNullable<LGraphNode["widgets"]>[number]} Widget */
 /** @typedef {{picture: SavedImage | undefined, seconds: number | undefined}} Drawn */
 

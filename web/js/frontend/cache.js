@@ -34,7 +34,7 @@ export function renderCache() {
   });
   clear.disabled = true;
 
-  /** @param {import("../payloads").Cache} cache */
+  /** @param {CodeCache} cache */
   function show({ bytes, path }) {
     size.textContent = sizeText(bytes);
     folder.textContent = path;

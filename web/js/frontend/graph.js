@@ -132,15 +132,6 @@ export function prefixOf(graph) {
 }
 
 /**
- * @param {LGraphNode} node a subgraph node
- * @param {string} prefix of the execution ids in its graph
- * @returns {string[]} the execution ids of our nodes inside of it
- */
-export function executionIdsIn(node, prefix) {
-  return ourNodes(inside(node), `${prefix}${node.id}:`).map(({ executionId }) => executionId);
-}
-
-/**
  * Do something to the open workflow that is undone in one step.
  * @template Result
  * @param {() => Result} action
@@ -160,17 +151,16 @@ export function asOneStep(action) {
  * @returns {boolean} whether it is in the open workflow; a node of one that was closed has the same graph still
  */
 export function isOpen(node) {
-  return allNodes().includes(node);
+  return nodesWithIds().some((open) => open.node === node);
 }
 
-/** @returns {LGraphNode[]} all nodes of the open workflow, those in subgraphs last */
-export function allNodes() {
-  return allGraphs().flatMap(({ graph }) => graph.nodes);
-}
-
-/** @returns {{id: string, node: LGraphNode}[]} all nodes of the open workflow with their execution ids */
-function nodesWithIds() {
-  return allGraphs().flatMap(({ graph, prefix }) => graph.nodes.map((node) => ({ id: prefix + node.id, node })));
+/**
+ * List the nodes of the open workflow with their execution ids, those in subgraphs last.
+ * @param {LGraph} [graph] those in it alone
+ * @param {string} [prefix] of the execution ids
+ */
+export function nodesWithIds(graph, prefix) {
+  return allGraphs(graph, prefix).flatMap((found) => found.graph.nodes.map((node) => ({ id: found.prefix + node.id, node })));
 }
 
 /** @returns {{id: string, node: LGraphNode}[]} the nodes in subgraphs of the open workflow, with their execution ids */
@@ -188,15 +178,9 @@ export function bypassedNodes() {
   });
 }
 
-/**
- * List our nodes in the open workflow, those in subgraphs last.
- * @param {LGraph} [graph]
- * @param {string} [prefix] of the execution ids
- */
+/** @type {typeof nodesWithIds} those of ours */
 export function ourNodes(graph, prefix) {
-  return allGraphs(graph, prefix).flatMap((found) =>
-    found.graph.nodes.filter(({ type }) => isOurType(type)).map((node) => ({ executionId: found.prefix + node.id, node })),
-  );
+  return nodesWithIds(graph, prefix).filter(({ node }) => isOurType(node.type));
 }
 
 /**
@@ -204,5 +188,5 @@ export function ourNodes(graph, prefix) {
  * @returns {string | undefined} its execution id; the first, where its subgraph is used more than once
  */
 export function executionIdOf(node) {
-  return ourNodes().find((candidate) => candidate.node === node)?.executionId;
+  return ourNodes().find((candidate) => candidate.node === node)?.id;
 }

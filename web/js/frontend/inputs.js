@@ -57,27 +57,24 @@ function widenToTitle(node) {
   if (node.size[0] < width) node.setSize([width, node.size[1]]);
 }
 
-/** By the node's id: the input that decides, the value that leaves the others alone, and the others. */
-const REPLACED = {
-  PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "residual"] },
-};
+/** What a preset of Apply ToMe sets. */
+const PRESET_SETS = ["method", "ratio", "max_downsample", "residual"];
 
 /**
- * Keep the inputs of a node on or off, as its preset says.
+ * Keep the inputs of Apply ToMe on or off, as its preset says.
  * @param {LGraphNode} node that is new
  */
 export function switchIgnored(node) {
-  const rule = REPLACED[/** @type {keyof typeof REPLACED} */ (comfyClassOf(node))];
-  const deciding = node.widgets?.find((widget) => widget.name === rule?.by);
-  if (!rule || !deciding) return;
+  const preset = comfyClassOf(node) === "PacelineApplyToMe" && node.widgets?.find(({ name }) => name === "preset");
+  if (!preset) return;
   const show = () => {
     for (const widget of node.widgets ?? []) {
-      if (rule.inputs.includes(widget.name)) widget.disabled = deciding.value !== rule.unless;
+      if (PRESET_SETS.includes(widget.name)) widget.disabled = preset.value !== "custom";
     }
     node.setDirtyCanvas?.(true, true);
   };
-  const { callback } = deciding;
-  deciding.callback = function (...values) {
+  const { callback } = preset;
+  preset.callback = function (...values) {
     callback?.apply(this, values);
     show();
   };

@@ -25,7 +25,7 @@ export async function ask(route, sent, method = sent === undefined ? "GET" : "PO
 /** @typedef {{error?: {message?: string}, node_errors: Record<string, {class_type?: string, errors: {message: string, details: string}[]}>}} Unrunnable */
 
 /**
- * @param {Partial<import("../payloads").Refusal> | Unrunnable} answer
+ * @param {Partial<Refusal> | Unrunnable} answer
  * @returns {string} why: of our routes a sentence, of ComfyUI's what is wrong with the first node
  */
 function refusal(answer) {
@@ -58,14 +58,14 @@ export async function askForRun(promptId) {
 /**
  * Ask what samplers sample, and how fast that was without our nodes.
  * @param {{prompt: Prompt} | {prompt_id: string}} asked
- * @returns {Promise<import("../payloads").Samplings>} none if the server does not say
+ * @returns {Promise<Samplings>} none if the server does not say
  */
 export function samplingsOf(asked) {
   return ask(SAMPLINGS, asked).catch(() => ({}));
 }
 
 /**
- * @param {import("../payloads").SavedImage} image that ComfyUI has written
+ * @param {SavedImage} image that ComfyUI has written
  * @returns {string} its address
  */
 export function address(image) {

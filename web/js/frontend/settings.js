@@ -4,7 +4,7 @@ import { BADGES_SETTING } from "../badges/badges.js";
 import { renderCache } from "./cache.js";
 import { KEEP_SETTING, renderOutcomes } from "../speed/outcomes.js";
 
-/** @typedef {NonNullable<Extension["settings"]>} Settings */
+/** @typedef {NonNullable<ComfyExtension["settings"]>} Settings */
 
 /** @param {() => void} onBadgesChange */
 export function createSettings(onBadgesChange) {

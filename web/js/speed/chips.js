@@ -3,7 +3,7 @@
 import { showsBadges } from "../badges/badges.js";
 import { addElement, app, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
 import { createElement } from "../frontend/elements.js";
-import { allNodes, nodeAt, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
+import { nodeAt, nodesWithIds, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
 import { draw, isFar } from "../badges/overlay.js";
 import { number } from "../badges/headlines.js";
 import { samplingsOf } from "../frontend/server.js";
@@ -13,7 +13,7 @@ import { words } from "../frontend/language.js";
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
-/** @typedef {WeakMap<TimedRun, Promise<import("../payloads").Samplings>>} Asked what the server said of the samplers of runs */
+/** @typedef {WeakMap<TimedRun, Promise<Samplings>>} Asked what the server said of the samplers of runs */
 
 /**
  * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
@@ -81,7 +81,7 @@ export function startChips(timeline, store) {
   };
 
   return () => {
-    if (!showsBadges()) for (const node of allNodes()) removeElement(node, WIDGET);
+    if (!showsBadges()) for (const { node } of nodesWithIds()) removeElement(node, WIDGET);
     for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
       for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
     }
@@ -91,7 +91,7 @@ export function startChips(timeline, store) {
 /**
  * @param {TimedRun} run
  * @param {Asked} asked
- * @returns {Promise<import("../payloads").Samplings>} asked once
+ * @returns {Promise<Samplings>} asked once
  */
 function samplingsOfRun(run, asked) {
   const known = asked.get(run) ?? samplingsOf({ prompt_id: run.promptId });

@@ -32,7 +32,7 @@ export function keepOutcomes(timeline) {
     const sampled = run.parts.filter(({ kind, steps }) => kind === "samplingRun" && steps.length > 1);
     const steps = Object.fromEntries(sampled.map((part) => [part.node, secondsPerStepOfHalves(part)]));
     const ended = { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run), steps };
-    /** @type {import("../payloads").EndedRun | null} */
+    /** @type {EndedRun | null} */
     const answer = await ask(ROUTE, ended).catch(() => null); // it can wait for the next
     if (!answer?.slower) return;
     run.slower = answer.slower;
@@ -51,7 +51,7 @@ export function renderOutcomes(name, set, value) {
   const keeps = createElement("input", { type: "checkbox", checked: value, ariaLabel: name });
   keeps.addEventListener("change", () => set(keeps.checked));
   const count = createElement("output", { ariaLive: "polite", textContent: "…" });
-  /** @type {import("../payloads").KeptRuns} */
+  /** @type {KeptRuns} */
   let kept = { runs: [] };
   const save = createButton(words("outcomesExport"), () => {
     const text = new Blob([JSON.stringify(kept.runs, null, 1)], { type: "application/json" });
@@ -61,7 +61,7 @@ export function renderOutcomes(name, set, value) {
   });
   const clear = createButton(words("outcomesDelete"), () => void attempt(async () => show(await ask(ROUTE, undefined, "DELETE"))));
 
-  /** @param {import("../payloads").KeptRuns} found */
+  /** @param {KeptRuns} found */
   function show(found) {
     kept = found;
     count.textContent = "";

@@ -10,7 +10,7 @@ import { direction, language, words } from "../frontend/language.js";
 /**
  * @param {Timeline} timeline
  * @param {ActivityStore} store
- * @returns {NonNullable<Extension["bottomPanelTabs"]>[number]}
+ * @returns {NonNullable<ComfyExtension["bottomPanelTabs"]>[number]}
  */
 export function createSpeedTab(timeline, store) {
   /** Of the panel that is shown: the frontend makes another one each time it opens the tab. */

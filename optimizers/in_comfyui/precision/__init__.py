@@ -1,1 +1,0 @@
-"""Model Precision and VAE Precision in ComfyUI."""
