@@ -65,6 +65,14 @@ def attention_is_not_timed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def attention_is_fused_on_processors() -> None:
+    """What Fuse QKV does on a card is tested on a processor, where it would leave all layers alone."""
+    from paceline.optimizers.qkv_fusion.qkv_policy import SLOWER
+
+    SLOWER.clear()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-seconds", action="store_true", help="write what each file took to tests/seconds.json")
     parser.addoption("--write-texts", action="store_true", help="write what people read to tests/texts.json")

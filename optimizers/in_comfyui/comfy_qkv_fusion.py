@@ -13,7 +13,7 @@ from ..core.activity import Activity
 from ..core.shadow import Shadows
 from ..models.families import family_names, find_layer
 from ..qkv_fusion.projections import FusedProjections, why_not_plain
-from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
+from ..qkv_fusion.qkv_policy import SLOWER, QKVFusion, groups_in, nothing_to_fuse
 from .run.comfy_technique import ComfyTechnique, ModelCall
 from .second_weights.clone import require_plain_weights
 from .structure.model_facts import describe_model
@@ -37,11 +37,16 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             remedy = f"Remove the node for this model. It serves {family_names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         require_plain_weights("Fuse QKV", network, describe_model(patcher))
-        notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()
+        notes = ["steps aside while dynamic VRAM streams the weights"] if patcher.is_dynamic() else []
+        if slower := SLOWER.get(patcher.load_device.type):
+            notes.append(f"left alone: {slower}")
         super().__init__(QKVFusion(len(groups), notes))
         self._joined: tuple[FusedProjections, ...] = ()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
+        if slower := SLOWER.get(call.sigmas.device.type):
+            activity.fall_back(slower)
+            return
         alike = any(technique.blocks_share_code for technique in call.techniques)
         shadows = call.cleanup.enter_context(Shadows())
         self._joined = _groups_of(call.model.diffusion_model)

@@ -16,7 +16,7 @@ from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import INT8
 from ..models.families import AttentionLayer
 from ..qkv_fusion.projections import FusedProjections, why_not_plain
-from ..qkv_fusion.qkv_policy import QKVFusion, groups_in, nothing_to_fuse
+from ..qkv_fusion.qkv_policy import SLOWER, QKVFusion, groups_in, nothing_to_fuse
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host
 from .patches import Patches
@@ -75,7 +75,8 @@ class ComponentQKVFusion(PipelineTechnique):
             weights = (parameter for layer in group.layers for parameter in layer.parameters())
             # Joined weights have no gradients.
             wanted = trained and any(one.requires_grad for one in weights)
-            if group.prepare(GRADIENTS if wanted else _why_alone(group)) == FUSED:  # else its layers count it
+            refusal = GRADIENTS if wanted else _why_alone(group) or _slower(group)
+            if group.prepare(refusal) == FUSED:  # else its layers count it
                 self.activity.fall_back(FUSED)
 
 
@@ -93,6 +94,10 @@ def _why_alone(group: FusedProjections) -> str:
     if getattr(group.attention, "fused_projections", False):
         return FUSED
     return next(filter(None, map(_why_layer_alone, group.layers)), "")
+
+
+def _slower(group: FusedProjections) -> str:
+    return SLOWER.get(group.layers[0].weight.device.type, "")
 
 
 def _why_layer_alone(layer: Module) -> str:

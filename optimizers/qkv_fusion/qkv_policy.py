@@ -14,6 +14,9 @@ from ..core.technique import QKV_FUSION, Policy
 from ..models.families import AttentionLayer
 from .projections import TOGETHER, FusedProjections
 
+SLOWER = {"cpu": phrase("on a processor three products take less time than a wide product")}
+"""Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
+
 
 class QKVFusion(Policy):
     """Compute query, key and value of ``reached`` attention layers in one matrix product; ``notes``: as of a policy."""
@@ -35,7 +38,8 @@ class QKVFusion(Policy):
         counts = {"q_k_v": calls, "fallbacks": fallbacks}
         if not calls:
             none = phrase("no attention layer was called with the same tokens for all three")
-            why = phrase("every layer was left alone") if fallbacks or not self.reached else none
+            alone = phrase("every layer was left alone") if fallbacks or not self.reached else none
+            why = next(iter(activity.fallbacks)) if len(activity.fallbacks) == 1 else alone
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         headline = phrase(
             "one multiplication for {what} in {count} attention {count|call|calls}", what=TOGETHER, count=calls

@@ -10,6 +10,7 @@ import torch
 from accelerate import cpu_offload
 from accelerate.hooks import remove_hook_from_module
 from paceline import Attention, FuseQKV, Precision, optimize, report, restore
+from paceline.optimizers.qkv_fusion.qkv_policy import SLOWER
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 from torch.nn.utils import prune
 
@@ -149,3 +150,11 @@ def test_attention_of_ours_is_off_where_a_backend_was_set_since() -> None:
     (line,) = report(pipeline.pipe).lines
     assert line.summary.counts["calls"] == 0 < line.summary.counts["fallbacks"]
     assert "other code has set" in str(line.summary.details)
+
+
+def test_attention_is_not_fused_where_that_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SLOWER, "cpu", "it is slower here")
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), components=["unet"])
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+    assert "not active: it is slower here" in str(report(pipeline.pipe))
