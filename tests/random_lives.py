@@ -41,6 +41,7 @@ from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
 from life_wrappers import MORE
 from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
 from paceline.optimizers.in_diffusers.host import host_of
+from paceline.optimizers.qkv_fusion.qkv_policy import SLOWER
 from random_pipelines import distance, picture, small
 
 NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3", "z-image")
@@ -161,6 +162,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--json", type=Path, help="where to write what was found")
     given = parser.parse_args()
+    SLOWER.clear()  # what Fuse QKV does on a card is tried on a processor
     lives, begun = [], time.perf_counter()
     for seed in range(given.first, given.first + given.count):
         life = Life(seed).live()
