@@ -132,7 +132,7 @@ def _nothing_from(step: Step, network: ModelPatcher | None, nodes: Nodes) -> str
 def _approximate() -> list[Step]:
     """Return the attention that quantises, and works here; of the exact backends torch's own choice is the first."""
     inexact = [backend for backend in BACKENDS.values() if not backend.exact]
-    there = [one.name for one in inexact if probe_backend(one, host_device(), torch.float16).available]
+    there = [one.name for one in inexact if probe_backend(one, host_device(), torch.float16).function]
     return [Step(ATTENTION, {"backend": name}) for name in there]
 
 

@@ -78,7 +78,8 @@ def test_each_approximate_attention_that_works_here_is_tried_where_the_picture_m
     from paceline.optimizers.attention.registry import Probe
     from paceline.service.faster import plan as server
 
-    monkeypatch.setattr(server, "probe_backend", lambda backend, *_: Probe(backend.name == "sage"))
+    works = {"sage": len}
+    monkeypatch.setattr(server, "probe_backend", lambda backend, *_: Probe(function=works.get(backend.name)))
     title = "Set Attention Processor (sage)"
     assert plan(plain_prompt()).tries[title] == Step("PacelineSetAttentionProcessor", {"backend": "sage"})
     assert title not in plan(plain_prompt(), "lossless").tries

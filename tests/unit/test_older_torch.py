@@ -31,7 +31,7 @@ from paceline.measure.measure import measure
 cpu = torch.device("cpu")
 assert probe_backend(get("sdpa"), cpu, torch.float32, 64).function
 forced = probe_backend(get("sdpa_flash"), cpu, torch.float32, 64)
-assert not forced.available and forced.reason, forced
+assert forced.function is None and forced.reason, forced
 assert is_out_of_memory(RuntimeError("out of memory")) and not is_out_of_memory(RuntimeError("other"))
 """
 
