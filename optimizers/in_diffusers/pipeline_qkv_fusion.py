@@ -97,7 +97,7 @@ def _why_alone(group: FusedProjections) -> str:
 
 
 def _slower(group: FusedProjections) -> str:
-    return SLOWER.get(group.layers[0].weight.device.type, "")
+    return SLOWER.get(next(group.layers[0].parameters()).device.type, "")
 
 
 def _why_layer_alone(layer: Module) -> str:
