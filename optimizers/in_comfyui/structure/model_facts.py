@@ -59,8 +59,12 @@ def is_flow(patcher: ModelPatcher) -> bool:
 
 
 def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
-    """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
-    manual: torch.dtype | None = getattr(patcher.model, "manual_cast_dtype", None)
+    """Return the dtype a model computes in, which can differ from the one its weights are stored in.
+
+    What ModelComputeDtype asks for does not count: while its MODEL is loaded, it stands on the model of all others too.
+    """
+    loaded: torch.dtype | None = getattr(patcher.model, "manual_cast_dtype", None)
+    manual = patcher.object_patches_backup.get("manual_cast_dtype", loaded)
     return patcher.model.get_dtype() if manual is None else manual
 
 
