@@ -113,9 +113,9 @@ def late_text(control: Control, seed: Distance) -> Phrase:
 
 
 def of_a_seed_change(share: float) -> Phrase:
-    """Return e.g. ``visible, 1/9 of a seed change``, or from about 1 on ``2.4x a seed change``."""
+    """Return e.g. ``visible, 1/9 of a seed change``, or from about 1 on ``large, 2.4x a seed change``."""
     if share >= _WHOLE:
-        return phrase("{times}x a seed change", times=_times(max(share, 1.0)))
+        return phrase("{looks}, {times}x a seed change", looks=looks(share), times=_times(max(share, 1.0)))
     return phrase("{looks}, {share} of a seed change", looks=looks(share), share=fraction(share))
 
 

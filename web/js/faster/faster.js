@@ -120,11 +120,12 @@ async function open(timeline) {
     box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
-    keep.classList.add("paceline-primary");
+    const advised = offer && !offer.beyond ? keep : close; // not what a proof has shown to be farther than allowed
+    advised.classList.add("paceline-primary");
     const seconds = offer?.proof_seconds ?? [];
     prove.textContent = words("fasterProve").replace("%s", seconds.map((each) => number(each, ".2g")).join("–"));
     buttons.replaceChildren(close, ...(seconds.length ? [prove] : []), ...(offer ? [keep] : []));
-    (offer ? keep : close).focus();
+    advised.focus();
   }
 
   /**
