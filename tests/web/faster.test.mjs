@@ -127,6 +127,15 @@ test("what leaves the steps as they are has no proof", async () => {
   press("Run once and look");
   await until(() => labels().includes("Keep"));
   assert.deepEqual(labels(), ["Close", "Keep"]);
+  assert.equal(dialog().querySelector(".paceline-dialog-buttons .paceline-primary").textContent, "Keep");
+});
+
+test("what a proof has shown to be farther than allowed is not advised", async () => {
+  const advised = () => dialog().querySelector(".paceline-dialog-buttons .paceline-primary").textContent;
+  answers.run = () => answer({ phase: "answer", job: "one", offer: { ...OFFER, beyond: true } });
+  press("Run once and look");
+  await until(() => labels().includes("Keep"));
+  assert.equal(advised(), "Close");
 });
 
 test("where the run cannot begin, that is said with its cause", async () => {
