@@ -116,9 +116,9 @@ test("weights that a sampler loads again have a part of their own, and a sentenc
   ]);
 });
 
-test("both halves of a run tell how fast a step is, a short run only once", () => {
-  const halves = [[5, 6, 7, 9, 11], [5, 6, 8], [5, 6], [5]].map((steps) => secondsPerStepOfHalves({ steps }));
-  assert.deepEqual(halves, [[1, 2], [1, 2], [1], []]);
+test("both halves of a run tell how fast a step is, a short run only once, and a half whose messages came together not", () => {
+  const halves = [[5, 6, 7, 9, 11], [5, 6, 8], [5, 6], [5], [5, 5, 7]].map((steps) => secondsPerStepOfHalves({ steps }));
+  assert.deepEqual(halves, [[1, 2], [1, 2], [1], [], [2]]);
 });
 
 test("a step that is left out counts, though no message tells of it", async () => {

@@ -182,12 +182,13 @@ export function secondsPerStep({ steps }) {
 
 /**
  * @param {Pick<Part, "steps">} part
- * @returns {number[]} the same for the first and the second half of the steps; one number where there are too few
+ * @returns {number[]} the same for the first and the second half of the steps; one number where there are too few, and
+ *   none of a half whose messages came together
  */
 export function secondsPerStepOfHalves({ steps }) {
   const middle = Math.floor(steps.length / 2);
   const halves = middle ? [steps.slice(0, middle + 1), steps.slice(middle)] : [];
-  return halves.flatMap((half) => secondsPerStep({ steps: half }) ?? []);
+  return halves.flatMap((half) => secondsPerStep({ steps: half }) || []);
 }
 
 /**
