@@ -50,7 +50,7 @@ class ComponentQKVFusion(PipelineTechnique):
         for layer in part.modules():
             known = _WITH_TEXT if _reads_text_apart(layer) else _ALONE
             for group in groups_in(layer, known):
-                if reason := group.prepare(_why_alone(group)):
+                if reason := _why_alone(group) or group.why_apart():
                     refused.append(reason)
                     continue
                 self._groups.append(group)

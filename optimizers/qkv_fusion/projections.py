@@ -70,7 +70,10 @@ class FusedProjections:
         if refusal:
             self._joined = None
         elif self._joined is None or self._places != self._places_now():
-            self._refusal = self._join()
+            self._joined = None  # lets go of the memory of before first
+            self._refusal = self.why_apart()
+            if not self._refusal:
+                self._joined = self._join()
             self._places = self._places_now()
         return self._refusal
 
@@ -119,17 +122,23 @@ class FusedProjections:
             self.activity.fall_back(self._refusal or OTHER_CODE)
         return self.alone[index](tokens)
 
-    def _join(self) -> str:
-        self._joined = None
-        weights: list[Any] = [layer._parameters["weight"] for layer in self.layers]
-        biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
+    def why_apart(self) -> str:
+        """Return why the weights cannot be one tensor; "" if they can. Joins nothing."""
+        weights, biases = self._rows()
         if len(biases) not in (0, len(weights)):
             return "some of its projections have a bias and others do not"
         if any(len({(one.device, one.dtype, one.shape[1:]) for one in kind}) > 1 for kind in (weights, biases)):
             return "its weights differ in device, dtype or width"
-        self._sizes = tuple(len(weight) for weight in weights)
-        self._joined = join_rows(weights), join_rows(biases) if biases else None
         return ""
+
+    def _rows(self) -> tuple[list[Any], list[Any]]:
+        weights = [layer._parameters["weight"] for layer in self.layers]
+        return weights, [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
+
+    def _join(self) -> tuple[Tensor, Tensor | None]:
+        weights, biases = self._rows()
+        self._sizes = tuple(len(weight) for weight in weights)
+        return join_rows(weights), join_rows(biases) if biases else None
 
 
 def why_not_plain(layer: Module, plain: tuple[type, ...]) -> str:
