@@ -68,7 +68,7 @@ REUSED = {
     "SDXL": _ICONS,
     "SD 1.5": _ICONS,
     "Flux": "step_caches_lumina_cpu: icons, Lumina, euler, simple, 25 steps",
-    "Z-Image": "step_caches_few_icons_cpu: icons, euler, normal, 8 steps, guidance 3, 4 pairs",
+    "Z-Image": "step_caches_few_icons_cpu: icons, euler, normal, 8 steps, guidance 3",
 }
 """The measurement of which Reuse Steps with a budget of 0.05 has its share of evaluations."""
 OURS = [
@@ -115,7 +115,10 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 def row(name: str, variant: str, work: str = "") -> dict[str, Any]:
     """Return the row of a variant in a file of results."""
-    return next(one for one in rows(name) if one["name"] == variant and one["work"].startswith(work))
+    for one in rows(name):
+        if one["name"] == variant and one["work"].startswith(work):
+            return one
+    raise KeyError(f"results/{name}.json has no row {variant!r} of a work that begins with {work!r}")
 
 
 COUNTED = {one["work"]: one["quality"] for one in rows("expected_work")}
