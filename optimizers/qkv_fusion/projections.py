@@ -15,12 +15,11 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn.functional import linear
 
-from ..core.activity import Activity
 from ..core.replaced import computed_by, replacement
 from ..core.weights import foreign
 
 TOGETHER = "q, k and v"
-OTHER_CODE = "other code replaces this attention, or gives its keys or values tokens of their own"
+OTHER_CODE = "other code gives its keys or values tokens of their own"
 
 
 class Projection:
@@ -37,108 +36,80 @@ class Projection:
 
 
 class FusedProjections:
-    """The linear layers of one attention layer for query, key and value.
+    """The linear layers of one ``attention`` layer for query, key and value.
 
-    Args:
-        inputs: names of the first arguments of ``attention.forward`` where they decide in each call what the layers
-            read, as in ``AttentionLayer``; empty where all three always read the same.
+    ``counter``: has the ``activity`` of the call in which they compute.
 
     Attributes:
-        functions: what takes the place of each layer's ``forward``; ``alone``: the ``forward`` that was there.
-        foresee: what takes the place of the attention layer's ``forward``, and runs ``inner``; None if not needed.
-            All these are the same objects for life, so that compiled graphs stay valid.
+        functions: what takes the place of each layer's ``forward``; ``alone``: the ``forward`` that was there. The
+            functions are the same for life, so that compiled graphs stay valid.
     """
 
-    def __init__(self, attention: Module, layers: Sequence[Module], inputs: Sequence[str]) -> None:
-        self.attention, self.layers = attention, tuple(layers)
+    def __init__(self, attention: Module, layers: Sequence[Module], counter: Any) -> None:
+        self.attention, self.layers, self._counter = attention, tuple(layers), counter
         self.functions = tuple(Projection(self, index).forward for index in range(len(layers)))
-        self.foresee = self._foresee if inputs else None
-        self.inner: Callable[..., Any] = attention.forward
         self.alone: list[Callable[[Tensor], Tensor]] = [layer.forward for layer in layers]
-        self.activity = Activity()
-        self._inputs = tuple(inputs)
-        self._sizes: tuple[int, ...] = ()
         self._joined: tuple[Tensor, Tensor | None] | None = None
+        self._sizes: tuple[int, ...] = ()
         self._places: list[tuple[int, int]] = []
-        self._refusal = ""
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self.reset()
 
-    def prepare(self, refusal: str) -> str:
-        """Join the weights unless they are, or a host refuses it; return why they are not, "" if they are."""
-        self._refusal = refusal
-        if refusal:
-            self._joined = None
-        elif self._joined is None or self._places != self._places_now():
+    def prepare(self, refusal: str) -> None:
+        """Join the weights for the coming call unless they are; or count why not, ``refusal`` being a host's reason."""
+        self._kept.clear()  # of a call that was broken off in the middle
+        if refusal or self._joined is None or self._places != self._places_now():
             self._joined = None  # lets go of the memory of before first
-            self._refusal = self.why_apart()
-            if not self._refusal:
-                self._joined = self._join()
+            if why := refusal or self.why_apart():
+                self._counter.activity.fall_back(why)
+                return
+            weights, biases = self._rows()
+            self._sizes = tuple(map(len, weights))
+            self._joined = join_rows(weights), join_rows(biases) if biases else None
             self._places = self._places_now()
-        return self._refusal
-
-    def _places_now(self) -> list[tuple[int, int]]:
-        """Return where the weights lie: these numbers change when one moves, or another takes its place."""
-        weights = [layer._parameters.get(name) for layer in self.layers for name in ("weight", "bias")]
-        return [(one.untyped_storage()._cdata, int(one.storage_offset())) for one in weights if one is not None]
 
     def separate(self) -> None:
         """Give each layer memory of its own again, with the values it has now."""
         self._joined = None
+        self._kept.clear()
         for tensor in (one for layer in self.layers for one in layer._parameters.values() if one is not None):
             if tensor.untyped_storage().nbytes() > tensor.nbytes:
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.data = tensor.data.clone()
 
-    def reset(self) -> None:
-        """Forget the tensors of a call, also of one that was broken off in the middle."""
-        # Whether all three read the same tokens; None: nobody has foreseen this call.
-        self._alike = None if self._inputs else True
-        self._kept.clear()
-
-    def _foresee(self, *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(self._inputs, args, strict=False)) | kwargs
-        tokens, *others = (given.get(name) for name in self._inputs)
-        self._alike = all(other is None or other is tokens for other in others)
-        result = self.inner(*args, **kwargs)
-        self._alike = None
-        return result
-
     def project(self, index: int, tokens: Tensor) -> Tensor:
         """Compute projection ``index`` of ``tokens``: the query (0) with the two that follow, where that is right."""
         kept = self._kept.pop(index, None)
         if kept is not None and kept[0] is tokens:
+            if not self._kept:
+                self._counter.activity.use(TOGETHER)
             return kept[1]
-        if index == 0 and self._alike and self._joined is not None:
+        if kept is not None:
+            self._kept.clear()
+            self._counter.activity.fall_back(OTHER_CODE)
+        elif index == 0 and self._joined is not None:
             # In the dtype of the tokens, as ComfyUI's layers do where weights are kept in fewer bits.
             weight, bias = self._joined
             bias = None if bias is None else bias.to(tokens.dtype)
-            together = linear(tokens, weight.to(tokens.dtype), bias)
-            self.activity.use(TOGETHER)
-            own, *others = together.split_with_sizes(self._sizes, dim=-1)
+            own, *others = linear(tokens, weight.to(tokens.dtype), bias).split_with_sizes(self._sizes, dim=-1)
             self._kept.update({number: (tokens, other) for number, other in enumerate(others, 1)})
             return own
-        if kept is not None or (index == 0 and self._alike is not False):
-            self.activity.fall_back(self._refusal or OTHER_CODE)
         return self.alone[index](tokens)
 
     def why_apart(self) -> str:
         """Return why the weights cannot be one tensor; "" if they can. Joins nothing."""
         weights, biases = self._rows()
-        if len(biases) not in (0, len(weights)):
-            return "some of its projections have a bias and others do not"
-        if any(len({(one.device, one.dtype, one.shape[1:]) for one in kind}) > 1 for kind in (weights, biases)):
-            return "its weights differ in device, dtype or width"
-        return ""
+        kinds = [{(one.device, one.dtype, one.shape[1:]) for one in each} for each in (weights, biases)]
+        alike = len(biases) in (0, len(weights)) and max(map(len, kinds)) == 1
+        return "" if alike else "its weights differ in device, dtype or width, or only some have a bias"
 
     def _rows(self) -> tuple[list[Any], list[Any]]:
         weights = [layer._parameters["weight"] for layer in self.layers]
         return weights, [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
 
-    def _join(self) -> tuple[Tensor, Tensor | None]:
+    def _places_now(self) -> list[tuple[int, int]]:
+        """Return where the weights lie: these numbers change when one moves, or another takes its place."""
         weights, biases = self._rows()
-        self._sizes = tuple(len(weight) for weight in weights)
-        return join_rows(weights), join_rows(biases) if biases else None
+        return [(one.untyped_storage()._cdata, int(one.storage_offset())) for one in (*weights, *biases)]
 
 
 def why_not_plain(layer: Module, plain: tuple[type, ...]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch.nn import Module
@@ -11,11 +12,19 @@ from ..core.activity import Activity, Summary
 from ..core.errors import UnsupportedModel
 from ..core.phrases import phrase
 from ..core.technique import QKV_FUSION, Policy
-from ..models.families import AttentionLayer
 from .projections import TOGETHER, FusedProjections
 
 SLOWER = {"cpu": phrase("on a processor three products take less time than a wide product")}
 """Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
+
+BESIDE_TOME = "Apply ToMe gives keys and values tokens of their own"
+"""Why they are left alone beside it: three products would be computed, and two of them for nothing."""
+
+Projections = Sequence[tuple[str, ...]]
+"""Attributes of a module that are query, key and value and read the same tokens, those of each group together."""
+
+_OF_OTHERS = re.compile(r"attn2$|cross|_to_(audio|video)_")
+"""In the name of an attention layer whose keys are of other tokens, in ComfyUI and diffusers."""
 
 
 class QKVFusion(Policy):
@@ -47,14 +56,18 @@ class QKVFusion(Policy):
         return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
 
 
-def groups_in(attention: Module, known: AttentionLayer) -> Iterator[FusedProjections]:
-    """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
-    for names in known.projections:
-        found: list[Any] = [getattr(attention, name, None) for name in names]
-        layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
-        widths = {getattr(layer, "in_features", None) for layer in layers}
-        if None not in widths and len(widths) == 1:  # attention to a text mostly reads channels of another number
-            yield FusedProjections(attention, layers, known.inputs)
+def groups_in(network: Module, known: Callable[[Module], Projections], counter: Any) -> Iterator[FusedProjections]:
+    """Yield what can be computed together in a network; PEFT's layers stand for those that they wrap.
+
+    ``known`` returns the attributes of a module that are query, key and value; ``counter`` as of `FusedProjections`.
+    """
+    for name, module in network.named_modules():
+        for names in () if _OF_OTHERS.search(name.rpartition(".")[2]) else known(module):
+            found: list[Any] = [getattr(module, each, None) for each in names]
+            layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
+            widths = {getattr(layer, "in_features", None) for layer in layers}
+            if None not in widths and len(widths) == 1:
+                yield FusedProjections(module, layers, counter)
 
 
 def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:

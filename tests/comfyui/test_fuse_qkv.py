@@ -115,10 +115,9 @@ def first_attention(model):
 
 
 BESIDE = {
-    "other values": (other_values, "no attention layer was called with the same tokens"),
-    "longer context": (lambda model: model.set_model_attn1_patch(extended), "no attention layer was called with the"),
-    "replaced": (lambda model: model.set_model_attn1_replace(with_image, "input", 1),
-                 "in 12 attention calls", "2 x fallback: other code replaces this attention"),
+    "other values": (other_values, "not active: other code gives its keys or values tokens of their own"),
+    "longer context": (lambda model: model.set_model_attn1_patch(extended), "not active: other code gives its keys"),
+    "replaced": (lambda model: model.set_model_attn1_replace(with_image, "input", 1), "in 14 attention calls"),
     "partly loaded": (partly_loaded, "in 12 attention calls", "2 x fallback: the model is only partly loaded"),
     "bypass": (bypassed, "in 12 attention calls", "2 x fallback: code in test_fuse_qkv.py computes this layer itself"),
 }  # fmt: skip
