@@ -12,8 +12,7 @@ from ..core.activity import Activity
 from ..core.shadow import Shadows
 from ..core.technique import TOKEN_MERGING, find
 from ..models.families import family_names, projections_of
-from ..qkv_fusion.projections import FusedProjections, why_not_plain
-from ..qkv_fusion.qkv_policy import BESIDE_TOME, SLOWER, QKVFusion, groups_in, nothing_to_fuse
+from ..qkv_fusion import BESIDE_TOME, SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
 from .run.comfy_technique import ComfyTechnique, ModelCall
 from .second_weights.clone import require_plain_weights
 from .structure.model_facts import describe_model

@@ -14,8 +14,7 @@ from torch.nn import Linear, Module
 
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import INT8, TOKEN_MERGING
-from ..qkv_fusion.projections import FusedProjections, why_not_plain
-from ..qkv_fusion.qkv_policy import BESIDE_TOME, SLOWER, QKVFusion, groups_in, nothing_to_fuse
+from ..qkv_fusion import BESIDE_TOME, SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host
 from .patches import Patches

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.optimizers.core.activity import Activity
-from paceline.optimizers.qkv_fusion.projections import FusedProjections
-from paceline.optimizers.qkv_fusion.qkv_policy import QKVFusion
+from paceline.optimizers.qkv_fusion import FusedProjections, QKVFusion
 from torch.nn import Linear, Module
 
 PLAIN = {"in_features": 16, "out_features": 4}

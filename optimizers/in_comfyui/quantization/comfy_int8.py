@@ -26,8 +26,7 @@ from ..second_weights.clone import WeightPlan, require_plain_weights
 from ..second_weights.swap import WeightTechnique, original, unload
 from ..structure.model_facts import describe_model, inference_dtype, require_model
 from ..structure.protocols import ModelPatcher
-from .input_act import modules_together
-from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, quantized_linear
+from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, modules_together, quantized_linear
 
 
 class Int8Quantization(WeightTechnique):

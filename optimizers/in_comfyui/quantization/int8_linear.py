@@ -7,8 +7,10 @@ is patched.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, TypeGuard
 
 import torch
@@ -199,3 +201,37 @@ def both_layers(quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Mo
     plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
     plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
     return plain, quantized_linear(quantized, bias, weight.dtype)
+
+
+# ComfyUI's function for a layer together with the activation before it, and its activations by their names there.
+_TOGETHER, _ACTIVATIONS = "linear_input_act", "INPUT_ACT_EAGER"
+
+
+def modules_together(network: Module) -> Iterator[tuple[Module, MethodType]]:
+    """Yield modules whose int8 layers ComfyUI computes with the activation before them, with a ``forward`` for both.
+
+    ComfyUI 0.33 and newer does, past the layer's own code: it quantises the tokens of every layer in int8, weight-only
+    ones too, by comfy-kitchen's dispatch, which torch.compile cannot trace.
+    """
+    for module in network.modules():
+        forward: Any = type(module).forward
+        code = getattr(forward, "__code__", None)
+        if code is not None and _TOGETHER in code.co_names and int8_layers(module):
+            yield module, MethodType(_one_after_the_other(forward), module)
+
+
+@cache
+def _one_after_the_other(forward: FunctionType) -> FunctionType:
+    """Return a copy of ``forward`` that computes the activation, then calls the layer."""
+    import comfy
+
+    def asking(linear: Any, x: Tensor, input_act: str) -> Tensor:
+        result: Tensor = linear(getattr(comfy.ops, _ACTIVATIONS)[input_act](x))
+        return result
+
+    ops = SimpleNamespace(**{**vars(comfy.ops), _TOGETHER: asking})
+    names = {**forward.__globals__, "comfy": SimpleNamespace(**{**vars(comfy), "ops": ops})}
+    names.pop("__name__", None)  # torch would look in that module for the function
+    copy = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    copy.__kwdefaults__ = forward.__kwdefaults__
+    return copy

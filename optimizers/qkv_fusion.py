@@ -1,13 +1,14 @@
-"""Query, key and value of one attention layer, computed together in calls in which all three read the same tokens.
+"""Fuse QKV, whatever the host: query, key and value of one attention layer in one matrix product instead of three.
 
-The query's layer computes all of them and keeps the others' results for the next lines of the layer's own code. One
-that is then asked for other tokens (a patch gave keys and values of their own) computes alone. So the result is always
-that of separate projections.
+In calls in which all three read the same tokens the query's layer computes all of them, and keeps the others' results
+for the next lines of the layer's own code. One that is then asked for other tokens (a patch gave keys and values of
+their own) computes alone. So the result is always that of separate projections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,79 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn.functional import linear
 
-from ..core.replaced import computed_by, replacement
-from ..core.weights import foreign
+from .core.activity import Activity, Summary
+from .core.errors import UnsupportedModel
+from .core.phrases import phrase
+from .core.replaced import computed_by, replacement
+from .core.technique import QKV_FUSION, Policy
+from .core.weights import foreign
 
 TOGETHER = "q, k and v"
 OTHER_CODE = "other code gives its keys or values tokens of their own"
+SLOWER = {"cpu": phrase("on a processor three products take less time than a wide product")}
+"""Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
+
+BESIDE_TOME = "Apply ToMe gives keys and values tokens of their own"
+"""Why they are left alone beside it: three products would be computed, and two of them for nothing."""
+
+Projections = Sequence[tuple[str, ...]]
+"""Attributes of a module that are query, key and value and read the same tokens, those of each group together."""
+
+_OF_OTHERS = re.compile(r"attn2$|cross|_to_(audio|video)_")
+"""In the name of an attention layer whose keys are of other tokens, in ComfyUI and diffusers."""
+
+
+class QKVFusion(Policy):
+    """Compute query, key and value of ``reached`` attention layers in one matrix product; ``notes``: as of a policy."""
+
+    kind = QKV_FUSION
+    title = "Fuse QKV"
+
+    def __init__(self, reached: int, notes: Sequence[str]) -> None:
+        self.reached, self.notes = reached, notes
+
+    def clauses(self) -> tuple[str, ...]:
+        if not self.reached:
+            return tuple(self.notes)
+        headline = phrase("{what} of {count} attention layers", what=TOGETHER, count=self.reached)
+        return headline, "weights are shared, not copied", *self.notes
+
+    def summarize(self, activity: Activity) -> Summary:
+        details, fallbacks, calls = activity.fallback_lines(), activity.fallback_count, activity.use_count
+        counts = {"q_k_v": calls, "fallbacks": fallbacks}
+        if not calls:
+            none = phrase("no attention layer was called with the same tokens for all three")
+            alone = phrase("every layer was left alone") if fallbacks or not self.reached else none
+            why = next(iter(activity.fallbacks)) if len(activity.fallbacks) == 1 else alone
+            return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
+        headline = phrase(
+            "one multiplication for {what} in {count} attention {count|call|calls}", what=TOGETHER, count=calls
+        )
+        return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
+
+
+def groups_in(network: Module, known: Callable[[Module], Projections], counter: Any) -> Iterator[FusedProjections]:
+    """Yield what can be computed together in a network; PEFT's layers stand for those that they wrap.
+
+    ``known`` returns the attributes of a module that are query, key and value; ``counter`` as of `FusedProjections`.
+    """
+    for name, module in network.named_modules():
+        for names in () if _OF_OTHERS.search(name.rpartition(".")[2]) else known(module):
+            found: list[Any] = [getattr(module, each, None) for each in names]
+            layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
+            widths = {getattr(layer, "in_features", None) for layer in layers}
+            if None not in widths and len(widths) == 1:
+                yield FusedProjections(module, layers, counter)
+
+
+def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:
+    """Return the error for a model without anything that can be fused; ``reasons`` are those of its layers."""
+    by_design = (name for name, _ in network.named_modules() if name.endswith(("qkv", "qkv_proj")))
+    layer = next(by_design, None)  # Flux, SD3, ...
+    design = "it is not among the models it knows" if layer is None else f"it computes them together already ({layer})"
+    given = list(dict.fromkeys(reasons)) or [design]
+    problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {'; '.join(given)}."
+    return UnsupportedModel(problem, remedy, ", ".join(given))
 
 
 class Projection:
