@@ -119,17 +119,18 @@ class FusedProjections:
         self.functions = tuple(Projection(self, index).forward for index in range(len(layers)))
         self.alone: list[Callable[[Tensor], Tensor]] = [layer.forward for layer in layers]
         self._joined: tuple[Tensor, Tensor | None] | None = None
+        self._refusal = ""
         self._sizes: tuple[int, ...] = ()
         self._places: list[tuple[int, int]] = []
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     def prepare(self, refusal: str) -> None:
-        """Join the weights for the coming call unless they are; or count why not, ``refusal`` being a host's reason."""
+        """Join the weights for the coming call unless they are; ``refusal``: why a host does not want it, if so."""
         self._kept.clear()  # of a call that was broken off in the middle
         if refusal or self._joined is None or self._places != self._places_now():
             self._joined = None  # lets go of the memory of before first
-            if why := refusal or self.why_apart():
-                self._counter.activity.fall_back(why)
+            self._refusal = refusal or self.why_apart()
+            if self._refusal:
                 return
             weights, biases = self._rows()
             self._sizes = tuple(map(len, weights))
@@ -162,6 +163,8 @@ class FusedProjections:
             own, *others = linear(tokens, weight.to(tokens.dtype), bias).split_with_sizes(self._sizes, dim=-1)
             self._kept.update({number: (tokens, other) for number, other in enumerate(others, 1)})
             return own
+        elif index == 0:
+            self._counter.activity.fall_back(self._refusal)
         return self.alone[index](tokens)
 
     def why_apart(self) -> str:

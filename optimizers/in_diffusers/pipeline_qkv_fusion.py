@@ -65,6 +65,8 @@ class ComponentQKVFusion(PipelineTechnique):
             # Joined weights have no gradients.
             wanted = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
             refusal = GRADIENTS if wanted else _why_alone(group)
+            if refusal == FUSED:  # else its layers count it
+                self.activity.fall_back(FUSED)
             group.prepare(refusal or SLOWER.get(weights[0].device.type, merging))
 
 
