@@ -49,7 +49,7 @@ def test_times_are_kept_by_machine_and_size(tmp_path):
     measured = first.time(32, 48)
     assert measured.floating > 0 and measured.int8 > 0
     ((section, kept),) = json.loads(file.read_text()).items()
-    assert section.endswith(f"one core | {torch.__version__} | float32 | whole layers | ours")
+    assert section.endswith(f" | {torch.__version__} | float32 | whole layers | ours")
     assert kept == {"256x32x48": [measured.floating, measured.int8]}
     assert that_measure(file, 1.0, 1.0).time(32, 48) == measured
 
