@@ -40,6 +40,13 @@ def test_where_it_is_slower_the_model_is_handed_on_and_the_node_says_why(studio,
     assert "not active: it is slower here" in studio.report(model)
 
 
+def test_beside_apply_tome_nothing_is_computed_in_vain(studio, fuse):
+    tome = studio.tome(studio.model)
+    model = fuse(tome)
+    assert torch.equal(studio.sample(model), studio.sample(tome))
+    assert "not active: Apply ToMe gives keys and values tokens of their own" in studio.report(model)
+
+
 SERVED = {
     "qwen_image": 4, "qwen_image21": 4, "krea2": 6, "mage_flow": 4, "hidream_o1": 2, "omnigen2": 4, "boogu": 7,
     "wan": 2, "wan_5b": 2, "wan_i2v": 2, "wan_vace": 3, "wan_camera": 2, "wan_animate": 2, "wan_dancer": 2,
