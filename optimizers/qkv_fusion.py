@@ -7,6 +7,7 @@ their own) computes alone. So the result is always that of separate projections.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -27,9 +28,6 @@ TOGETHER = "q, k and v"
 OTHER_CODE = "other code gives its keys or values tokens of their own"
 SLOWER = {"cpu": phrase("on a processor three products take less time than a wide product")}
 """Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
-
-BESIDE_TOME = "Apply ToMe gives keys and values tokens of their own"
-"""Why they are left alone beside it: three products would be computed, and two of them for nothing."""
 
 Projections = Sequence[tuple[str, ...]]
 """Attributes of a module that are query, key and value and read the same tokens, those of each group together."""
@@ -67,10 +65,13 @@ class QKVFusion(Policy):
         return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
 
 
-def groups_in(network: Module, known: Callable[[Module], Projections], counter: Any) -> Iterator[FusedProjections]:
+def groups_in(
+    network: Module, known: Callable[[Module], Projections], others: Sequence[str], counter: Any
+) -> Iterator[FusedProjections]:
     """Yield what can be computed together in a network; PEFT's layers stand for those that they wrap.
 
-    ``known`` returns the attributes of a module that are query, key and value; ``counter`` as of `FusedProjections`.
+    ``known`` returns the attributes of a module that are query, key and value; ``others`` and ``counter`` as of
+    `FusedProjections`.
     """
     for name, module in network.named_modules():
         for names in () if _OF_OTHERS.search(name.rpartition(".")[2]) else known(module):
@@ -78,7 +79,7 @@ def groups_in(network: Module, known: Callable[[Module], Projections], counter: 
             layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
             widths = {getattr(layer, "in_features", None) for layer in layers}
             if None not in widths and len(widths) == 1:
-                yield FusedProjections(module, layers, counter)
+                yield FusedProjections(module, layers, others, counter)
 
 
 def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:
@@ -107,15 +108,22 @@ class Projection:
 class FusedProjections:
     """The linear layers of one ``attention`` layer for query, key and value.
 
-    ``counter``: has the ``activity`` of the call in which they compute.
+    ``others``: arguments by which a call can give it keys and values of other tokens; ``counter``: has the ``activity``
+    of the call in which they compute.
 
     Attributes:
-        functions: what takes the place of each layer's ``forward``; ``alone``: the ``forward`` that was there. The
-            functions are the same for life, so that compiled graphs stay valid.
+        functions: what takes the place of each layer's ``forward``; ``alone``: the ``forward`` that was there.
+        foresee: what takes the place of the attention layer's ``forward``, ``inner``; None where it is not needed.
+            These are the same for life, so that compiled graphs stay valid.
     """
 
-    def __init__(self, attention: Module, layers: Sequence[Module], counter: Any) -> None:
+    def __init__(self, attention: Module, layers: Sequence[Module], others: Sequence[str], counter: Any) -> None:
         self.attention, self.layers, self._counter = attention, tuple(layers), counter
+        taken = inspect.signature(type(attention).forward).parameters
+        joint = getattr(attention, "add_k_proj", None) is not None  # which has projections for the other tokens
+        self._others = [name for name in others if name in taken and not joint]
+        self.foresee = self._foresee if self._others else None
+        self.inner: Callable[..., Any] = attention.forward
         self.functions = tuple(Projection(self, index).forward for index in range(len(layers)))
         self.alone: list[Callable[[Tensor], Tensor]] = [layer.forward for layer in layers]
         self._joined: tuple[Tensor, Tensor | None] | None = None
@@ -123,10 +131,12 @@ class FusedProjections:
         self._sizes: tuple[int, ...] = ()
         self._places: list[tuple[int, int]] = []
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self._alike = True
 
     def prepare(self, refusal: str) -> None:
         """Join the weights for the coming call unless they are; ``refusal``: why a host does not want it, if so."""
         self._kept.clear()  # of a call that was broken off in the middle
+        self._alike = True
         if refusal or self._joined is None or self._places != self._places_now():
             self._joined = None  # lets go of the memory of before first
             self._refusal = refusal or self.why_apart()
@@ -146,6 +156,14 @@ class FusedProjections:
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.data = tensor.data.clone()
 
+    def _foresee(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the attention layer; given other tokens for its keys or values, its layers compute alone."""
+        others = [kwargs.get(name) for name in self._others]
+        self._alike = all(other is None or other is args[0] for other in others)
+        result = self.inner(*args, **kwargs)
+        self._alike = True
+        return result
+
     def project(self, index: int, tokens: Tensor) -> Tensor:
         """Compute projection ``index`` of ``tokens``: the query (0) with the two that follow, where that is right."""
         kept = self._kept.pop(index, None)
@@ -156,14 +174,14 @@ class FusedProjections:
         if kept is not None:
             self._kept.clear()
             self._counter.activity.fall_back(OTHER_CODE)
-        elif index == 0 and self._joined is not None:
+        elif index == 0 and self._alike and self._joined is not None:
             # In the dtype of the tokens, as ComfyUI's layers do where weights are kept in fewer bits.
             weight, bias = self._joined
             bias = None if bias is None else bias.to(tokens.dtype)
             own, *others = linear(tokens, weight.to(tokens.dtype), bias).split_with_sizes(self._sizes, dim=-1)
             self._kept.update({number: (tokens, other) for number, other in enumerate(others, 1)})
             return own
-        elif index == 0:
+        elif index == 0 and self._alike:
             self._counter.activity.fall_back(self._refusal)
         return self.alone[index](tokens)
 

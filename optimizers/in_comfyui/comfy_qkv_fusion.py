@@ -10,9 +10,8 @@ from torch.nn import Linear, Module
 
 from ..core.activity import Activity
 from ..core.shadow import Shadows
-from ..core.technique import TOKEN_MERGING, find
 from ..models.families import family_names, projections_of
-from ..qkv_fusion import BESIDE_TOME, SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
+from ..qkv_fusion import SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
 from .run.comfy_technique import ComfyTechnique, ModelCall
 from .second_weights.clone import require_plain_weights
 from .structure.model_facts import describe_model
@@ -54,9 +53,8 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         self._found = _Network()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        merging = BESIDE_TOME if find(call.techniques, TOKEN_MERGING) else ""
-        if why := SLOWER.get(call.sigmas.device.type) or merging:
-            activity.fall_back(why)
+        if slower := SLOWER.get(call.sigmas.device.type):
+            activity.fall_back(slower)
             return
         found = self._found = _of(call.model.diffusion_model)
         found.activity = activity
@@ -68,6 +66,9 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             group.alone[:] = [layer.forward for layer in group.layers]
             for layer, function in zip(group.layers, group.functions, strict=True):
                 shadows.put(layer, "forward", function)
+            if group.foresee is not None:
+                group.inner = group.attention.forward
+                shadows.put(group.attention, "forward", group.foresee)
 
     def ended(self) -> None:
         """Separate the weights between runs: the model may be unloaded, or used without this technique."""
@@ -95,5 +96,5 @@ def _of(network: Module) -> _Network:
     network = getattr(network, "_orig_mod", network)  # ComfyUI's own compile node puts a wrapper in its place
     if network not in _known:
         found = _known[network] = _Network()
-        found.groups = tuple(groups_in(network, projections_of, found))
+        found.groups = tuple(groups_in(network, projections_of, ("context", "value"), found))
     return _known[network]

@@ -13,8 +13,8 @@ import torch
 from torch.nn import Linear, Module
 
 from ..core.not_copied import Args, Function, Kwargs
-from ..core.technique import INT8, TOKEN_MERGING
-from ..qkv_fusion import BESIDE_TOME, SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
+from ..core.technique import INT8
+from ..qkv_fusion import SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host
 from .patches import Patches
@@ -43,13 +43,15 @@ class ComponentQKVFusion(PipelineTechnique):
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
         self._groups: list[FusedProjections] = []
-        for group in groups_in(part, lambda _: PROJECTIONS, self):
+        for group in groups_in(part, lambda _: PROJECTIONS, ("encoder_hidden_states",), self):
             if reason := _why_alone(group) or group.why_apart():
                 refused.append(reason)
                 continue
             self._groups.append(group)
             for index, layer in enumerate(group.layers):
                 patches.wrap(layer, "forward", partial(_instead, group, index))
+            if group.foresee is not None:
+                patches.wrap(group.attention, "forward", partial(_around, group))
             patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(len(self._groups), notes)
@@ -59,7 +61,6 @@ class ComponentQKVFusion(PipelineTechnique):
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
-        merging = BESIDE_TOME if host.find(TOKEN_MERGING) else ""
         for group in self._groups:
             weights = [parameter for layer in group.layers for parameter in layer.parameters()]
             # Joined weights have no gradients.
@@ -67,7 +68,7 @@ class ComponentQKVFusion(PipelineTechnique):
             refusal = GRADIENTS if wanted else _why_alone(group)
             if refusal == FUSED:  # else its layers count it
                 self.activity.fall_back(FUSED)
-            group.prepare(refusal or SLOWER.get(weights[0].device.type, merging))
+            group.prepare(refusal or SLOWER.get(weights[0].device.type, ""))
 
 
 def _why_alone(group: FusedProjections) -> str:
@@ -91,3 +92,8 @@ def _instead(group: FusedProjections, index: int, forward: Function) -> Function
     """Compute below torch's own linear layers: hooks and layers around them go on to be called."""
     group.alone[index] = forward
     return group.functions[index]
+
+
+def _around(group: FusedProjections, forward: Function) -> Function | None:
+    group.inner = forward
+    return group.foresee
