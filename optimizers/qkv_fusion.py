@@ -158,8 +158,8 @@ class FusedProjections:
 
     def _foresee(self, *args: Any, **kwargs: Any) -> Any:
         """Run the attention layer; given other tokens for its keys or values, its layers compute alone."""
-        others = [kwargs.get(name) for name in self._others]
-        self._alike = all(other is None or other is args[0] for other in others)
+        tokens, others = args[0] if args else None, [kwargs.get(name) for name in self._others]
+        self._alike = all(other is None or other is tokens for other in others)
         result = self.inner(*args, **kwargs)
         self._alike = True
         return result
