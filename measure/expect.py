@@ -194,7 +194,7 @@ def pays_from(once: float, won: float) -> int:
 def compiled_vae(name: str, of_pictures: bool) -> Probed:
     """Return what the node of this title, which compiles a VAE, is worth by rule: trying it would take minutes."""
     if not of_pictures:
-        return Probed(name, why_not=phrase("it was measured with VAEs of pictures only"))
+        return Probed(name, why_not=phrase("its gain was measured only with VAEs of pictures"))
     return Probed(name, COMPILED_VAE, True, COMPILED_VAE_MOVES, KNOWN, points=1, once=COMPILED_VAE_ONCE)
 
 

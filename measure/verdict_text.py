@@ -104,7 +104,7 @@ def late_text(control: Control, seed: Distance) -> Phrase:
     """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x, ...``."""
     share = share_of(control.difference, seed)
     return phrase(
-        "leaving out {left} of {steps} levels gives {speed:.2g}x, with a difference that is {share}",
+        "leaving out {left} of {steps} noise levels gives {speed:.2g}x, with a difference that is {share}",
         left=control.full_steps - control.steps,
         steps=control.full_steps,
         speed=control.speedup,

@@ -137,7 +137,7 @@ def _compile_inputs(*further: io.Input) -> list[io.Input]:
         _setting(
             "preset",
             "diffusion-fast: inductor options of Hugging Face's recipe of that name, for this network only. Compiles "
-            "longer; for GPUs.",
+            "longer. For GPUs.",
             advanced=True,
         ),
         _setting(

@@ -19,8 +19,8 @@ class PacelineFuseQKV(TechniqueNode):
         return cls.schema(
             "Fuse QKV",
             "Computes query, key and value of each attention layer in one matrix product instead of three, "
-            "without a second copy of the weights. No gain in time was measured so far; the image changes by rounding "
-            "only.",
+            "without a second copy of the weights. No gain in time was measured so far, and on a processor the node "
+            "does nothing. The image changes by rounding only.",
             "fused projections, fuse_qkv_projections, to_qkv, attention, speed",
             category=ADVANCED,
             inputs=[

@@ -53,7 +53,7 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
 
 def prompts_input() -> io.Input:
     """Return the input for more prompts, which grows with each that is connected."""
-    one = io.Conditioning.Input("prompt", tooltip="Another positive prompt. Without one, all seeds draw positive.")
+    one = io.Conditioning.Input("prompt", tooltip="Another positive prompt. Without it, all seeds draw positive.")
     template = io.Autogrow.TemplatePrefix(one, "prompt", min=0, max=MOST_ROUNDS - 1)
     return io.Autogrow.Input(
         "prompts",
@@ -83,5 +83,5 @@ def most_runs_input() -> io.Input:
         max=MOST_ROUNDS,
         optional=True,
         advanced=True,
-        tooltip="Where speed or image are not clear after runs, up to so many are made. 0: never more than runs.",
+        tooltip="Most rounds that are made where speed or image are not clear after runs. 0: never more than runs.",
     )

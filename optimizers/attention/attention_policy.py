@@ -20,9 +20,9 @@ from .torch_attention import slice_mask
 AUTO = "auto"
 
 TOOLTIP = (
-    "auto: torch's own (sdpa), unless you have chosen another attention before; vanilla: plain softmax, slow but "
-    "reproducible; kitchen (ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot "
-    "run here, its report says why and what to install."
+    "auto: torch's own (sdpa), unless you have chosen another attention before. vanilla: plain softmax, slow but "
+    "reproducible. kitchen (ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot "
+    "run here, the report gives the reason and the package to install."
 )
 
 FAR = "this layer was far from exact attention"

@@ -128,7 +128,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         kinds = _techniques(value)
         if kinds in known:
             raise InvalidSetting(
-                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
+                f"optimize was given {known[kinds]!r} and {value!r}, which are of the same kind.", "Give one of the two."
             )
         known[kinds] = value
     parts = components_of(pipe)

@@ -18,9 +18,8 @@ SHORT = 15
 """Runs of up to so many steps have a rule of their own (``short_rule.py``), where the sampler's step is known."""
 
 TOOLTIPS = {
-    "budget": "How far the picture may move from the plain one, as a share of what another seed "
-    f"changes: {', '.join(f'{value:g} {name}' for name, value in BUDGETS.items())}. Larger is faster, 0 leaves nothing "
-    "out.",
+    "budget": "How far the picture may move from the plain picture, as a share of a seed change (the difference of two "
+    f"seeds): {', '.join(f'{value:g} {name}' for name, value in BUDGETS.items())}. Larger is faster, 0 skips nothing.",
 }
 """Text for the user about the setting that every host shows."""
 
@@ -34,7 +33,7 @@ class StepReuseSettings(Settings):
     def clauses(self) -> tuple[str, ...]:
         return (
             phrase(
-                "difference {looks} at most: {percent:g} % of what another seed changes",
+                "difference {looks} at most: {percent:g} % of a seed change",
                 looks=looks(self.budget),
                 percent=self.budget * 100,
             ),

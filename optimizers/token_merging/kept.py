@@ -20,14 +20,14 @@ from ..core.not_copied import NotCopied
 from .full_steps import FullSteps
 from .kv_downsample import FewerKeys, fewer_keys
 
-UNTOLD = "it is not known here where a step begins and ends"
-COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
-SHARED_CODE = "Compile UNet compiles blocks that share code, which has no place for what is kept of each"
+UNTOLD = "the begin and the end of a step are unknown here"
+COMPILED = "the network is compiled, and compiled code cannot keep a difference here"
+SHARED_CODE = "Compile UNet compiles blocks that share code, and shared code cannot keep a difference for each block"
 WINDOWS = "several parts of the latent were computed one by one in a step (tiles, windows of frames)"
 NO_MEMORY = "memory ran out"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
 GRADIENTS = "gradients are asked for"
-NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
+NOWHERE = "attention was computed in code that another node compiled, where no difference can be kept"
 NEVER_MEASURED = "another node computed attention itself, so nothing could be measured"
 
 MEMORY = 0.05

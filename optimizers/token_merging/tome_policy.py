@@ -143,7 +143,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         if not used and not self.kept.slow:
             text = phrase("not active in any of {total} {places}", total=self.total_places, places=self.places)
             if settings.method == "auto" and activity.skipped and not fallbacks:
-                text = phrase("{method} switched itself off: it would not have been faster", method=settings.method)
+                text = phrase("{method} is off: it would not have been faster", method=settings.method)
             return Summary("inactive", text, counts, details)
         if self.kept.slow and not activity.used.keys() - self.kept.slow:
             best = max(self.kept.slow.values())

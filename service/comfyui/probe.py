@@ -203,7 +203,7 @@ class _Trial:
                 yield
         except TooLong:
             why = phrase(
-                "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
+                "compiling takes longer than the {seconds:.0f} s of this test",
                 seconds=self._given,
             )
             self._refuse(name, why, self._given)

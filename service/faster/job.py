@@ -68,7 +68,7 @@ class Job:
         if self.concluded:
             return self.answer()
         if self.observer.empty:
-            why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
+            why = phrase("No sampler finished in this run, so nothing could be measured.")
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
@@ -190,7 +190,7 @@ class Job:
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)
-        self.remember(phrase("{offer} It was put in.", offer=self.tried[-1].sentence))
+        self.remember(phrase("{offer} It was inserted.", offer=self.tried[-1].sentence))
         return job_state("keep", self.id, prompt)
 
     @property
@@ -228,4 +228,4 @@ def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", 
 
 
 def _took(seconds: float) -> Phrase:
-    return phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=seconds)
+    return phrase("compiling took {seconds:.0f} s or more on this machine, too long for a test", seconds=seconds)

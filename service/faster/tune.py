@@ -94,7 +94,7 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
         return prompt
     print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
     if prove and not offer["proof_seconds"]:
-        print("There is nothing to prove: only its VAE gets faster, and that was measured.")
+        print("There is nothing to prove: only the VAE gets faster, and that was measured.")
     elif prove:
         print("drawing the same seeds plain and faster", flush=True)
         measured = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"]}))["offer"]["measured"]
@@ -118,7 +118,7 @@ def _followed(server: Server, state: Any) -> Any:
                 server.ask(_OUTCOMES, {"prompt_id": id, "seconds": seconds, "nodes": [], "loaded": False})
         state = server.ask(_ROUTE, {"do": "next", "job": state["job"], "seconds": seconds})
         if state["phase"] == "probe":
-            print("probing what could make it faster", flush=True)
+            print("trying candidates", flush=True)
     return state
 
 

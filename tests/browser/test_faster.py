@@ -88,9 +88,9 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     page.build(SAMPLED, 20, 40)  # of a shorter run nothing is said, as its messages come together
     before = graph(page)
     open_dialog(page)
-    assert "nothing is measured here yet." in said(page) and "256 MB" in said(page)
+    assert "Nothing was measured here yet" in said(page) and "256 MB" in said(page)
     choose(page, "fast")
-    page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
+    page.wait(lambda: "To be tried: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     page.screenshot(f"faster_expected_{renderer}")
     press(page, "Run once and look")
     best = offer(page)
@@ -154,7 +154,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     before = graph(page)
     open_dialog(page)
     press(page, "Run once and look")
-    page.wait(lambda: "is watched" in page.text("dialog"), "run")
+    page.wait(lambda: "is measured" in page.text("dialog"), "run")
     press(page, "Stop")
     page.wait(lambda: "did not come to the end of a sampler" in said(page), "end of the run")
     press(page, "Close")
@@ -163,7 +163,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     page.build(SAMPLED, 40)
     open_dialog(page)
     choose(page, "fast")
-    page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
+    page.wait(lambda: "To be tried: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     press(page, "Run once and look")
     page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
@@ -210,14 +210,14 @@ def test_a_switch_of_the_workflow_in_a_subgraph_is_turned_to_look(page: Page):
     widget = "return window.outer.widgets.find(({ name }) => name === 'enable_turbo_mode').value"
     assert page.script(widget) is False
     open_dialog(page)
-    told = "This workflow has a switch of its own: enable_turbo_mode takes 4 steps in place of 8 when it is on."
+    told = "This workflow has a switch: with enable_turbo_mode on it takes 4 steps instead of 8."
     assert told in page.text("dialog .paceline-lever")
     before: set[str] = set()
     for last, kept in (("Back", False), ("Keep", True)):
         page.click_on(lambda: page.element(LEVER), "Switch it on and look")
         pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
         shown = page.script("return [...document.querySelectorAll('.paceline-pair img')].map(({ src }) => src)")
-        assert "with it: " in pair and len(shown) == 2
+        assert "after: " in pair and len(shown) == 2
         before.add(shown[0])
         assert before == {shown[0]} and shown[1] not in before, "the other is the picture without it"
         steps = "return (await app.graphToPrompt()).output"

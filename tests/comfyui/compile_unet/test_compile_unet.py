@@ -86,7 +86,7 @@ def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled,
     assert state(model).graphs == 2
     report = studio.report(model)
     assert "residual: 3 of 8 model calls computed attention both ways" in report and "left out" not in report
-    assert "attention computed both ways, or not any more (Apply ToMe)" in report
+    assert "full and reduced attention in the same step, or no longer (Apply ToMe)" in report
     for size in sizes:  # two graphs for any size
         assert torch.equal(studio.sample(model, steps=8, size=size), studio.sample(tome, steps=8, size=size))
     assert state(model).graphs == (4 if sizes else 2) and not state(model).eager_calls
