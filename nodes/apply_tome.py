@@ -30,8 +30,8 @@ class PacelineApplyToMe(TechniqueNode):
         setting = partial(setting_input, TokenMergingSettings)
         return cls.schema(
             "Apply ToMe",
-            "Gives attention fewer image tokens: similar tokens are merged (Token Merging, arXiv 2303.17604), or keys and "
-            "values are left out. Large images gain most; on the card that was measured (H200) none gained. Fine "
+            "Gives attention fewer image tokens: similar tokens are merged (Token Merging, arXiv 2303.17604), or keys "
+            "and values are left out. Large images gain most; on the card that was measured (H200) none gained. Fine "
             "detail changes a little.",
             "tomesd, token merging, tome, TomePatchModel, speed, faster, slow, memory",
             inputs=[

@@ -128,7 +128,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         kinds = _techniques(value)
         if kinds in known:
             raise InvalidSetting(
-                f"optimize was given {known[kinds]!r} and {value!r}, which are of the same kind.", "Give one of the two."
+                f"optimize was given {known[kinds]!r} and {value!r}, which are of the same kind.", "Give one of both."
             )
         known[kinds] = value
     parts = components_of(pipe)

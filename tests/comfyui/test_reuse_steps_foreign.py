@@ -208,7 +208,7 @@ def test_where_the_way_is_not_known_nothing_is_forecast_and_the_node_says_why(st
     model = reuse(studio, Sparse(1.0, knows=False).on(studio.model))
     studio.sample(model, steps=20)
     assert outcome(model).forecast == 0
-    assert "in a way that can change with the next step: Reuse Steps is off for the rest of the run" in studio.report(model)
+    assert "in a way that can change with the next step: Reuse Steps is off" in studio.report(model)
 
 
 def test_nothing_is_forecast_across_a_change_of_our_own_attention(studio):

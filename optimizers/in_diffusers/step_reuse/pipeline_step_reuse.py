@@ -91,7 +91,7 @@ class PipelineStepReuse(PipelineTechnique):
             run.rule.compute(some=run.outputs.given)
         result = compute(*args, **kwargs)
         if not run.outputs.keep(call, result):
-            self._step_aside(f"{host.component.class_name} has several outputs, and only a single output can be forecast")
+            self._step_aside(f"{host.component.class_name} has several outputs, and only a single one can be forecast")
         return result
 
     def open(self, host: Host, call: PipelineCall) -> ReusedRun | None:
