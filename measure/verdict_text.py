@@ -61,11 +61,11 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
     if evidence.same_bits:
         return f"{'image and sound are' if evidence.sound else 'the image is'} the same bit for bit"
     if evidence.difference.rmse == 0:
-        return "the pictures are the same in all of their 8 bits"
+        return "the saved 8-bit pictures are the same"
     if evidence.within_repeat:
         return "difference is no larger than the baseline's own from run to run"
     if share is None:
-        nothing = "another seed changes nothing here, so there is nothing to compare it with"
+        nothing = "another seed changes nothing here, so the difference has no scale"
         return f"difference {evidence.difference}; {nothing}"
     if evidence.place:
         text = f"difference is {of_a_seed_change(mean or 0.0)}"

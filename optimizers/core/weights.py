@@ -55,6 +55,6 @@ def refuse_packed_weights(title: str, network: Any, model: str, remedy: str, kno
     if found is not None:
         raise UnsupportedModel(
             f"{title}: the weights of this {model} are {found[1]} ({found[0]}), which only the loader or quantiser "
-            "that made them understands.",
+            "that made them can read.",
             remedy,
         )

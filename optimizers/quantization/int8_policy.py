@@ -102,7 +102,7 @@ class QuantizationPolicy(Policy):
             choice.reason for choice in self.choices.all if choice.timing is None or choice.timing.speedup >= wanted
         )
         for reason, count in others.most_common():
-            yield f"{count} stay as they are ({reason})"
+            yield f"{count} stay in full precision ({reason})"
 
     def table(self) -> str:
         return "\n".join(map(_row, self.choices.all))

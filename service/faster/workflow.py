@@ -49,7 +49,7 @@ class Workflow(dict[str, Mapping[str, Any]]):
             remedy = "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node."
             raise InvalidSetting("This is no workflow in the API format.", remedy)
         if len(sent) > _MOST_NODES:
-            raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
+            raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are read.")
         return cls({str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()})
 
     def type(self, id: str) -> str:

@@ -192,7 +192,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
             return Summary("working", self.under_way, details=(self.policy.describe(),))
         why = (
             "the run was cancelled or failed before its first call was finished, or a guider with two models used the "
-            "first one's nodes"
+            "first model's nodes"
         )
         return Summary("inactive", phrase("no call was finished"), details=(why,))
 
