@@ -64,7 +64,7 @@ def prompts_input() -> io.Input:
 
 
 def prompts_in(prompts: Mapping[str, Conditioning] | None) -> tuple[Conditioning, ...]:
-    """Return what is connected to that input; `InvalidSetting` for what is no conditioning."""
+    """Return the conditionings of that input; `InvalidSetting` for anything else."""
     if prompts is not None and not isinstance(prompts, Mapping):  # a request can link to the group as such
         remedy = "Connect each prompt to an input of its own, such as prompts.prompt0."
         raise wrong_link("prompts", prompts, "group of prompts", remedy)

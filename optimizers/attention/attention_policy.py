@@ -165,7 +165,7 @@ def call_signature(inputs: Inputs) -> tuple[object, ...]:
 
 
 def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = ()) -> str:
-    """Return what a kernel's error says: a limit that is not declared, to be remembered so that it is met once.
+    """Return the text of a kernel's error: a limit that is not declared, to be remembered so that it is met once.
 
     Raises ``error`` itself if it is one of ``always_raised`` or if memory ran out: the host then frees some and tries
     again, and it says nothing of what the kernel can do.

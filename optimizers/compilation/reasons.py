@@ -38,7 +38,7 @@ _OPTION = re.compile(r"(?:args\[\d+\]|kwargs\['transformer_options'\])\['([^']*)
 
 
 def explain_recompile(reason: str) -> str:
-    """Return what has changed in words, with torch's own line behind.
+    """Return the change in words, with torch's own line behind.
 
     ``reason`` is e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
     """

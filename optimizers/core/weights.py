@@ -21,7 +21,7 @@ ones have no memory, and stand for plain ones where a network is only looked at.
 
 
 def foreign(weight: Tensor) -> str:
-    """Return what a weight is, e.g. ``of the class GGMLTensor``; empty if it is the numbers that it holds."""
+    """Return the kind of a weight, e.g. ``of the class GGMLTensor``; empty if it is the numbers that it holds."""
     kind = type(weight)
     if kind not in PLAIN:
         return f"of the class {kind.__name__}"

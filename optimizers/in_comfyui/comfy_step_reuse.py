@@ -67,7 +67,7 @@ class AttentionRoute:
         return result
 
     def at(self, sigma: float) -> Hashable:
-        """Return what the way at a noise level is known by; raises `UnknownRoute`."""
+        """Return the key of the way at a noise level; raises `UnknownRoute`."""
         guard = self._run.guard
         ours = () if guard is None else tuple(guard.faults)
         return (ours, tuple(self._broken), tuple(self._theirs(sigma)))

@@ -181,7 +181,7 @@ def restore(pipe: object) -> None:
 
 
 def report(pipe: object) -> Report:
-    """Return what is on a pipeline and what it has done."""
+    """Return the report of the techniques on a pipeline."""
     return Report(pipe)
 
 
@@ -216,7 +216,7 @@ def _put_on(component: Component, claims: Sequence[Claim]) -> None:
 
 
 def _effect(claims: Sequence[Claim]) -> dict[str, tuple[object, ...]]:
-    """Return what claims come to: of each kind the last one."""
+    """Return the claims that count: of each kind the last."""
     return {one.technique.kind: (one.technique, one.settings, one.optional) for one in claims}
 
 

@@ -257,7 +257,7 @@ def find_family(network: object) -> Family | None:
 
 
 def find_layer(module: object) -> AttentionLayer | None:
-    """Return what is known of the class of an attention layer; None for everything else."""
+    """Return the facts about the class of an attention layer; None for everything else."""
     path = _path(module)
     return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
 

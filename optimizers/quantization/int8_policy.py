@@ -127,7 +127,7 @@ def _row(choice: LayerChoice) -> str:
 
 
 def before_run(settings: QuantizationSettings, choices: Sequence[LayerChoice], model: str) -> Summary:
-    """Return what a run will do at most; `NothingGained` as after it where no layer is left.
+    """Return the most that a run will do; `NothingGained` as after it where no layer is left.
 
     ``choices``: of `Chooser.before`, for all layers of a network; ``model``: its name in the sentence.
     """

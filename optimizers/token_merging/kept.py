@@ -106,7 +106,7 @@ class Kept(NotCopied):
     def record(
         self, evaluation: SamplingStep, passes: Hashable, ratio: float, again: bool = False
     ) -> PassRecord | None:
-        """Return what is kept for a call of the network for ``passes``; None, noted, to leave it out.
+        """Return the kept differences for a call of the network for ``passes``; None, noted, to leave it out.
 
         ``passes`` tells one batch of conditionings and its sizes from every other; ``ratio``: the share that reducing
         leaves out; ``again``: whether the same call was made before and its numbers are wrong.
@@ -186,7 +186,7 @@ class Kept(NotCopied):
             self.give_up(NO_MEMORY)
 
     def with_room(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Return what ``compute()`` gives; where memory runs out all is dropped, and it is tried once more."""
+        """Return the result of ``compute()``; where memory runs out all is dropped, and it is tried once more."""
         try:
             return compute()
         except Exception as error:

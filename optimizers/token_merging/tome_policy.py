@@ -108,7 +108,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         beside: Iterable[Policy] = (),
         patched: bool = False,
     ) -> C:
-        """Return what a call of the network does with its tokens, if the settings do something.
+        """Return the reduction of a call of the network, if the settings do something.
 
         ``kind``: the host's; ``step``: its number, where anything is drawn; ``evaluation``: where it stands in the run;
         ``refusal``: why the host cannot keep a difference in it; ``beside``: what else is on the network; ``patched``:

@@ -218,7 +218,7 @@ class _Trial:
         return evaluate(self._sampling, model, self._points[:points], self._deadline, ended)
 
     def judged(self, name: str) -> Probed:
-        """Return what is known of a candidate."""
+        """Return the result of a candidate."""
         plain, side = self.sides[""], self.sides.get(name)
         if name in self._refused or side is None:
             return self._refused.get(name, Probed(name))

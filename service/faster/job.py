@@ -62,7 +62,7 @@ class Job:
     lock: Any = field(default_factory=Lock)
 
     def next(self, request: Request) -> Payload:
-        """Return what follows after a prompt has ended, or was stopped."""
+        """Return the state after a prompt has ended, or was stopped."""
         if self.proof is not None:
             return self.proved(self.proof, request.stopped)
         if self.concluded:
@@ -177,7 +177,7 @@ class Job:
         return self.answer() | {"phase": "proof", "prompt": prompt}
 
     def proved(self, proof: Proof, stopped: bool) -> Payload:
-        """Return what follows after a pair of pictures of the proof: the next pair, or what is known."""
+        """Return the state after a pair of pictures of the proof: the next pair, or the result."""
         state = self.answer()
         text = told(proof.text) if proof.text else None
         state["offer"] |= {"measured": text, "picture": proof.picture, "beyond": proof.beyond}

@@ -96,7 +96,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 
 
 def _look(job: Job, request: Request) -> Payload:
-    """Return what is known before any run: from the runs that are kept, and of what could be tried."""
+    """Return the state before any run: from the kept runs, and the candidates."""
     titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
     key = workflow_key(job.workflow)

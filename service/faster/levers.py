@@ -42,7 +42,7 @@ _BITS = re.compile(r"[-_.](fp32|fp16|bf16|e4m3fn|e5m2|scaled|tensorwise|" + "|".
 def levers(
     workflow: Workflow, bypassed: Iterable[Bypassed] = (), names: Mapping[str, str] | None = None
 ) -> list[Lever]:
-    """Return what can be changed in the workflow, that which leaves out steps first.
+    """Return the levers of a workflow, those that leave out steps first.
 
     ``bypassed`` nodes are those of the page that are no part of it; ``names`` are those of widgets that a person sees
     outside of a subgraph, by ``node.input``.
@@ -105,7 +105,7 @@ def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[L
 
 
 def _with_steps(workflow: Workflow, fewer: int) -> list[tuple[str, str, Value]]:
-    """Return what makes a workflow take so many steps without guidance; none where several nodes have steps."""
+    """Return values for so many steps without guidance; none where several nodes have steps."""
     places = [id for id in workflow if isinstance(workflow.inputs(id).get("steps"), int)]
     if len(places) != 1 or _steps(workflow.edited({(places[0], "steps"): fewer})) != fewer:
         return []
@@ -134,7 +134,7 @@ def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
 
 
 def _bits(file: str) -> str:
-    """Return what ComfyUI calls the few bits that a file's name tells of; empty where it tells of none."""
+    """Return ComfyUI's name of the few bits in a file's name; empty where there are none."""
     told = (found.lower() for found in _BITS.findall(file))
     return next((_FEW_BITS[one] for one in told if one in _FEW_BITS), "")
 

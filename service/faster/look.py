@@ -108,7 +108,7 @@ class RunTime:
         return phrase("Nothing to gain while texts are new: each is encoded once.")
 
     def _acting(self, input: str, sampler: str) -> Phrase | None:
-        """Return what can be tried on VAEs, or models of a sampler, of all where it has no id, and what became of it.
+        """Return the candidates for VAEs, or models of a sampler, of all where it has no id, and their results.
 
         Where that is nothing, why not; None where nobody says it.
         """

@@ -87,7 +87,7 @@ def _ours(type: str) -> str:
 
 
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
-    """Return what is tried on each link of a workflow: of models where anything is, then of VAEs."""
+    """Return the plans of a workflow's links: of models where anything is tried, then of VAEs."""
     machine, links = machine_here(), [*workflow.model_links, *workflow.vae_links]
     plans = [
         _plan(workflow, link, choice, machine, nodes)

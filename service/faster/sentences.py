@@ -138,7 +138,7 @@ def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
 
 
 def expected_parts(sampling: Range | None, decoding: Range | None, distance: Range) -> Phrase:
-    """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
+    """Return the expectation of the steps and of the VAE, each where it is changed, and of the picture."""
     if sampling is None and decoding is not None:
         return phrase(
             "VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
@@ -159,7 +159,7 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
 
 
 def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:
-    """Return what the first pairs of a proof tell, which is all but the time; ``computed`` as for ``proved``.
+    """Return the result of the first pairs of a proof, all but the time; ``computed`` as for ``proved``.
 
     ``flattened``: as of ``Sampling``; by it the first pair is judged, as there is no other seed yet.
     """
@@ -171,7 +171,7 @@ def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: i
 
 
 def proved(found: Comparison, computed: tuple[float, float], pictures: int, beyond: bool) -> Phrase:
-    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
+    """Return the result of a proof: ``computed`` evaluations of a picture, of so many that the plain one takes.
 
     ``beyond``: whether a picture is farther than was allowed.
     """
@@ -195,6 +195,6 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int, beyo
 
 
 def _counted(share: float | None, computed: tuple[float, float]) -> Phrase:
-    """Return what another load cannot change: work and distance."""
+    """Return the facts that another load cannot change: work and distance."""
     same_work = computed[0] >= computed[1]
     return of_a_seed_change(share) if same_work and share is not None else counted_text(computed, share)

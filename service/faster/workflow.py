@@ -39,7 +39,7 @@ class Workflow(dict[str, Mapping[str, Any]]):
 
     @classmethod
     def read(cls, sent: Any) -> Workflow:
-        """Return what was given as a workflow; `InvalidSetting` if it is none."""
+        """Return the workflow of a request; `InvalidSetting` if it is none."""
         if not isinstance(sent, dict) or not all(
             isinstance(node, dict)
             and isinstance(node.get("class_type"), str)
@@ -67,7 +67,7 @@ class Workflow(dict[str, Mapping[str, Any]]):
         return "".join(char for char in str(title or self.type(id)) if char.isprintable())[:_TITLE]
 
     def declared(self, id: str) -> NodeType:
-        """Return what ComfyUI knows of a node's type."""
+        """Return ComfyUI's facts about a node's type."""
         return self._types[self.type(id)]
 
     def gives(self, id: str) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """Put what takes part in a run into ``run.kept``; called again where the sampler begins again."""
 
     def last_summary(self) -> Summary:
-        """Return what it did in the last prompt, in all of its runs."""
+        """Return the summary of all of its runs in the last prompt."""
         run = self.runs.latest
         if run is None:
             return Summary("waiting", self.not_run)
@@ -185,7 +185,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         return self.runs.earlier.ending_with(found, run.activity)
 
     def summary_of(self, run: Run) -> Summary:
-        """Return what it did in its latest run."""
+        """Return the summary of its latest run."""
         if run.activity.model_calls:
             return with_faults(self.policy.summarize(run.activity), run.activity)
         if run.seconds is None:
