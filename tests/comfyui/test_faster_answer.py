@@ -112,11 +112,11 @@ def test_a_text_that_is_encoded_again_unchanged_is_told(kept):
     ended(kept)
     ended(kept, texts=0.0)  # kept by ComfyUI
     ended(kept)
-    assert "Nothing while the texts are new" in rows()["textEncoding", ""][1]
+    assert "Nothing to gain while texts are new" in rows()["textEncoding", ""][1]
     ended(kept)
-    assert "The same texts were encoded in the picture before" in rows()["textEncoding", ""][1]
+    assert "The picture before had the same texts" in rows()["textEncoding", ""][1]
     ended(kept, loaded=True)  # after a start there is nothing that could be kept
-    assert "Nothing while the texts are new" in rows()["textEncoding", ""][1]
+    assert "Nothing to gain while texts are new" in rows()["textEncoding", ""][1]
 
 
 def switched(turbo: bool) -> dict[str, Any]:

@@ -107,4 +107,4 @@ def test_the_report_says_in_words_why_it_compiled_again(small, compiled):
     small.sample(patched)
     assert "compiled again for other patches or options (patches) (torch: " in small.report(patched)
     small.sample(patched, batch=2, cfg=1.0)  # as many rows as before, all of the positive pass
-    assert "compiled again for other passes at once (the positive prompt" in small.report(patched)
+    assert "compiled again for other passes at once (positive prompt" in small.report(patched)
