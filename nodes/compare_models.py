@@ -43,9 +43,8 @@ class PacelineCompareModels(PacelineNode):
     def define_schema(cls) -> io.Schema:
         return cls.schema(
             "Compare Models",
-            "Samples with both models in turn, each round from another seed. Shows how much faster the optimized "
-            "model is, how much memory it needs, and how far its images are from the baseline's, on average and "
-            "at worst.",
+            "Samples with both models in turn, each round from another seed. Shows the speed-up and the memory "
+            "of the optimized model, and how far its images are from the baseline's, on average and at worst.",
             "benchmark, profile, speed, quality, psnr, ssim, difference, measure",
             inputs=[
                 io.Model.Input("model_baseline", tooltip="The model to compare with, as it comes from its loader."),

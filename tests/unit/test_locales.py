@@ -45,8 +45,9 @@ def test_a_sentence_for_users_is_short_and_names_things(source):
     inputs = [one for node in update_locales._nodes().values() for one in node.GET_SCHEMA().inputs]
     sentences = [text for tree in source.values() for _, text in texts(tree)]
     for text in (*sentences, *(one.tooltip for one in inputs if one.tooltip)):
-        assert not RIDDLE.search(text), text
-        for sentence in re.split(r"(?<=[.;:?!])\s", PLACEHOLDER.sub("X", text)):
+        said = PLACEHOLDER.sub("X", text)
+        assert not RIDDLE.search(said), text
+        for sentence in re.split(r"(?<=[.;:?!])\s", said):
             assert len(sentence.split()) <= 25, sentence
 
 
