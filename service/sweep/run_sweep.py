@@ -64,7 +64,7 @@ def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | Non
     model = of_model.with_techniques(()) if of_model.techniques else model
     vae = of_vae.with_techniques(()) if of_vae and of_vae.techniques else vae
     names = ", ".join(technique.title for technique in taken)
-    line = f"taken off for this measurement, because each setting is held against the plain model: {names}"
+    line = f"taken off for this measurement, because each setting is compared with the plain model: {names}"
     return model, vae, (line,) if names else ()
 
 
@@ -147,7 +147,7 @@ def run_sweep(
         around = environment(bench.model)
         found = f"{chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change"
         made_on = {name: str(around[name]) for name in ("model", "device", "torch", "comfyui", "date")}
-        recipe = Recipe(plan.study, steps_of(chosen.cell), f"Found by Benchmark Sweep: {found}.", made_on)
+        recipe = Recipe(plan.study, steps_of(chosen.cell), f"Chosen by Benchmark Sweep: {found}.", made_on)
         save_recipe(recipe, user_folder("presets", f"{plan.study}.json"))
     return results, chosen
 
