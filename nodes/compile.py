@@ -40,7 +40,7 @@ class PacelineCompileUNet(_CompileNode):
     def define_schema(cls) -> io.Schema:
         return cls.schema(
             "Compile UNet",
-            "Compiles the diffusion model with torch.compile: the first step takes longer, later ones take less. "
+            "Compiles the diffusion model with torch.compile: the first step takes longer, later steps take less. "
             "Works with LoRA, ControlNet, Apply ToMe and other patches, in any order.",
             "torch.compile, TorchCompileModel, inductor, max-autotune, cuda graph, speed, faster",
             inputs=[
