@@ -66,7 +66,7 @@ class PacelineCompileVAE(_CompileNode):
         return cls.schema(
             "Compile VAE",
             "Compiles the VAE with torch.compile: the first image takes longer, also for a new size, and later "
-            "ones take less. Disconnect the node to get the original VAE back.",
+            "images take less. Disconnect the node to get the original VAE back.",
             "torch.compile, TorchCompileVAE, inductor, speed, faster, decode",
             inputs=[
                 io.Vae.Input("vae"),
