@@ -142,7 +142,7 @@ class Expected:
 
 
 def expect(sampling: Sampling | None, probed: Sequence[Probed] = (), budget: float | None = None) -> Expected:
-    """Return the worth of the candidates and Reuse Steps with a ``budget`` together; a VAE has no ``sampling``.
+    """Return what the candidates and Reuse Steps with a ``budget`` would be worth together; a VAE has no ``sampling``.
 
     Seconds of an evaluation multiply, distances of different causes add up in squares.
     """
@@ -192,9 +192,9 @@ def pays_from(once: float, won: float) -> int:
 
 
 def compiled_vae(name: str, of_pictures: bool) -> Probed:
-    """Return the worth, by rule, of the node of this title, which compiles a VAE: trying it would take minutes."""
+    """Return what the node of this title, which compiles a VAE, is worth by rule: trying it would take minutes."""
     if not of_pictures:
-        return Probed(name, why_not=phrase("its gain was measured only with VAEs of pictures"))
+        return Probed(name, why_not=phrase("it was measured with VAEs of pictures only"))
     return Probed(name, COMPILED_VAE, True, COMPILED_VAE_MOVES, KNOWN, points=1, once=COMPILED_VAE_ONCE)
 
 

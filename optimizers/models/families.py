@@ -151,7 +151,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         parts=("transformer", "transformer_2"),
         attention=(AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),),
-        protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound or makes the output"),),
+        protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),),
         full_precision=_WAN_FULL_PRECISION,
     ),
     Family(
@@ -214,7 +214,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="Kandinsky 5",
         networks=("comfy.ldm.kandinsky5.model.Kandinsky5",),
-        protected=((r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares text or makes the output"),),
+        protected=((r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares image or text, or draws"),),
     ),
     Family(
         name="OmniGen2",
@@ -257,7 +257,7 @@ def find_family(network: object) -> Family | None:
 
 
 def find_layer(module: object) -> AttentionLayer | None:
-    """Return the facts about the class of an attention layer; None for everything else."""
+    """Return what is known of the class of an attention layer; None for everything else."""
     path = _path(module)
     return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
 

@@ -97,12 +97,12 @@ class QuantizationPolicy(Policy):
         timed = [choice.timing.speedup for choice in self.choices.all if choice.timing is not None]
         slow = [speedup for speedup in timed if speedup < wanted]
         if slow:
-            yield f"{len(slow)} would run at {max(slow):.2f} x at best, and a gain starts at {wanted:g} x"
+            yield f"{len(slow)} would run at {max(slow):.2f} x at best, and it takes {wanted:g} x"
         others = Counter(
             choice.reason for choice in self.choices.all if choice.timing is None or choice.timing.speedup >= wanted
         )
         for reason, count in others.most_common():
-            yield f"{count} stay in full precision ({reason})"
+            yield f"{count} stay as they are ({reason})"
 
     def table(self) -> str:
         return "\n".join(map(_row, self.choices.all))
@@ -127,7 +127,7 @@ def _row(choice: LayerChoice) -> str:
 
 
 def before_run(settings: QuantizationSettings, choices: Sequence[LayerChoice], model: str) -> Summary:
-    """Return the most that a run will do; `NothingGained` as after it where no layer is left.
+    """Return what a run will do at most; `NothingGained` as after it where no layer is left.
 
     ``choices``: of `Chooser.before`, for all layers of a network; ``model``: its name in the sentence.
     """
@@ -142,7 +142,7 @@ def before_run(settings: QuantizationSettings, choices: Sequence[LayerChoice], m
         headline = phrase("up to {count} of {total} {unit} in int8: the first run measures which gain", **counts)
     else:
         headline = phrase(
-            "up to {count} of {total} {unit} in int8: these ran {speedup:.2f} x as fast here",
+            "up to {count} of {total} {unit} in int8: {speedup:.2f} x in those, as measured here",
             **counts,
             speedup=sum(one.floating for one in timings) / sum(one.int8 for one in timings),
         )

@@ -203,7 +203,7 @@ class _Trial:
                 yield
         except TooLong:
             why = phrase(
-                "compiling takes longer than the {seconds:.0f} s of this test",
+                "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
                 seconds=self._given,
             )
             self._refuse(name, why, self._given)
@@ -218,7 +218,7 @@ class _Trial:
         return evaluate(self._sampling, model, self._points[:points], self._deadline, ended)
 
     def judged(self, name: str) -> Probed:
-        """Return the result of a candidate."""
+        """Return what is known of a candidate."""
         plain, side = self.sides[""], self.sides.get(name)
         if name in self._refused or side is None:
             return self._refused.get(name, Probed(name))

@@ -62,13 +62,13 @@ class Job:
     lock: Any = field(default_factory=Lock)
 
     def next(self, request: Request) -> Payload:
-        """Return the state after a prompt has ended, or was stopped."""
+        """Return what follows after a prompt has ended, or was stopped."""
         if self.proof is not None:
             return self.proved(self.proof, request.stopped)
         if self.concluded:
             return self.answer()
         if self.observer.empty:
-            why = phrase("No sampler finished in this run, so nothing could be measured.")
+            why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] for _ in self.observer.samplings]
@@ -177,7 +177,7 @@ class Job:
         return self.answer() | {"phase": "proof", "prompt": prompt}
 
     def proved(self, proof: Proof, stopped: bool) -> Payload:
-        """Return the state after a pair of pictures of the proof: the next pair, or the result."""
+        """Return what follows after a pair of pictures of the proof: the next pair, or what is known."""
         state = self.answer()
         text = told(proof.text) if proof.text else None
         state["offer"] |= {"measured": text, "picture": proof.picture, "beyond": proof.beyond}
@@ -190,7 +190,7 @@ class Job:
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)
-        self.remember(phrase("{offer} It was inserted.", offer=self.tried[-1].sentence))
+        self.remember(phrase("{offer} It was put in.", offer=self.tried[-1].sentence))
         return job_state("keep", self.id, prompt)
 
     @property
@@ -228,4 +228,4 @@ def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", 
 
 
 def _took(seconds: float) -> Phrase:
-    return phrase("compiling took {seconds:.0f} s or more on this machine, too long for a test", seconds=seconds)
+    return phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=seconds)

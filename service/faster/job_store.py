@@ -96,7 +96,7 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
 
 
 def _look(job: Job, request: Request) -> Payload:
-    """Return the state before any run: from the kept runs, and the candidates."""
+    """Return what is known before any run: from the runs that are kept, and of what could be tried."""
     titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
     key = workflow_key(job.workflow)
@@ -115,12 +115,12 @@ def _look(job: Job, request: Request) -> Payload:
             why = phrase("{node} is muted or bypassed, so nothing is sampled.", node=off[0])
     elif not titles:
         why = phrase(
-            "Nothing is left to try: each node that could help is there already, or would change nothing here."
+            "Nothing is left to try: what could make it faster is there already, or would change nothing here."
         )
     elif time is None:
         unknown = [
-            phrase("Nothing was measured here yet: a run shows how much faster it can be."),
-            phrase("To be tried: {names}", names=", ".join(titles)),
+            phrase("How much faster is known after one run: nothing is measured here yet."),
+            phrase("Looks at: {names}", names=", ".join(titles)),
         ]
     lines = [*offers, *unknown, *notes, *why_not_compiled(job.workflow), *of_loaded_models()]
     ways = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]

@@ -42,7 +42,7 @@ _BITS = re.compile(r"[-_.](fp32|fp16|bf16|e4m3fn|e5m2|scaled|tensorwise|" + "|".
 def levers(
     workflow: Workflow, bypassed: Iterable[Bypassed] = (), names: Mapping[str, str] | None = None
 ) -> list[Lever]:
-    """Return the levers of a workflow, those that leave out steps first.
+    """Return what can be changed in the workflow, that which leaves out steps first.
 
     ``bypassed`` nodes are those of the page that are no part of it; ``names`` are those of widgets that a person sees
     outside of a subgraph, by ``node.input``.
@@ -56,8 +56,8 @@ def of_loaded_models() -> Iterator[Phrase]:
         applied = patcher.lowvram_patch_counter()
         if applied:
             yield phrase(
-                "{model} does not fit on the device, so each step applies its LoRAs again in {count} layers. Save "
-                "Checkpoint merges them once.",
+                "{model} does not fit the device whole, so its LoRAs are applied anew each time in {count} layers. "
+                "Save Checkpoint merges them once.",
                 model=type(patcher.model).__name__,
                 count=applied,
             )
@@ -74,8 +74,8 @@ def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
         needed, free = one.memory
         if needed < free:
             yield phrase(
-                "The VAE computes the overlaps of its tiles twice. The whole picture needs about {needed:.2g} GB by "
-                "ComfyUI's estimate, and {free:.2g} GB are free. VAE Decode needs no tiles.",
+                "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
+                "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
                 needed=needed / 1e9,
                 free=free / 1e9,
             )
@@ -92,7 +92,7 @@ def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[L
             fewer = _STEPS.search(value)
             if value in there and fewer and int(fewer[1]) < taken:
                 said = phrase(
-                    "{node} is bypassed. By its name, its LoRA {file} is for {fewer} steps; this workflow takes "
+                    "{node} is bypassed: its LoRA, {file}, is for {fewer} steps, by its name, and this workflow takes "
                     "{steps}.",
                     node=node.title,
                     file=value,
@@ -105,7 +105,7 @@ def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[L
 
 
 def _with_steps(workflow: Workflow, fewer: int) -> list[tuple[str, str, Value]]:
-    """Return values for so many steps without guidance; none where several nodes have steps."""
+    """Return what makes a workflow take so many steps without guidance; none where several nodes have steps."""
     places = [id for id in workflow if isinstance(workflow.inputs(id).get("steps"), int)]
     if len(places) != 1 or _steps(workflow.edited({(places[0], "steps"): fewer})) != fewer:
         return []
@@ -125,7 +125,7 @@ def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
             fewer = [one for one in beside if (bits := _bits(one)) and bits in known and _alike(one) == _alike(file)]
             if fewer:
                 said = phrase(
-                    "By its name, {other} is the same model as {file} in fewer bits. It loads faster and takes less "
+                    "Beside {file} lies {other}: by its name the same with fewer bits. It loads faster and takes less "
                     "memory; the picture changes.",
                     file=file,
                     other=fewer[0],
@@ -134,7 +134,7 @@ def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
 
 
 def _bits(file: str) -> str:
-    """Return ComfyUI's name of the few bits in a file's name; empty where there are none."""
+    """Return what ComfyUI calls the few bits that a file's name tells of; empty where it tells of none."""
     told = (found.lower() for found in _BITS.findall(file))
     return next((_FEW_BITS[one] for one in told if one in _FEW_BITS), "")
 
@@ -152,7 +152,8 @@ def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever
         turned = _steps(workflow.edited({(id, name): not value})) if isinstance(value, bool) else None
         if now is not None and turned is not None and turned < now:
             said = phrase(
-                "This workflow has a switch: with {node} {on} it takes {fewer} steps instead of {steps}.",
+                "This workflow has a switch of its own: {node} takes {fewer} steps in place of {steps} when it is "
+                "{on}.",
                 node=names.get(f"{id}.{name}", workflow.title(id)),
                 fewer=turned,
                 steps=now,

@@ -20,11 +20,11 @@ _ACTS_ON = {"samplingRun": "model", "decoding": "vae"}
 """The inputs of the nodes that act on a part, by its kind."""
 
 _NOTHING = {
-    "samplingRun": phrase("Nothing: each node that could help is there already, or changes nothing here."),
+    "samplingRun": phrase("Nothing: what could make it faster is there already, or changes nothing here."),
     "decoding": phrase("Nothing of this pack makes a VAE faster on this device."),
-    "loading": phrase("Nothing to gain: files are read once, not for each picture."),
-    "compiling": phrase("Nothing to gain: compiling happens once for each model and size."),
-    "saving": phrase("Nothing to gain: the file is written when the picture is done."),
+    "loading": phrase("Nothing: files are read once, and the next picture needs none of it."),
+    "compiling": phrase("Nothing: once for each model and size."),
+    "saving": phrase("Nothing: the file is written when the picture is done."),
 }
 """Why nothing acts on a part, by its kind."""
 
@@ -80,8 +80,7 @@ class RunTime:
                     name = self.workflow.title(id) if id in self.workflow else ""
                     yield _part(kind, name, seconds, self._remedy(kind, id))
         if small:
-            least_gain = phrase("Nothing to gain: each of these parts takes less than 2 % of the time.")
-            yield _part("otherNodes", "", small, least_gain)
+            yield _part("otherNodes", "", small, phrase("Nothing: each takes less than a fiftieth."))
 
     def _remedy(self, kind: str, id: str) -> Phrase:
         run, nothing = self.run, _NOTHING.get(kind, phrase("No node of this pack speeds this part up."))
@@ -92,9 +91,9 @@ class RunTime:
         if kind == "loading" and run and run.again:
             return phrase("{why}", why=run.again)
         if kind == "loading" and run and not run.loaded:
-            return phrase("Nothing known helps: ComfyUI moves weights back to the device.")
+            return phrase("Nothing known: ComfyUI moves to the device what it had put away.")
         if kind == "otherNodes" and not id and "textEncoding" not in self.parts:
-            return phrase("Not measured apart: text encoding, loading, saving and other nodes.")
+            return phrase("Not told apart: encoding of texts, loading, saving and others.")
         return nothing
 
     def _of_text(self) -> Phrase:
@@ -102,13 +101,13 @@ class RunTime:
         run, before = self.run, self.before
         if before and run and not run.loaded and run.texts and run.texts.items() <= before.texts.items():
             return phrase(
-                "The picture before had the same texts, but ComfyUI did not keep them encoded. See its start options "
-                "--cache-lru and --cache-none."
+                "The same texts were encoded in the picture before, and ComfyUI has not kept them. See its start "
+                "options --cache-lru and --cache-none."
             )
-        return phrase("Nothing to gain while texts are new: each is encoded once.")
+        return phrase("Nothing while the texts are new: each is encoded once.")
 
     def _acting(self, input: str, sampler: str) -> Phrase | None:
-        """Return the candidates for VAEs, or models of a sampler, of all where it has no id, and their results.
+        """Return what can be tried on VAEs, or models of a sampler, of all where it has no id, and what became of it.
 
         Where that is nothing, why not; None where nobody says it.
         """

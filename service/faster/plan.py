@@ -87,7 +87,7 @@ def _ours(type: str) -> str:
 
 
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
-    """Return the plans of a workflow's links: of models where anything is tried, then of VAEs."""
+    """Return what is tried on each link of a workflow: of models where anything is, then of VAEs."""
     machine, links = machine_here(), [*workflow.model_links, *workflow.vae_links]
     plans = [
         _plan(workflow, link, choice, machine, nodes)
@@ -163,17 +163,17 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     types = {workflow.type(id) for id in workflow}
     notes += [
-        phrase("ComfyUI has the node {node} for such workflows; it is not measured here.", node=node_type(id).title)
+        phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)
         for id, beside in _COMFYUIS_OWN.items()
         if changes and beside in types and id not in types and class_of(id) is not None
     ]
     caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     if changes and few is not None:
         notes.append(
-            phrase("Reuse Steps is left out: of so few steps ({steps}), each changes the picture too much.", steps=few)
+            phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
         )
     elif changes and caches:
-        notes.append(phrase("Reuse Steps is left out: {node} skips steps already.", node=caches[0]))
+        notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
     # On a processor small pictures have enough tokens.
     if machine.device != "cpu" and any(step.node == MERGING for step in tries.values()):
         least = minimum_tokens(machine.device)
@@ -196,6 +196,6 @@ def why_not_compiled(workflow: Workflow) -> Iterator[Phrase]:
     if not types or "PacelineCompileUNet" in map(_ours, types):
         return
     if machine.device == "cpu":
-        yield phrase("Compile UNet is left out: it gains little on a processor, and compiles for minutes first.")
+        yield phrase("Compile UNet is left out: on a processor it gains almost nothing, and compiles for long.")
     elif machine.device == "cuda" and not machine.can_compile:
         yield phrase("Compile UNet is left out: torch compiles for this device with triton, which is not installed.")

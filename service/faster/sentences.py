@@ -74,13 +74,13 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
             names=", ".join(dict.fromkeys(one.name for one in drowned)),
         )
     if unclear:
-        yield phrase("Too few evaluations to tell whether it is faster with {names}.", names=unclear)
+        yield phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear)
     if stopped:
-        yield phrase("The run was stopped early, so more may be possible.")
+        yield phrase("It was stopped before its end, so more may be possible than is said here.")
     elif untried:
         count = len({(each.link, each.one.name) for each in found})
         yield phrase(
-            "{tried} of {count} candidates were tried before the time was up. The next run begins with: {names}.",
+            "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
             tried=count - len(left),
             count=count,
             names=untried,
@@ -97,7 +97,7 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     one = tried.one
     if one.why_not and one.once:
         return phrase(
-            "{name}: {why}; with {pictures} to draw, it pays if it saves more than {least:.2g} s a picture.",
+            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw.",
             name=one.name,
             why=one.why_not,
             least=one.once / pictures,
@@ -120,8 +120,8 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
 
 def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
-        "costs {once:.3g} s once, at most as much after a restart; saves {won:.2g} s a picture: pays from picture "
-        "{picture} on",
+        "costs {once:.3g} s once, at most as much after a restart, wins {won:.2g} s a picture: pays from picture "
+        "{picture}",
         once=once,
         won=won,
         picture=picture,
@@ -138,28 +138,28 @@ def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
 
 
 def expected_parts(sampling: Range | None, decoding: Range | None, distance: Range) -> Phrase:
-    """Return the expectation of the steps and of the VAE, each where it is changed, and of the picture."""
+    """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
     if sampling is None and decoding is not None:
         return phrase(
-            "VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
+            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
             **decoding._asdict(),
             share=of_a_seed_change(distance.likely),
         )
     speedup = (sampling or Range(1.0, 1.0, 1.0))._asdict()
-    steps = phrase("steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
+    steps = phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
     if distance.high:
         steps = phrase(
-            "steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
+            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
             **speedup,
             share=of_a_seed_change(distance.high),
         )
     if decoding is None:
         return steps
-    return phrase("{steps}; VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
+    return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
 
 
 def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:
-    """Return the result of the first pairs of a proof, all but the time; ``computed`` as for ``proved``.
+    """Return what the first pairs of a proof tell, which is all but the time; ``computed`` as for ``proved``.
 
     ``flattened``: as of ``Sampling``; by it the first pair is judged, as there is no other seed yet.
     """
@@ -171,7 +171,7 @@ def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: i
 
 
 def proved(found: Comparison, computed: tuple[float, float], pictures: int, beyond: bool) -> Phrase:
-    """Return the result of a proof: ``computed`` evaluations of a picture, of so many that the plain one takes.
+    """Return what a proof has measured: ``computed`` evaluations of a picture, of so many that the plain one takes.
 
     ``beyond``: whether a picture is farther than was allowed.
     """
@@ -195,6 +195,6 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int, beyo
 
 
 def _counted(share: float | None, computed: tuple[float, float]) -> Phrase:
-    """Return the facts that another load cannot change: work and distance."""
+    """Return what another load cannot change: work and distance."""
     same_work = computed[0] >= computed[1]
     return of_a_seed_change(share) if same_work and share is not None else counted_text(computed, share)

@@ -125,7 +125,7 @@ def timings_of(patcher: ModelPatcher) -> Timings:
 
 
 def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:
-    """Return the function to call after each of ``count`` layers: it shows progress, stops if cancelled, makes room."""
+    """Return what to do after each of ``count`` layers: show how far it is, stop if the user wants to, make room."""
     import comfy.model_management
     import comfy.utils
 
@@ -140,7 +140,7 @@ def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], Layer
 
 
 def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: Set[str]) -> Summary:
-    """Return the summary before a run; nothing is timed, and no weight is read, so they may be on ``meta``.
+    """Return what is known before a run; nothing is timed, and no weight is read, so they may be on ``meta``.
 
     ``formats``: those that layers of the file are quantised in. Raises as `quantize` where it is known that it will.
     """
