@@ -33,6 +33,8 @@ def merged_tokens(matching: Matching, destinations: Tensor) -> list[list[int]]:
     alone = counts(matching).gather(1, slot_of_token(matching)) == 1
     alone[:, destinations] = True
     return [(~each).nonzero()[:, 0].tolist() for each in alone]
+
+
 HALF = [torch.float16, torch.bfloat16]
 
 

@@ -30,8 +30,14 @@ from .comfy_env import REPLACED
 _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
 """Where a block stands; only patches read them, and blocks of UNets, to look for their own patches."""
 
-_OF_THE_RUN = ("sample_sigmas", "uuids", "cond_or_uncond", "wrappers", "callbacks")
+_OF_THE_RUN = ("sample_sigmas", "uuids", "cond_or_uncond", "wrappers", "callbacks", "easycache")
 """Other options that no block reads: where compiled code is left, torch would guard each of their values."""
+
+_BETWEEN = {
+    "emb_patch", "forward_timestep_embed_patch", "post_input", "noise_refiner", "double_block", "input_block_patch",
+    "input_block_patch_after_skip", "middle_block_after_patch", "output_block_patch",
+}  # fmt: skip
+"""Names of patches that a network runs between its blocks (FreeU, union ControlNets): blocks are the same with them."""
 
 _PATCHES, _REPLACE, _SOME_BLOCK = "patches", "patches_replace", ("", 0)
 _LEFT_OUT = {*_PLACE, *_OF_THE_RUN, _REPLACE}
@@ -76,23 +82,29 @@ class BlocksAlike:
         seen = {name: value for name, value in options.items() if name not in _LEFT_OUT}
         seen[KEY] = self._part
         patches = options.get(_PATCHES)
-        if patches:
-            if self._outside[0] is not patches:
-                named = {name: [_outside(name, i) for i in range(len(each))] for name, each in patches.items()}
-                self._outside = patches, named
-            seen[_PATCHES] = self._outside[1]
+        if self._outside[0] is not patches:
+            inside = {name: each for name, each in (patches or {}).items() if name not in _BETWEEN}
+            named = {name: [_outside(name, i) for i in range(len(each))] for name, each in inside.items()}
+            self._outside = patches, _in_order(named)
+        seen[_PATCHES] = self._outside[1]
         if SLOT in seen and runs_outside(options):
             seen[SLOT] = _attention
         names = [name for name in options.get(_REPLACE, ()) if _found(options, name)]
         replaced = {name: {(*_SOME_BLOCK, 0): _outside(name)} for name in names}
         if replaced:
             seen |= {_REPLACE: replaced, "block": _SOME_BLOCK, "block_index": 0}
-        return seen
+        return _in_order(seen)
+
+
+def _in_order(given: Options) -> Options:
+    """Return a dictionary whose order, which torch guards, does not tell in which order nodes have written it."""
+    return {name: given[name] for name in sorted(given, key=str)}
 
 
 def runs_python(options: Options) -> bool:
     """Return whether other code runs inside of the blocks of a call with these ``transformer_options``."""
-    return bool(options.get(_PATCHES) or options.get(_REPLACE)) or (SLOT in options and runs_outside(options))
+    inside = {*options.get(_PATCHES, ())} - _BETWEEN
+    return bool(inside or options.get(_REPLACE)) or (SLOT in options and runs_outside(options))
 
 
 def why_uncompiled(block: torch.nn.Module, fullgraph: bool, shadows: Shadows) -> str:

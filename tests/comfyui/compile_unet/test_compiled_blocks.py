@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import model_changes as changes
 import pytest
 import torch
 from comfy_host import checkpoints, in_process
@@ -154,6 +155,18 @@ def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(s
     assert graphs(compiled) == count
     report = studio.report(compiled)
     assert "fallback" not in report and "graph break" not in report
+
+
+@pytest.mark.parametrize("name", ["freeu", "easycache"])
+def test_what_others_do_between_the_blocks_compiles_nothing(studio, core_node, name):
+    studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
+    change = changes.MODEL_CHANGES[name]
+    compiled = blocks(studio, studio.model)
+    studio.sample(compiled, steps=4)
+    count = graphs(compiled)
+    changed = change(studio, core_node, studio.model)
+    assert torch.equal(studio.sample(blocks(studio, changed), steps=4), studio.sample(changed, steps=4))
+    assert graphs(compiled) == count
 
 
 def test_apply_tome_runs_outside_of_code_that_blocks_share(studio):
