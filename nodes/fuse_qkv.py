@@ -26,9 +26,9 @@ class PacelineFuseQKV(TechniqueNode):
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip=f"{family_names(lambda family: family.attention)}, in floating point and with any LoRAs, "
-                    f"before or after this node. {family_names(lambda family: family.fused_by_design)} and others are "
-                    "fused by design.",
+                    tooltip="In floating point, with any LoRAs, before or after this node: "
+                    f"{family_names(lambda family: family.attention)}. "
+                    f"{family_names(lambda family: family.fused_by_design)} and others are fused by design.",
                 )
             ],
         )
