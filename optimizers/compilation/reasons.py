@@ -25,10 +25,10 @@ _CHANGES = (
     (r"weight_function|bias_function|_parameters\['\w+'\]\.patches", "a LoRA that is applied while the layer computes"),
     (r"device", "another device"),
     (r"token_merging.\]\.full", "full and reduced attention in the same step, or no longer (Apply ToMe)"),
-    (r"__closure__|cell_contents|__defaults__|__code__", "another function, or other values in it,"),
+    (r"__closure__|cell_contents|__defaults__|__code__", "another function, or other captured values,"),
     (_PATCHES, "other patches or options"),
     (r"transformer_options|args\[\d+\]\['", "other patches or options"),
-    (r"_modules\[|_buffers\[|_parameters\[", "another layer, or other code in it,"),
+    (r"_modules\[|_buffers\[|_parameters\[", "another layer, or other code,"),
     (r"grad_mode|inference_mode|autocast|torch_function|deterministic", "another mode of torch"),
 )
 """What the guards of compiled code that did not hold say, and what has changed then; most specific first."""
