@@ -128,7 +128,7 @@ const ENGLISH = {
   keep: "Keep",
   worstPicture: "The farthest picture: before on the left, after on the right",
   runLost: "The connection to the server was lost, and this run with it.",
-  wonBack: "compiling took %s s once; the nodes save that in %n runs",
+  wonBack: "compiling took %s s once; runs until the nodes save that: %n",
   difference: "Difference to the baseline",
 };
 
