@@ -31,7 +31,7 @@ export BROWSER COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CA
 demo trust peers soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick texts trust peers soak lint audit archive pictures screenshots bench gpu-results results train-icons clean
+.PHONY: help setup demo test test-all test-newest quick texts trust peers soak lint audit archive pictures screenshots bench gpu-results results clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -106,9 +106,6 @@ gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, an
 results: setup ## write benchmarks/RESULTS.md and docs/expected.md from the JSON in benchmarks/results
 	@$(VENV_PYTHON) benchmarks/pages/render_results.py
 	@$(VENV_PYTHON) benchmarks/pages/expected.py
-
-train-icons: setup ## train the small model of the benchmarks and the demo anew
-	@$(VENV_PYTHON) benchmarks/training/train_icons.py
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated
 	rm -rf "$(VENV)" "$(CACHE)" \

@@ -25,6 +25,7 @@ import torch
 from pages.plots import plot
 from shared.controls import add_pairs, held_out
 from shared.distances import NOTES
+from shared.icons import SIDE, as_of
 from shared.measuring import arguments
 from shared.record import collected, report
 from shared.teacache import fitted, teacache
@@ -32,10 +33,6 @@ from shared.trained import ICONS_LUMINA, Bench, BenchRun, Solver, about_weights
 from step_caches import judged
 from step_reuse_constants import FIRST_SEED, PROMPTS
 from torch import Tensor, nn
-
-# isort: split
-# Found where shared.trained has put their folder.
-from icon_nets import SIDE, as_of
 
 RENAMED = {
     "t_embedder.mlp.0": "time_caption_embed.timestep_embedder.linear_1",

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every measurement that needs an NVIDIA GPU, in the order of its worth, on a machine with nothing but Python and torch.
 #
-#   benchmarks/on_gpu.sh [--all] [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse] [--train]
+#   benchmarks/on_gpu.sh [--all] [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse]
 #
 # One call ends by itself within --seconds (560). Call it again until it says that nothing is left: stages that ended
 # well are not repeated (--again repeats them), and those that failed or had too little time come again behind all
@@ -14,8 +14,6 @@
 # What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/gpu/pack_for_gpu.py; without that file,
 # the ComfyUI and the packages that are there are used. --rehearse goes through the stages in tiny sizes, without a GPU,
 # and names those that it leaves out, with the reason.
-# --train measures nothing: it trains the image and the video transformer of the icons. Their weights, what they draw
-# and how much of it is recognised (in logs.tar.gz) come to FOLDER.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,7 +29,7 @@ if [ -n "$ALL" ]; then
   exit 0
 fi
 
-OUT="${OUT:-.cache/gpu/out}" SECONDS_IN_ALL=560 ONLY="" AGAIN="" LIST="" REHEARSE="" TRAIN=""
+OUT="${OUT:-.cache/gpu/out}" SECONDS_IN_ALL=560 ONLY="" AGAIN="" LIST="" REHEARSE=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --out) OUT="$2"; shift ;;
@@ -40,8 +38,7 @@ while [ $# -gt 0 ]; do
     --again) AGAIN=1 ;;
     --list) LIST=1 ;;
     --rehearse) REHEARSE=1 ;;
-    --train) TRAIN=1 ;;
-    *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -75,7 +72,6 @@ save() {
   mkdir -p "$OUT"
   cp -f "$KEPT/kept.jsonl" "$KEPT/stages.tsv" "$OUT/" 2>/dev/null
   tar -C "$KEPT" -czf "$OUT/.logs.tar.gz" logs && mv "$OUT/.logs.tar.gz" "$OUT/logs.tar.gz"
-  for trained in "$KEPT"/trained/*.{safetensors,png}; do [ ! -f "$trained" ] || cp -f "$trained" "$OUT/"; done
 }
 
 # What is measured is in OUT while a stage runs: a machine that is taken away takes KEPT with it.
@@ -142,8 +138,6 @@ if [ -z "$LIST" ]; then
   mkdir -p "$KEPT/logs"
   if [ ! -f "$KEPT/stages.tsv" ] && [ -f "$EARLIER/stages.tsv" ]; then cp "$EARLIER/stages.tsv" "$EARLIER/kept.jsonl" "$KEPT/"; fi
   unpack
-  cache="${PACELINE_CACHE:-.cache}"
-  if [ -d "$WORK/pack/icons" ]; then mkdir -p "$cache/icons" && cp -r "$WORK/pack/icons/." "$cache/icons"; fi
   export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
   # ComfyUI's own choice on NVIDIA; torch reads it when it starts.
   [ -n "$REHEARSE" ] || export PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-backend:cudaMallocAsync}"
@@ -218,30 +212,6 @@ run_stages() {
   fi
 }
 
-# learn NAME SECONDS GEOMETRY ARGUMENTS...: train until 90 seconds before the limit; a second call goes on from there.
-learn() {
-  local name="$1" limit="$2" geometry="$3" folder="$KEPT/trained"
-  shift 3
-  if [ -n "$REHEARSE" ]; then set -- "$@" --steps 2 --channels 64 --heads 2 --blocks 1 --batch 8; else set -- "$@" --compile; fi
-  stage "$name" "$limit" "$PYTHON" benchmarks/training/train_icons.py --geometry "$geometry" --seconds $((limit - 90)) --resume \
-    --save-every 60 --out "$folder/$name.safetensors" "$@"
-}
-
-train_stages() {
-  local folder="$KEPT/trained"
-  learn lumina16 390 icons-lumina --size 16 --batch 256
-  learn lumina32 390 icons-lumina --size 32 --batch 192 --lr 2e-3 --init "$folder/lumina16.safetensors" \
-    --teacher benchmarks/weights/icons32.safetensors
-  learn lumina64 360 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina32.safetensors" \
-    --teacher benchmarks/weights/icons64.safetensors
-  learn lumina 270 icons-lumina --size 64 --batch 96 --lr 1e-3 --init "$folder/lumina64.safetensors"
-  learn video 360 icons-video --batch 384
-  for name in lumina video; do
-    stage "check_$name" 120 "$PYTHON" benchmarks/training/check_icons.py --weights "$folder/$name.safetensors" \
-      --sheet "$folder/$name.png" --captions "$([ -n "$REHEARSE" ] && echo 2 || echo 32)"
-  done
-}
-
 if [ -z "$LIST" ]; then
   mkdir -p "$OUT"
   mirror >/dev/null 2>&1 &
@@ -249,7 +219,7 @@ if [ -z "$LIST" ]; then
   trap 'kill $MIRROR 2>/dev/null' EXIT
 fi
 for ROUND in first again; do
-  if [ -n "$TRAIN" ]; then train_stages; else run_stages; fi
+  run_stages
   [ -z "$LIST$AGAIN" ] || break
 done
 if [ -z "$LIST" ]; then

@@ -1,4 +1,4 @@
-"""Quantize int8: its kernel against plain layers, bfloat16 and torchao, layer by layer; and one UNet step.
+"""Quantize int8: its products against plain layers, bfloat16 and torchao, layer by layer; and one UNet step.
 
     python benchmarks/quantization.py [--quick] [--json PATH] [--threads N] [--only layers|unet]
 
@@ -59,16 +59,10 @@ def in_torchao(layer: torch.nn.Module) -> torch.nn.Module:
 
 def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
-    from paceline.optimizers.in_comfyui.quantization.int8_kernel import (
-        ELSEWHERE,
-        ON_PROCESSOR,
-        as_operator,
-        on_processor,
-    )
+    from paceline.optimizers.in_comfyui.quantization.int8_linear import KERNEL, as_operator
     from paceline.optimizers.quantization.rounding import quantize_weight
 
     device, plain = place()
-    kernel, product = (ON_PROCESSOR, on_processor) if device.type == "cpu" else (ELSEWHERE, as_operator)
     rows: list[Row] = []
     for name, sizes in islice((LAYERS if device.type == "cpu" else ON_A_GPU).items(), 1 if quick else None):
         tokens, inputs, outputs = sizes
@@ -76,17 +70,17 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
         layer = torch.nn.Linear(inputs, outputs, device=device, dtype=plain).requires_grad_(False)
         weight, half = quantize_weight(layer.weight), copy.deepcopy(layer).bfloat16()
         ways: dict[str, Variant] = {FLOAT: partial(layer, x), BF16: partial(half, x.bfloat16())}
-        ways[OURS] = partial(product, x, weight.values, weight.scale, layer.bias)
+        ways[OURS] = partial(as_operator, x, weight.values, weight.scale, layer.bias)
         others = {FLOAT: layer}
         if find_spec("torchao"):
             others[TORCHAO] = in_torchao(layer)
             ways[TORCHAO] = partial(others[TORCHAO], x)
-        if device.type == "cpu" and not quick:  # our kernel is one operator, which compiling leaves as it is
+        if device.type == "cpu" and not quick:  # int8's is one operator, which compiling leaves as it is
             torch._dynamo.reset()
             ways |= {f"{way}, torch.compile": partial(torch.compile(made), x) for way, made in others.items()}
         exact = ways[FLOAT]()
         quality = {way: {"error": relative_error(run(), exact)} for way, run in ways.items() if way != FLOAT}
-        work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel}"
+        work = f"{name}: {tokens} x {inputs} -> {outputs}, {KERNEL}"
         rows += measure(work, ways, FLOAT, rounds=3 if quick else 7, quality=quality, speed=speed)
     return rows
 

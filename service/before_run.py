@@ -13,9 +13,8 @@ from ..optimizers.core.errors import CannotHelp, InvalidSetting
 from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.comfy_attention import nothing_before
 from ..optimizers.in_comfyui.compilation.comfy_env import cache_folder
-from ..optimizers.in_comfyui.quantization.comfy_int8 import said_before
+from ..optimizers.in_comfyui.quantization.comfy_int8 import refuse_quantised
 from ..optimizers.in_comfyui.run.reporting import Payload, summary_payload
-from ..optimizers.quantization.int8_settings import QuantizationSettings
 from ..optimizers.step_reuse.reuse_settings import FEWEST_STEPS
 from .apply_recipe import Nodes
 from .comfyui.machine import host_device
@@ -79,9 +78,8 @@ def _compiling(_node: Any, inputs: Mapping[str, Any], *_: Any) -> Summary | None
     return Summary("waiting", took) if longest > _SHORTEST else None
 
 
-def _int8(_node: Any, inputs: Mapping[str, Any], _behind: Any, formats: frozenset[str]) -> Summary:
-    settings = {name: value for name, value in inputs.items() if name != "model"}
-    return said_before(inputs["model"], QuantizationSettings(**settings), formats)
+def _int8(_node: Any, inputs: Mapping[str, Any], _behind: Any, formats: frozenset[str]) -> None:
+    refuse_quantised(inputs["model"], formats)
 
 
 def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink], *_: Any) -> Summary | None:

@@ -68,7 +68,7 @@ def attention_is_not_timed() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def attention_is_fused_on_processors() -> None:
     """What Fuse QKV does on a card is tested on a processor, where it would leave all layers alone."""
-    from paceline.optimizers.qkv_fusion.qkv_policy import SLOWER
+    from paceline.optimizers.qkv_fusion import SLOWER
 
     SLOWER.clear()
 

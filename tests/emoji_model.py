@@ -7,6 +7,9 @@ from typing import Any
 
 from comfy_host.paths import ROOT
 
+ICONS = ROOT / "benchmarks/weights/icons32.safetensors"
+"""Of a model in which another seed is another picture."""
+
 
 def load(*weights: Any) -> Any:
     """Return the MODEL, and a function from a text to its conditioning; ``weights`` may name another file."""

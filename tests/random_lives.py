@@ -41,7 +41,7 @@ from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
 from life_wrappers import MORE
 from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
 from paceline.optimizers.in_diffusers.host import host_of
-from paceline.optimizers.qkv_fusion.qkv_policy import SLOWER
+from paceline.optimizers.qkv_fusion import SLOWER
 from random_pipelines import distance, picture, small
 
 NAMES = ("sd15", "sd15-img2img", "sd15-inpaint", "sd15-controlnet", "sdxl", "ssd1b", "flux", "sd3", "z-image")

@@ -1,7 +1,6 @@
 """Check that imports only point down the layers (import-linter, contracts in pyproject.toml), and never in a circle.
 
-It looks for circles in ``benchmarks/``, ``benchmarks/training/``, ``tests/`` and ``tools/`` too, where files import
-each other by place.
+It looks for circles in ``benchmarks/``, ``tests/`` and ``tools/`` too, where files import each other by place.
 
     python tools/check_layers.py [FOLDER]
 
@@ -21,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PROGRAMS = ("benchmarks", "benchmarks/training", "tests", "tools")
+PROGRAMS = ("benchmarks", "tests", "tools")
 """Folders beside the package whose files import each other."""
 
 LAYERS = ("optimizers", "measure", "service", "nodes", "scripts")

@@ -2,10 +2,10 @@
 
     python benchmarks/gpu/pack_for_gpu.py [--out .cache/gpu_carry/pack.tar.xz] [--without NAME ...]
 
-ComfyUI without its server and its largest vocabularies, the icons that models are trained on, and the wheels that such
-a machine lacks, for Python 3.12 on Linux x86-64. Where little can be carried, leave out wheels, and of the repository
-``benchmarks/weights``, which only --train needs. On the machine are expected: torch, torchvision, transformers, numpy,
-scipy, pillow, safetensors, psutil, tqdm, einops, pyyaml, pytest, hypothesis, scikit-image.
+ComfyUI without its server and its largest vocabularies, and the wheels that such a machine lacks, for Python 3.12 on
+Linux x86-64. Where little can be carried, leave out wheels, and of the repository ``benchmarks/weights``. On the
+machine are expected: torch, torchvision, transformers, numpy, scipy, pillow, safetensors, psutil, tqdm, einops, pyyaml,
+pytest, hypothesis, scikit-image.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "benchmarks/training")]
-import icon_data  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host.paths import cache_dir, host_dir  # noqa: E402
 
 WHEELS = (
@@ -66,13 +65,6 @@ def host() -> Iterator[tuple[str, bytes]]:
             yield f"comfyui/{name}", path.read_bytes()
 
 
-def icons() -> Iterator[tuple[str, bytes]]:
-    """Give what the icons' models are trained on, so that ``on_gpu.sh --train`` needs no registry."""
-    root = icon_data.fetch(cache_dir() / "icons")
-    for name in icon_data.READ:
-        yield f"icons/{root.name}/{name}", (root / name).read_bytes()
-
-
 def repository_size() -> int:
     """Return the bytes of the files that git would carry."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -89,7 +81,7 @@ def main() -> None:
     partial = options.out.with_suffix(".partial")
     count = 0
     with tarfile.open(partial, "w:xz", preset=6) as archive:
-        for part in (host(), icons(), wheels(options.without)):
+        for part in (host(), wheels(options.without)):
             for name, content in part:
                 entry = tarfile.TarInfo(name)
                 entry.size = len(content)

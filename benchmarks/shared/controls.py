@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from . import icons
 from .distances import Pairs, quality
-from .trained import EMOJI, ICONS, ICONS_VIDEO, Bench, icon_data, icon_motion
+from .trained import EMOJI, ICONS, ICONS_VIDEO, Bench
 
 HELD_OUT = 9000
 """Seed of the first held-out pair."""
@@ -36,9 +37,9 @@ def held_out(bench: Bench, count: int = PAIRS, captions: int | None = None) -> l
     """
     chosen: Sequence[str] = EMOJI.prompts  # it was trained on all captions
     if bench.witness != EMOJI:
-        of = icon_motion if bench.witness.frames else icon_data
+        of = (icons.MOVING, icons.MOTIONS) if bench.witness.frames else (icons.SHAPES, icons.STYLES)
         judged = {*ICONS.prompts, *ICONS_VIDEO.prompts}
-        unseen = [caption for caption in of.combinations()[1] if caption not in judged]
+        unseen = [caption for caption in icons.never_trained(*of) if caption not in judged]
         chosen = unseen[:: max(1, len(unseen) // PAIRS)][:: PAIRS // (captions or PAIRS)]
     distinct = min(captions or count, len(chosen))
     return [(chosen[number % distinct], HELD_OUT + number) for number in range(count)]

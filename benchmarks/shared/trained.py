@@ -18,13 +18,12 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from . import icons
 from .nodes import Apply
 from .record import ROOT
 from .roof import Counted
 
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tools/demo/icon_nodes", "benchmarks/training")]
-import icon_data  # noqa: E402
-import icon_motion  # noqa: E402
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tools/demo/icon_nodes")]
 from comfy_host import in_process  # noqa: E402
 
 
@@ -73,7 +72,7 @@ class Witness:
     @property
     def side(self) -> int:
         """Of the pictures, in pixels, each of which is a place of the latent."""
-        return icon_data.side(self.weights)
+        return icons.side(self.weights)
 
     @property
     def blank(self) -> Tensor:
@@ -84,7 +83,7 @@ class Witness:
 
 ICONS = Witness(
     "icons",
-    icon_data.WEIGHTS["icons32"],
+    icons.WEIGHTS / "icons32.safetensors",
     (
         "red heart flat", "blue star shaded", "green cat tile", "purple fish flat", "orange house shaded",
         "pink flower flat", "cyan umbrella tile", "yellow moon shaded", "blue key flat", "red anchor tile",
@@ -94,12 +93,14 @@ ICONS = Witness(
     3.0,
 )  # fmt: skip
 """Some of the captions were held out when the model was trained."""
-ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS["icons64"], prompts=ICONS.prompts[:8])
+ICONS_64 = replace(
+    ICONS, name="icons, 64 x 64", weights=icons.WEIGHTS / "icons64.safetensors", prompts=ICONS.prompts[:8]
+)
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
-ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icon_data.WEIGHTS["icons64_lumina"])
+ICONS_LUMINA = replace(ICONS, name="icons, Lumina", weights=icons.WEIGHTS / "icons64_lumina.safetensors")
 """A transformer of today's form, ComfyUI's own Lumina 2 in small."""
 ICONS_DISTILLED = replace(
-    ICONS, name="icons, distilled Lumina", weights=icon_data.WEIGHTS["icons32_lumina_distilled"], guidance=1.0
+    ICONS, name="icons, distilled Lumina", weights=icons.WEIGHTS / "icons32_lumina_distilled.safetensors", guidance=1.0
 )
 """One that draws in 8 steps, with its guidance inside."""
 EMOJI = Witness(
@@ -111,13 +112,13 @@ EMOJI = Witness(
 """The demo's model, with v-prediction and zero terminal signal. It knows its pictures by heart: seeds look alike."""
 ICONS_VIDEO = Witness(
     "icons, video",
-    icon_data.WEIGHTS["icons_video"],
+    icons.WEIGHTS / "icons_video.safetensors",
     (
         "red heart left", "blue star up", "green house grow", "purple fish right", "orange moon down",
         "pink umbrella turn", "cyan key grow", "yellow cloud left",
     ),
     3.0,
-    frames=icon_motion.FRAMES,
+    frames=icons.FRAMES,
 )  # fmt: skip
 """A video transformer, ComfyUI's own Wan in small."""
 

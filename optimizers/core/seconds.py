@@ -23,7 +23,7 @@ def where(device: torch.device, dtype: torch.dtype) -> str:
         facts = processor_facts()  # its marketing name can be empty
         names = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
         name = " ".join(names).strip() if facts else platform.processor()
-        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {name} one core"
+        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {name}"
     return " | ".join((machine, torch.__version__, str(dtype).removeprefix("torch.")))
 
 

@@ -14,9 +14,7 @@ from torch.nn import Linear, Module
 
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import INT8
-from ..models.families import AttentionLayer
-from ..qkv_fusion.projections import FusedProjections, why_not_plain
-from ..qkv_fusion.qkv_policy import SLOWER, QKVFusion, groups_in, nothing_to_fuse
+from ..qkv_fusion import SLOWER, FusedProjections, QKVFusion, groups_in, nothing_to_fuse, why_not_plain
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host
 from .patches import Patches
@@ -25,9 +23,7 @@ from .pipeline_technique import PipelineTechnique
 GRADIENTS = "gradients of its weights are asked for"
 FUSED = "diffusers has fused them itself (fuse_qkv_projections)"
 
-_QKV, _ADDED = ("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj")
-_ALONE = AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
-_WITH_TEXT = AttentionLayer("", (_QKV, _ADDED))
+PROJECTIONS = (("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj"))
 
 
 @dataclass(frozen=True)
@@ -47,57 +43,38 @@ class ComponentQKVFusion(PipelineTechnique):
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
         self._groups: list[FusedProjections] = []
-        for layer in part.modules():
-            known = _WITH_TEXT if _reads_text_apart(layer) else _ALONE
-            for group in groups_in(layer, known):
-                if reason := _why_alone(group) or group.why_apart():
-                    refused.append(reason)
-                    continue
-                self._groups.append(group)
-                _put(group, patches)
+        for group in groups_in(part, lambda _: PROJECTIONS, ("encoder_hidden_states",), self):
+            if reason := _why_alone(group) or group.why_apart():
+                refused.append(reason)
+                continue
+            self._groups.append(group)
+            for index, layer in enumerate(group.layers):
+                patches.wrap(layer, "forward", partial(_instead, group, index))
+            if group.foresee is not None:
+                patches.wrap(group.attention, "forward", partial(_around, group))
+            patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(len(self._groups), notes)
         if not self._groups and host.find(INT8) is None:
             remedy = "Leave FuseQKV out for this component, with components=..."
             raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
 
-    def begin_call(self) -> None:
-        """Count anew, and forget a call that was broken off in the middle."""
-        super().begin_call()
-        for group in self._groups:
-            group.reset()
-            group.activity = self.activity
-
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
-        trained = torch.is_grad_enabled()
         for group in self._groups:
-            weights = (parameter for layer in group.layers for parameter in layer.parameters())
+            weights = [parameter for layer in group.layers for parameter in layer.parameters()]
             # Joined weights have no gradients.
-            wanted = trained and any(one.requires_grad for one in weights)
-            refusal = GRADIENTS if wanted else _why_alone(group) or _slower(group)
-            if group.prepare(refusal) == FUSED:  # else its layers count it
+            wanted = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
+            refusal = GRADIENTS if wanted else _why_alone(group)
+            if refusal == FUSED:  # else its layers count it
                 self.activity.fall_back(FUSED)
-
-
-def _reads_text_apart(layer: Module) -> bool:
-    """Return whether an attention layer has projections of their own for the encoder's tokens (joint attention).
-
-    Those of Wan are a picture's instead, beside a text in the others; it has no queries of the encoder, and not the
-    flag of diffusers' older class.
-    """
-    keys, queries = (getattr(layer, name, None) is not None for name in ("add_k_proj", "add_q_proj"))
-    return keys and (queries or hasattr(layer, "only_cross_attention"))
+            group.prepare(refusal or SLOWER.get(weights[0].device.type, ""))
 
 
 def _why_alone(group: FusedProjections) -> str:
     if getattr(group.attention, "fused_projections", False):
         return FUSED
     return next(filter(None, map(_why_layer_alone, group.layers)), "")
-
-
-def _slower(group: FusedProjections) -> str:
-    return SLOWER.get(next(group.layers[0].parameters()).device.type, "")
 
 
 def _why_layer_alone(layer: Module) -> str:
@@ -111,19 +88,12 @@ def _why_layer_alone(layer: Module) -> str:
     return why_not_plain(layer, (Linear,))
 
 
-def _put(group: FusedProjections, patches: Patches) -> None:
-    """Put a group below torch's own linear layers: hooks and layers around them go on to be called."""
+def _instead(group: FusedProjections, index: int, forward: Function) -> Function:
+    """Compute below torch's own linear layers: hooks and layers around them go on to be called."""
+    group.alone[index] = forward
+    return group.functions[index]
 
-    def instead(index: int, forward: Function) -> Function:
-        group.alone[index] = forward
-        return group.functions[index]
 
-    def around(forward: Function) -> Function | None:
-        group.inner = forward
-        return group.foresee
-
-    for index, layer in enumerate(group.layers):
-        patches.wrap(layer, "forward", partial(instead, index))
-    if group.foresee is not None:
-        patches.wrap(group.attention, "forward", around)
-    patches.on_undo(group.separate)
+def _around(group: FusedProjections, forward: Function) -> Function | None:
+    group.inner = forward
+    return group.foresee

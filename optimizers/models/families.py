@@ -61,13 +61,10 @@ class AttentionLayer:
     Attributes:
         layer: dotted path of the class.
         projections: attributes of query, key and value that can read the same tokens.
-        inputs: where only the call says whether the query's tokens are those of the keys, the names of the first
-            arguments of ``forward``: tokens, context, and values where they can be other tokens than the keys.
     """
 
     layer: str
     projections: tuple[tuple[str, ...], ...]
-    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,7 @@ class Family:
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
-_OMNIGEN_ATTENTION = AttentionLayer(
-    "comfy.ldm.omnigen.omnigen2.Attention", (_QKV,), ("hidden_states", "encoder_hidden_states")
-)
+_OMNIGEN_ATTENTION = AttentionLayer("comfy.ldm.omnigen.omnigen2.Attention", (_QKV,))
 _OMNIGEN_PROTECTED = ((r"^ref_image_patch_embedder$|_norm\d\.linear$", "it embeds or modulates"),)
 _QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
@@ -114,7 +109,7 @@ FAMILIES: tuple[Family, ...] = (
         name="SD 1.x, SD 2.x, SDXL, SVD",
         networks=("comfy.ldm.modules.diffusionmodules.openaimodel.UNetModel", "diffusers.UNet2DConditionModel"),
         parts=("unet",),
-        attention=(AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,), ("x", "context", "value")),),
+        attention=(AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,)),),
     ),
     Family("Flux", ("comfy.ldm.flux.model.Flux", "diffusers.FluxTransformer2DModel"), fused_by_design=True),
     Family("Chroma", ("comfy.ldm.chroma.model.Chroma",), fused_by_design=True),
@@ -172,7 +167,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="LTX-Video",
         networks=("comfy.ldm.lightricks.av_model.LTXAVModel", "comfy.ldm.lightricks.model.LTXVModel"),
-        attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,), ("x", "context")),),
+        attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,)),),
     ),
     Family(
         name="CogVideoX",
@@ -190,9 +185,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="Anima",
         networks=("comfy.ldm.anima.model.Anima", "comfy.ldm.cosmos.predict2.MiniTrainDIT"),
-        attention=(
-            AttentionLayer("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),), ("x", "context")),
-        ),
+        attention=(AttentionLayer("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),)),),
     ),
     Family(
         name="Mage-Flow",
@@ -256,10 +249,10 @@ def find_family(network: object) -> Family | None:
     return next((family for family in FAMILIES if any(map(is_at, family.networks))), None)
 
 
-def find_layer(module: object) -> AttentionLayer | None:
-    """Return what is known of the class of an attention layer; None for everything else."""
+def projections_of(module: object) -> tuple[tuple[str, ...], ...]:
+    """Return the ``projections`` of an attention layer; none of everything else."""
     path = _path(module)
-    return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
+    return next((layer.projections for family in FAMILIES for layer in family.attention if layer.layer == path), ())
 
 
 def family_names(chosen: Callable[[Family], object]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 
 from ..core.activity import Activity, Summary
 from ..core.errors import NothingGained
@@ -80,10 +79,10 @@ class QuantizationPolicy(Policy):
         if choices.quantized:
             return
         if any(choice.timing is not None for choice in choices.all):
-            why = "; ".join(self._why_none())
-            problem = f"None of the {len(choices.all)} {UNIT} of this {model} gains from int8 here: {why}."
-            for note in choices.notes:
-                problem += f" {note[:1].upper()}{note[1:]}."
+            best = max(choice.timing.speedup for choice in choices.all if choice.timing is not None)
+            wanted = self.settings.thresholds.min_speedup
+            problem = f"None of the {len(choices.all)} {UNIT} of this {model} gains from int8 here, by {best:.2f} x at "
+            problem += f"best where it takes {wanted:g} x: {'; '.join(self.details())}."
             brief = phrase("no layer is quick and exact enough in int8")
         else:
             problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
@@ -91,18 +90,6 @@ class QuantizationPolicy(Policy):
         size = _megabytes(sum(choice.layer.nbytes for choice in choices.all if not choice.layer.protected))
         remedy = f"Choose mode weight_only to save memory instead (about half of {size}), or name layers with include."
         raise NothingGained(problem, remedy, brief)
-
-    def _why_none(self) -> Iterator[str]:
-        wanted = self.settings.thresholds.min_speedup
-        timed = [choice.timing.speedup for choice in self.choices.all if choice.timing is not None]
-        slow = [speedup for speedup in timed if speedup < wanted]
-        if slow:
-            yield f"{len(slow)} would run at {max(slow):.2f} x at best, and it takes {wanted:g} x"
-        others = Counter(
-            choice.reason for choice in self.choices.all if choice.timing is None or choice.timing.speedup >= wanted
-        )
-        for reason, count in others.most_common():
-            yield f"{count} stay as they are ({reason})"
 
     def table(self) -> str:
         return "\n".join(map(_row, self.choices.all))
@@ -124,26 +111,3 @@ def _row(choice: LayerChoice) -> str:
     if choice.timing is not None:
         parts.append(f"{choice.timing.speedup:.2f} x")
     return "; ".join(parts)
-
-
-def before_run(settings: QuantizationSettings, choices: Sequence[LayerChoice], model: str) -> Summary:
-    """Return what a run will do at most; `NothingGained` as after it where no layer is left.
-
-    ``choices``: of `Chooser.before`, for all layers of a network; ``model``: its name in the sentence.
-    """
-    likely = [choice for choice in choices if not choice.reason]
-    if not likely:
-        QuantizationPolicy(settings, LayerChoices(tuple(choices))).require_gain(model)
-    counts: dict[str, str | float] = {"count": len(likely), "total": len(choices), "unit": UNIT}
-    timings = [choice.timing for choice in likely if choice.timing is not None]
-    if settings.mode == "weight_only":
-        headline = phrase("{count} of {total} {unit} in int8, to save memory: none gets faster", **counts)
-    elif len(timings) < len(likely):
-        headline = phrase("up to {count} of {total} {unit} in int8: the first run measures which gain", **counts)
-    else:
-        headline = phrase(
-            "up to {count} of {total} {unit} in int8: {speedup:.2f} x in those, as measured here",
-            **counts,
-            speedup=sum(one.floating for one in timings) / sum(one.int8 for one in timings),
-        )
-    return Summary("waiting", headline)

@@ -160,7 +160,7 @@ class LayerChoices:
     Attributes:
         all: a choice for each layer.
         kernel: the name of what computes the products; empty for weight only.
-        notes: names that fit no layer, and how layers were timed.
+        notes: names that fit no layer.
     """
 
     all: tuple[LayerChoice, ...] = ()
@@ -208,22 +208,17 @@ def choose_layers(
     """Choose layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
 
     Each weight is read only where it is needed; it is quantised on ``device``. ``timings``: of the device that the
-    model computes on; saved at the end, not asked for weight only. None: layers are chosen by their error alone.
+    model computes on, not asked for weight only. None: layers are chosen by their error alone.
     ``each`` is given each choice, and returns it with the weight where it is to stay.
     """
     layers = list(layers)
-    notes: tuple[str, ...] = ()
     timed = timings if settings.mode == "int8" else None
-    if timed is not None and timed.device.type == "cpu":
-        notes = ("timed on one core of the processor, where other programs disturb least",)
-    for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded)):
-        if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers):
-            notes = (f"{name} names no layer of this model", *notes)
+    notes = [
+        f"{name} names no layer of this model"
+        for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded))
+        if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers)
+    ]
     chooser = Chooser(settings, None if timed is None else timed.time, device)
-    try:
-        with torch.inference_mode():
-            choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
-    finally:
-        if timed is not None:
-            timed.save()
-    return LayerChoices(choices, "" if timed is None else timed.kernel, notes)
+    with torch.inference_mode():
+        choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
+    return LayerChoices(choices, "" if timed is None else timed.kernel, tuple(notes))

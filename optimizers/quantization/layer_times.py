@@ -7,8 +7,7 @@ fused kernels.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,48 +39,32 @@ class KernelFailed(RuntimeError):
 def interleaved_seconds(device: torch.device, functions: Sequence[Callable[[], Any]]) -> list[float]:
     """Return the least seconds of one call of each; they take turns, until the shortest times of each agree.
 
-    On a processor these are seconds of one core in which it worked for us: load from other programs then hardly counts,
-    while on all cores it would slow down one function more than another. On other devices it waits for the device, so
-    it belongs to the first step with a shape.
+    It waits for the device, so it belongs to the first step with a shape.
     """
-    on_processor = device.type == "cpu"
-    is_fine = time.get_clock_info("thread_time").resolution <= 1e-6  # on Windows it is not
-    clock = time.thread_time if on_processor and is_fine else time.perf_counter
-    with _one_core() if on_processor else nullcontext():
-        for function in functions:
-            function()
-        taken: list[list[float]] = [[] for _ in functions]
-        calls = 1 if on_processor else _CALLS
-        begun = clock()
-        for rounds in range(_MOST_ROUNDS):
-            spent = clock() - begun
-            if rounds > 2 and spent > _LONGEST:
-                break
-            if rounds >= _FEWEST_ROUNDS and spent > _SHORTEST and all(map(_have_settled, taken)):
-                break
-            for function, seconds in zip(functions, taken, strict=True):
-                synchronize(device)
-                start = clock()
-                for _ in range(calls):
-                    function()
-                synchronize(device)
-                seconds.append((clock() - start) / calls)
+    for function in functions:
+        function()
+    taken: list[list[float]] = [[] for _ in functions]
+    calls = 1 if device.type == "cpu" else _CALLS
+    begun = time.perf_counter()
+    for rounds in range(_MOST_ROUNDS):
+        spent = time.perf_counter() - begun
+        if rounds > 2 and spent > _LONGEST:
+            break
+        if rounds >= _FEWEST_ROUNDS and spent > _SHORTEST and all(map(_have_settled, taken)):
+            break
+        for function, seconds in zip(functions, taken, strict=True):
+            synchronize(device)
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            synchronize(device)
+            seconds.append((time.perf_counter() - start) / calls)
     return [min(seconds) for seconds in taken]
 
 
 def _have_settled(seconds: list[float]) -> bool:
     shortest = sorted(seconds)[:_AGREE]
     return shortest[-1] <= shortest[0] * _NARROW
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 TIMED_TOKENS = {"cpu": 256}
@@ -124,7 +107,6 @@ class Timings:
         self._tokens = TIMED_TOKENS.get(device.type, OTHERWISE_TIMED_TOKENS)
         self._known = read_seconds(file).get(self._section, {})
         self._failed: dict[str, str] = {}  # no errors: their frames would keep tensors in memory
-        self._changed = False
 
     def time(self, inputs: int, outputs: int) -> Timing:
         """Return the timing of a layer with so many channels, measured unless it is known.
@@ -143,20 +125,8 @@ class Timings:
                     raise
                 self._failed[key] = f"failed here: {error_line(error)}"
                 raise KernelFailed(self._failed[key]) from error
-            self._changed = True
+            keep_seconds(self.file, self._section, self._known)
         return Timing(*self._known[key])
-
-    def known(self, inputs: int, outputs: int) -> Timing | None:
-        """Return the timing of a layer with so many channels if it was measured before; measures nothing."""
-        seconds = self._known.get(self._key(inputs, outputs))
-        return None if seconds is None else Timing(*seconds)
-
-    def save(self) -> None:
-        """Write what was measured to the file, if the folder can be written."""
-        if self.file is None or not self._changed:
-            return
-        keep_seconds(self.file, self._section, self._known)
-        self._changed = False
 
     def _key(self, inputs: int, outputs: int) -> str:
         return f"{self._tokens}x{inputs}x{outputs}"

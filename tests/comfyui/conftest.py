@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 import emoji_model
-import icon_data
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, pack
@@ -160,7 +159,7 @@ def emoji(studio: Studio) -> Emoji:
 @pytest.fixture(scope="module")
 def icons(studio: Studio) -> Any:
     """The trained icon model, and what encodes its prompts."""
-    return emoji_model.load(icon_data.WEIGHTS["icons32"])
+    return emoji_model.load(emoji_model.ICONS)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
-from paceline.optimizers.qkv_fusion import qkv_policy
+from paceline.optimizers import qkv_fusion
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -34,7 +34,7 @@ def test_the_image_is_the_same_and_needs_no_second_copy_of_the_weights(studio, b
 
 
 def test_where_it_is_slower_the_model_is_handed_on_and_the_node_says_why(studio, baseline, fuse, monkeypatch):
-    monkeypatch.setitem(qkv_policy.SLOWER, "cpu", "it is slower here")
+    monkeypatch.setitem(qkv_fusion.SLOWER, "cpu", "it is slower here")
     model = fuse(studio.model)
     assert torch.equal(studio.sample(model), baseline)
     assert "not active: it is slower here" in studio.report(model)
@@ -117,8 +117,7 @@ def first_attention(model):
 BESIDE = {
     "other values": (other_values, "no attention layer was called with the same tokens"),
     "longer context": (lambda model: model.set_model_attn1_patch(extended), "no attention layer was called with the"),
-    "replaced": (lambda model: model.set_model_attn1_replace(with_image, "input", 1),
-                 "in 12 attention calls", "2 x fallback: other code replaces this attention"),
+    "replaced": (lambda model: model.set_model_attn1_replace(with_image, "input", 1), "in 14 attention calls"),
     "partly loaded": (partly_loaded, "in 12 attention calls", "2 x fallback: the model is only partly loaded"),
     "bypass": (bypassed, "in 12 attention calls", "2 x fallback: code in test_fuse_qkv.py computes this layer itself"),
 }  # fmt: skip

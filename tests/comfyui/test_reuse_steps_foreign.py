@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import emoji_model
-import icon_data
 import model_changes as changes
 import pytest
 import torch
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def icons(studio):
-    model, encode = emoji_model.load(icon_data.WEIGHTS["icons32"])
+    model, encode = emoji_model.load(emoji_model.ICONS)
     return model, encode("blue car"), encode("")
 
 

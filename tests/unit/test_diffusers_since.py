@@ -10,7 +10,7 @@ import torch
 from accelerate import cpu_offload
 from accelerate.hooks import remove_hook_from_module
 from paceline import Attention, FuseQKV, Precision, optimize, report, restore
-from paceline.optimizers.qkv_fusion.qkv_policy import SLOWER
+from paceline.optimizers.qkv_fusion import SLOWER
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 from torch.nn.utils import prune
 

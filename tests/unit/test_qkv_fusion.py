@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.optimizers.core.activity import Activity
-from paceline.optimizers.qkv_fusion.projections import FusedProjections
-from paceline.optimizers.qkv_fusion.qkv_policy import QKVFusion
+from paceline.optimizers.qkv_fusion import FusedProjections, QKVFusion
 from torch.nn import Linear, Module
 
 PLAIN = {"in_features": 16, "out_features": 4}
@@ -14,7 +13,8 @@ PLAIN = {"in_features": 16, "out_features": 4}
 
 @pytest.mark.parametrize("other", [{"in_features": 8}, {"dtype": torch.float16}, {"device": "meta"}, {"bias": False}])
 def test_weights_that_cannot_be_joined_are_refused_with_the_reason(reads, other):
-    reads(FusedProjections(Module(), [Linear(**PLAIN), Linear(**PLAIN), Linear(**PLAIN | other)], ()).prepare(""))
+    layers = [Linear(**PLAIN), Linear(**PLAIN), Linear(**PLAIN | other)]
+    reads(FusedProjections(Module(), layers, (), None).why_apart())
 
 
 @pytest.mark.parametrize(("used", "fallbacks"), [(0, {}), (0, {"why": 2}), (4, {}), (4, {"why": 1})], ids=range(4))

@@ -106,7 +106,7 @@ def kept(reason="it embeds or modulates", speedup=None) -> LayerChoice:
 
 
 def policy(*choices: LayerChoice, mode="int8", notes=()) -> QuantizationPolicy:
-    kernel = "torch._int_mm in chunks" if mode == "int8" else ""
+    kernel = "comfy-kitchen" if mode == "int8" else ""
     return QuantizationPolicy(QuantizationSettings(mode=mode), LayerChoices(tuple(choices), kernel, notes))
 
 
@@ -122,7 +122,7 @@ def test_layers_memory_times_and_reasons_are_said_before_a_run(reads):
 
 def test_where_no_layer_gains_the_numbers_and_what_to_do_are_said(reads):
     policy(quantized()).require_gain("UNet")
-    slow = policy(kept("int8 is not quicker", 0.85), kept(), notes=("timed on one core",))
+    slow = policy(kept("int8 is not quicker", 0.85), kept(), notes=("a note",))
     reads.refused(NothingGained, slow.require_gain, "UNet")
     reads.refused(NothingGained, policy(kept()).require_gain, "UNet")
 

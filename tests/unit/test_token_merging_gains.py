@@ -6,7 +6,7 @@ import pytest
 import torch
 from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.models.families import Block
-from paceline.optimizers.qkv_fusion.qkv_policy import QKVFusion
+from paceline.optimizers.qkv_fusion import QKVFusion
 from paceline.optimizers.step_reuse.reuse_policy import StepReusePolicy
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from paceline.optimizers.token_merging import gains

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from ...core.activity import Activity, Summary
+from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
 from ...core.phrases import phrase
 from ...core.replaced import replacement
 from ...core.shadow import Shadows
 from ...models.families import find_family
-from ...quantization.int8_policy import QuantizationPolicy, before_run
+from ...quantization.int8_policy import QuantizationPolicy
 from ...quantization.int8_settings import QuantizationSettings
 from ...quantization.layer_choice import Chooser, Layer, LayerChoice, choose_layers, quantizing_device
 from ...quantization.layer_times import Timings
@@ -26,9 +26,7 @@ from ..second_weights.clone import WeightPlan, require_plain_weights
 from ..second_weights.swap import WeightTechnique, original, unload
 from ..structure.model_facts import describe_model, inference_dtype, require_model
 from ..structure.protocols import ModelPatcher
-from .input_act import modules_together
-from .int8_kernel import ELSEWHERE, ON_PROCESSOR
-from .int8_linear import MODEL_PREFIX, Network, both_layers, int8_layers, quantized_linear
+from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, modules_together, quantized_linear
 
 
 class Int8Quantization(WeightTechnique):
@@ -112,16 +110,13 @@ def int8_gains(patcher: ModelPatcher) -> bool:
     timings = timings_of(home)
     largest = max(layers, key=lambda layer: layer.inputs * layer.outputs, default=None)
     chooser = Chooser(QuantizationSettings(), timings.time, timings.device)
-    gains = largest is not None and not chooser.before(largest).reason
-    timings.save()
-    return gains
+    return largest is not None and not chooser.before(largest).reason
 
 
 def timings_of(patcher: ModelPatcher) -> Timings:
     """Return the times of int8 layers that are kept for a MODEL's device and dtype."""
-    device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
-    kernel = ON_PROCESSOR if device.type == "cpu" else ELSEWHERE
-    return Timings(device, dtype, kernel, both_layers, user_folder("int8_timings.json"))
+    device = torch.device(patcher.load_device)
+    return Timings(device, inference_dtype(patcher), KERNEL, both_layers, user_folder("int8_timings.json"))
 
 
 def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:
@@ -139,18 +134,6 @@ def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], Layer
     return after
 
 
-def said_before(patcher: ModelPatcher, settings: QuantizationSettings, formats: Set[str]) -> Summary:
-    """Return what is known before a run; nothing is timed, and no weight is read, so they may be on ``meta``.
-
-    ``formats``: those that layers of the file are quantised in. Raises as `quantize` where it is known that it will.
-    """
-    _refuse_quantised(patcher, formats)
-    timings = timings_of(patcher)
-    chooser = Chooser(settings, timings.known, quantizing_device(settings.device, timings.device))
-    choices = [chooser.before(layer) for layer, _ in _linear_layers(patcher)]
-    return before_run(settings, choices, describe_model(patcher))
-
-
 def _linear_layers(patcher: ModelPatcher) -> list[tuple[Layer, Linear]]:
     """Return the linear layers of a MODEL's network with their modules.
 
@@ -166,7 +149,7 @@ def _linear_layers(patcher: ModelPatcher) -> list[tuple[Layer, Linear]]:
             formats.add(str(found_format))
         if isinstance(module, Linear) and isinstance(weight, Tensor) and weight.ndim == 2:
             found.append((Layer.of(name, weight, family), module))
-    _refuse_quantised(patcher, formats)
+    refuse_quantised(patcher, formats)
     if not found:
         raise UnsupportedModel(
             f"The network of this {describe_model(patcher)} has no linear layers that could be in int8.",
@@ -175,7 +158,7 @@ def _linear_layers(patcher: ModelPatcher) -> list[tuple[Layer, Linear]]:
     return found
 
 
-def _refuse_quantised(patcher: ModelPatcher, formats: Set[str]) -> None:
+def refuse_quantised(patcher: ModelPatcher, formats: Set[str]) -> None:
     """Raise `UnsupportedModel` if layers of a MODEL are quantised in ``formats``."""
     if formats:
         names = ", ".join(sorted(formats))

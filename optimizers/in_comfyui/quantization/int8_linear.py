@@ -7,8 +7,10 @@ is patched.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, TypeGuard
 
 import torch
@@ -20,13 +22,13 @@ from ...core.errors import UnsupportedModel
 from ...core.not_copied import Function, Kwargs
 from ...quantization.int8_policy import LAYERS
 from ...quantization.rounding import Int8Weight
-from .int8_kernel import as_operator, on_processor, shape_of_linear
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
 MODEL_PREFIX = "diffusion_model."
 """Of the network in the names of a whole model."""
-
+KERNEL = "comfy-kitchen"
+"""What computes the product, for reports and the file of times."""
 
 OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 FLOATING = "ComfyUI handed over the weight in floating point: computed in full precision"
@@ -51,13 +53,28 @@ def int8_layers(network: Module) -> list[Any]:
     return [module for module in network.modules() if is_int8(module)]
 
 
-# torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators.
+# torch.compile sees one operator that it does not look into: no graph break, the same bits as without it.
+@torch.library.custom_op("paceline::int8_linear", mutates_args=())
+def as_operator(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``[..., out]`` in the dtype of ``x`` ``[..., in]`` for int8 ``values`` ``[out, in]``, a scale for each."""
+    from comfy_kitchen import int8_linear
+
+    result: Tensor = int8_linear(x.contiguous(), values, scale, bias, x.dtype)
+    return result
+
+
+@as_operator.register_fake
+def _shape_of_linear(x: Tensor, values: Tensor, *rest: object) -> Tensor:
+    return x.new_empty(*x.shape[:-1], values.shape[0])
+
+
+# It cannot look into ComfyUI's quantised tensors either, but it hands them to operators.
 @torch.library.custom_op("paceline::quantized_linear", mutates_args=())
 def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     raise TypeError(f"the weight is a {type(weight).__name__}, not one of ComfyUI's quantised tensors")
 
 
-_quantized_linear.register_fake(shape_of_linear)
+_quantized_linear.register_fake(_shape_of_linear)
 
 
 def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None], kwargs: Kwargs) -> Tensor:
@@ -116,8 +133,6 @@ def linear_class(compute_dtype: torch.dtype) -> type:
                 result = torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
             elif torch.compiler.is_compiling():
                 result = torch.ops.paceline.quantized_linear(input, weight, bias)
-            elif input.device.type == "cpu":
-                result = on_processor(input, weight._qdata, weight._params.scale, bias)
             else:
                 result = super()._forward(input, weight, bias)  # ComfyUI's own dispatch
             if left:
@@ -186,3 +201,37 @@ def both_layers(quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Mo
     plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
     plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
     return plain, quantized_linear(quantized, bias, weight.dtype)
+
+
+# ComfyUI's function for a layer together with the activation before it, and its activations by their names there.
+_TOGETHER, _ACTIVATIONS = "linear_input_act", "INPUT_ACT_EAGER"
+
+
+def modules_together(network: Module) -> Iterator[tuple[Module, MethodType]]:
+    """Yield modules whose int8 layers ComfyUI computes with the activation before them, with a ``forward`` for both.
+
+    ComfyUI 0.33 and newer does, past the layer's own code: it quantises the tokens of every layer in int8, weight-only
+    ones too, by comfy-kitchen's dispatch, which torch.compile cannot trace.
+    """
+    for module in network.modules():
+        forward: Any = type(module).forward
+        code = getattr(forward, "__code__", None)
+        if code is not None and _TOGETHER in code.co_names and int8_layers(module):
+            yield module, MethodType(_one_after_the_other(forward), module)
+
+
+@cache
+def _one_after_the_other(forward: FunctionType) -> FunctionType:
+    """Return a copy of ``forward`` that computes the activation, then calls the layer."""
+    import comfy
+
+    def asking(linear: Any, x: Tensor, input_act: str) -> Tensor:
+        result: Tensor = linear(getattr(comfy.ops, _ACTIVATIONS)[input_act](x))
+        return result
+
+    ops = SimpleNamespace(**{**vars(comfy.ops), _TOGETHER: asking})
+    names = {**forward.__globals__, "comfy": SimpleNamespace(**{**vars(comfy), "ops": ops})}
+    names.pop("__name__", None)  # torch would look in that module for the function
+    copy = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    copy.__kwdefaults__ = forward.__kwdefaults__
+    return copy

@@ -67,7 +67,7 @@ class UNetConfig(comfy.supported_models.SD15):
 
 
 class LuminaConfig(comfy.supported_models.Lumina2):
-    """Lumina 2 in small: the image transformer that benchmarks/training/train_icons.py trains on icons.
+    """Lumina 2 in small: the image transformer that was trained on icons.
 
     It is made for pictures of 64 pixels a side. Smaller ones, of an earlier stage of its training, are the same
     picture from farther away: tokens stand farther apart, and a noise level is called as at 64 pixels.
@@ -95,7 +95,7 @@ class VideoLatent(PictureLatent):
 
 
 class WanConfig(comfy.supported_models.WAN21_T2V):
-    """Wan 2.1 in small: the video transformer that benchmarks/training/train_icons.py trains on moving icons."""
+    """Wan 2.1 in small: the video transformer that was trained on moving icons."""
 
     latent_format = VideoLatent
     sampling_settings = {"shift": 2.0}  # noise as strong as in training: eight frames show more than one
@@ -162,13 +162,13 @@ def load(
     """Load a weights file as core's own loaders do and return (MODEL, text encoder).
 
     Args:
-        path: a file written by benchmarks/training/train_icons.py; the emoji model beside this module when None.
+        path: a file of such weights; the emoji model beside this module when None.
         disable_dynamic: use the plain ModelPatcher even where core manages memory dynamically.
     """
     path = str(path or DEFAULT_WEIGHTS)
     state, metadata = comfy.utils.load_torch_file(path, return_metadata=True)
     if not metadata or "config" not in metadata or "vocabulary" not in metadata:
-        raise ValueError(f"{path} is not a model of train_icons.py: its metadata holds no 'config' and 'vocabulary'.")
+        raise ValueError(f"{path} is not one of these small models: its metadata holds no 'config' and 'vocabulary'.")
     text = TextTable(
         state.pop("text.embedding"),
         state.pop("text.position"),
