@@ -107,7 +107,7 @@ class TimedRun:
     device_bytes: int | None = None
 
     def seconds(self, unit: str) -> float:
-        """Return what it took in a unit of ``Comparison``."""
+        """Return its seconds in a unit of ``Comparison``."""
         if unit == "step":
             return self.step_seconds or 0.0
         return (self.sampling_seconds or 0.0) + (self.decode_seconds or 0.0)

@@ -154,7 +154,7 @@ class _Pairs:
         return unit, measure_speedup(*([run.seconds(unit) for run in side] for side in sides))
 
     def broken(self) -> str:
-        """Return what is wrong, if one of the pictures is none at all, else an empty text."""
+        """Return the fault if one of the pictures is none at all, else an empty text."""
         for whose, side in (("The baseline's image", self.before), ("The optimized image", self.after)):
             if side[0].show is not None:
                 finite = torch.cat([one.decoded.finite for one in side])

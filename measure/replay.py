@@ -188,7 +188,7 @@ def _some(places: Tensor, count: int) -> Tensor:
 
 
 def replay(sampling: Sampling, budget: float) -> Replayed:
-    """Return what Reuse Steps with a ``budget`` would have done: its own rule decides about each evaluation."""
+    """Return the outcome of Reuse Steps with a ``budget``: its own rule decides about each evaluation."""
     if budget not in sampling.replayed:
         sampling.replayed[budget] = _replayed(sampling, budget)
     return sampling.replayed[budget]

@@ -102,7 +102,7 @@ def _other_text(evidence: Evidence, share: float) -> Phrase:
 
 
 def _quality(evidence: Evidence, share: float | None) -> str:
-    """Return what became of the picture. Where a seed changes nothing, one step of 8 bits is hardly visible."""
+    """Return the class of the picture. Where a seed changes nothing, one step of 8 bits is hardly visible."""
     if evidence.broken:
         return "no picture"
     if evidence.same_bits or evidence.difference.rmse == 0:

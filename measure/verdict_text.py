@@ -16,7 +16,7 @@ _WHOLE = 0.95
 
 
 def speed_text(speedup: Speedup) -> Phrase:
-    """Return what became of the time, e.g. ``1.62x faster (1.58 to 1.66)``: mostly the headline."""
+    """Return the change in time, e.g. ``1.62x faster (1.58 to 1.66)``: mostly the headline."""
     ratio, low, high = speedup.ratio, speedup.low, speedup.high
     if speedup.rounds < 2:
         return phrase("{ratio:.2f}x in a single run, which cannot tell a gain from chance", ratio=ratio)
@@ -44,7 +44,7 @@ def speed_text(speedup: Speedup) -> Phrase:
 
 
 def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
-    """Return what a busy machine cannot change, e.g. ``40% less work, the same picture``.
+    """Return the facts that a busy machine cannot change, e.g. ``40% less work, the same picture``.
 
     ``work``: as of ``Evidence``; ``share``: that of the farthest picture, None where another seed changes nothing.
     """
@@ -57,15 +57,15 @@ def counted_text(work: tuple[float, float], share: float | None) -> Phrase:
 
 
 def picture_text(evidence: Evidence, mean: float | None, share: float | None) -> str:
-    """Return what became of the pictures; ``mean`` and ``share``, of the worst, are shares of a seed change."""
+    """Return the change of the pictures; ``mean`` and ``share``, of the worst, are shares of a seed change."""
     if evidence.same_bits:
         return f"{'image and sound are' if evidence.sound else 'the image is'} the same bit for bit"
     if evidence.difference.rmse == 0:
-        return "the pictures are the same in all of their 8 bits"
+        return "the saved 8-bit pictures are the same"
     if evidence.within_repeat:
         return "difference is no larger than the baseline's own from run to run"
     if share is None:
-        nothing = "another seed changes nothing here, so there is nothing to compare it with"
+        nothing = "another seed changes nothing here, so the difference has no scale"
         return f"difference {evidence.difference}; {nothing}"
     if evidence.place:
         text = f"difference is {of_a_seed_change(mean or 0.0)}"
@@ -76,14 +76,14 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
 
 
 def all_text(evidence: Evidence, mean: float | None) -> str:
-    """Return what the difference is beside that of the worst picture, with ``,`` before it; empty for one picture."""
+    """Return the difference of the worst picture, and of all beside it, with ``,`` before it; empty for one picture."""
     if mean is None or not evidence.place:
         return ""
     return f", and {of_a_seed_change(mean)} over all {evidence.pictures}"
 
 
 def control_text(evidence: Evidence) -> str:
-    """Return what the nearest control does in the same time, with ``;`` before it; empty where none was drawn."""
+    """Return the nearest control in the same time, with ``;`` before it; empty where none was drawn."""
     control = evidence.control
     ratio = None if control is None else evidence.ratio(control)
     if control is None or ratio is None:
@@ -101,10 +101,10 @@ def control_text(evidence: Evidence) -> str:
 
 
 def late_text(control: Control, seed: Distance) -> Phrase:
-    """Return what leaving out late levels does, e.g. ``leaving out 2 of 8 levels gives 1.3x, ...``."""
+    """Return the result of leaving out late levels, e.g. ``leaving out 2 of 8 levels gives 1.3x, ...``."""
     share = share_of(control.difference, seed)
     return phrase(
-        "leaving out {left} of {steps} levels gives {speed:.2g}x, with a difference that is {share}",
+        "leaving out {left} of {steps} noise levels gives {speed:.2g}x, with a difference that is {share}",
         left=control.full_steps - control.steps,
         steps=control.full_steps,
         speed=control.speedup,

@@ -19,7 +19,7 @@ from ..optimizers.token_merging.tome_settings import (
 )
 from .common import Made, TechniqueNode, setting_input
 
-_IGNORED: dict[str, Any] = {"tooltip": "Ignored: only workflows that were saved before have it.", "advanced": True}
+_IGNORED: dict[str, Any] = {"tooltip": "Ignored. It is there so that older workflows load.", "advanced": True}
 
 
 class PacelineApplyToMe(TechniqueNode):
@@ -30,9 +30,9 @@ class PacelineApplyToMe(TechniqueNode):
         setting = partial(setting_input, TokenMergingSettings)
         return cls.schema(
             "Apply ToMe",
-            "Lets attention work on fewer image tokens: it merges similar ones (Token Merging, arXiv 2303.17604) "
-            "or gives attention fewer keys and values. Large images gain most, but on the card that was measured "
-            "(H200) none did; fine detail changes a little.",
+            "Gives attention fewer image tokens: similar tokens are merged (Token Merging, arXiv 2303.17604), or keys "
+            "and values are left out. Large images gain most; on the card that was measured (H200) none gained. Fine "
+            "detail changes a little.",
             "tomesd, token merging, tome, TomePatchModel, speed, faster, slow, memory",
             inputs=[
                 io.Model.Input("model", tooltip="A model with a UNet: SD 1.x, SD 2.x, SDXL, SVD."),
@@ -55,7 +55,7 @@ class PacelineApplyToMe(TechniqueNode):
                 setting(
                     "use_rand",
                     "Choose the kept token of each cell at random, anew for each step and block. Off: always the "
-                    "upper left one.",
+                    "upper left token.",
                     advanced=True,
                 ),
                 io.Int.Input("seed", default=0, min=0, max=0xFFFFFFFF, control_after_generate=False, **_IGNORED),

@@ -59,7 +59,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "grid",
                     default=_GRID,
                     multiline=True,
-                    tooltip="What to try, one setting in each line: Apply ToMe.ratio = 0.3, 0.5; Compile UNet = on, "
+                    tooltip="The settings to try, one in each line: Apply ToMe.ratio = 0.3, 0.5; Compile UNet = on, "
                     "off. Each line multiplies the work.",
                 ),
                 io.Int.Input(
@@ -68,8 +68,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     min=0,
                     max=10000,
                     advanced=True,
-                    tooltip="0: every combination once. Otherwise Optuna chooses so many, and learns which are worth "
-                    "trying.",
+                    tooltip="0: every combination once. Otherwise Optuna chooses that many, by the results so "
+                    "far.",
                 ),
                 io.String.Input(
                     "study",
@@ -82,13 +82,13 @@ class PacelineBenchmarkSweep(PacelineNode):
                     min=0.0,
                     max=10.0,
                     step=0.01,
-                    tooltip="The preset is the fastest setting whose image differs by at most this share of what "
-                    "another seed changes. 0: only an identical image.",
+                    tooltip="The preset is the fastest setting whose image differs by at most this share of a "
+                    "seed change (the difference of two seeds). 0: only an identical image.",
                 ),
                 *sampling_inputs(
                     seed="Seed of the first round of all cells. Each further round draws from the next one.",
-                    runs="Timed runs of each side in each cell, each from another seed. More take longer and make "
-                    "speed-ups and differences surer.",
+                    runs="Timed runs of each side in each cell, each from another seed. More runs take longer "
+                    "and make speed-ups and differences surer.",
                 ),
                 prompts_input(),
                 most_runs_input(),

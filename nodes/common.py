@@ -80,11 +80,11 @@ class OptimizingNode(PacelineNode):
     @classmethod
     @abstractmethod
     def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
-        """Return what the node makes of its inputs."""
+        """Return the node's output for its inputs."""
 
     @staticmethod
     def refused(error: CannotHelp) -> Summary:
-        """Return what is said of a node that can do nothing."""
+        """Return the summary of a node that can do nothing."""
         headline = phrase("{outcome}: {brief}", outcome=error.outcome, brief=error.brief)
         return Summary("inactive", headline, details=(error.problem, *filter(None, [error.remedy])))
 

@@ -43,9 +43,8 @@ class PacelineCompareModels(PacelineNode):
     def define_schema(cls) -> io.Schema:
         return cls.schema(
             "Compare Models",
-            "Samples with both models in turn, each round from another seed. Shows how much faster the optimized "
-            "one is, how much memory it needs, and how its images differ from the baseline's, on average and at "
-            "worst.",
+            "Samples with both models in turn, each round from another seed. Shows the speed-up and the memory "
+            "of the optimized model, and how far its images are from the baseline's, on average and at worst.",
             "benchmark, profile, speed, quality, psnr, ssim, difference, measure",
             inputs=[
                 io.Model.Input("model_baseline", tooltip="The model to compare with, as it comes from its loader."),
@@ -53,8 +52,8 @@ class PacelineCompareModels(PacelineNode):
                 *drawn_inputs(),
                 *sampling_inputs(
                     seed="Seed of the first round of both sides. Each further round draws from the next one.",
-                    runs="Timed runs of each side, each from another seed. More take longer and make the speed-up and "
-                    "the worst image more certain; a single run cannot tell a gain from chance.",
+                    runs="Timed runs of each side, each from another seed. More runs take longer and make the speed-up "
+                    "and the worst image more certain. A single run cannot tell a gain from chance.",
                 ),
                 # Older workflows lack the input: the default True keeps their files.
                 io.Boolean.Input(
@@ -70,9 +69,8 @@ class PacelineCompareModels(PacelineNode):
                     default=True,
                     optional=True,
                     advanced=True,
-                    tooltip="If the optimized model is faster and draws another image, also draw what the baseline can "
-                    "in the same time: with fewer steps, and without some late noise levels. Shows whether that would "
-                    "do as well.",
+                    tooltip="If the optimized model is faster and draws another image, also draw the baseline in the "
+                    "same time: with fewer steps, and without some late noise levels. Shows whether that is as good.",
                 ),
                 io.Vae.Input(
                     "audio_vae",

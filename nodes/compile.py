@@ -40,7 +40,7 @@ class PacelineCompileUNet(_CompileNode):
     def define_schema(cls) -> io.Schema:
         return cls.schema(
             "Compile UNet",
-            "Compiles the diffusion model with torch.compile: the first step takes longer, later ones take less. "
+            "Compiles the diffusion model with torch.compile: the first step takes longer, later steps take less. "
             "Works with LoRA, ControlNet, Apply ToMe and other patches, in any order.",
             "torch.compile, TorchCompileModel, inductor, max-autotune, cuda graph, speed, faster",
             inputs=[
@@ -66,7 +66,7 @@ class PacelineCompileVAE(_CompileNode):
         return cls.schema(
             "Compile VAE",
             "Compiles the VAE with torch.compile: the first image takes longer, also for a new size, and later "
-            "ones take less. Disconnect the node to get the original VAE back.",
+            "images take less. Disconnect the node to get the original VAE back.",
             "torch.compile, TorchCompileVAE, inductor, speed, faster, decode",
             inputs=[
                 io.Vae.Input("vae"),
@@ -137,7 +137,7 @@ def _compile_inputs(*further: io.Input) -> list[io.Input]:
         _setting(
             "preset",
             "diffusion-fast: inductor options of Hugging Face's recipe of that name, for this network only. Compiles "
-            "longer; for GPUs.",
+            "longer. For GPUs.",
             advanced=True,
         ),
         _setting(

@@ -63,8 +63,8 @@ class _PacelineTrial(PacelineNode):
     def define_schema(cls) -> io.Schema:
         return cls.schema(
             "Trial",
-            "Tries what could make a model faster, and compares pictures of the same seeds, plain and faster. Make "
-            "this workflow faster runs it.",
+            "Tries candidates that could make a model faster, and compares pictures of the same seeds, plain and "
+            "faster. Make this workflow faster runs it.",
             inputs=[
                 io.String.Input("job"),
                 io.Boolean.Input("proof", default=False, optional=True),

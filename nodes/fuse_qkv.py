@@ -19,16 +19,16 @@ class PacelineFuseQKV(TechniqueNode):
         return cls.schema(
             "Fuse QKV",
             "Computes query, key and value of each attention layer in one matrix product instead of three, "
-            "without a second copy of the weights. No gain in time was measured so far; the image changes by rounding "
-            "only.",
+            "without a second copy of the weights. No gain in time was measured so far, and on a processor the node "
+            "does nothing. The image changes by rounding only.",
             "fused projections, fuse_qkv_projections, to_qkv, attention, speed",
             category=ADVANCED,
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip=f"{family_names(lambda family: family.attention)}, in floating point and with any LoRAs, "
-                    f"before or after this node. {family_names(lambda family: family.fused_by_design)} and others are "
-                    "fused by design.",
+                    tooltip="In floating point, with any LoRAs, before or after this node: "
+                    f"{family_names(lambda family: family.attention)}. "
+                    f"{family_names(lambda family: family.fused_by_design)} and others are fused by design.",
                 )
             ],
         )

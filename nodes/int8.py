@@ -37,15 +37,15 @@ class PacelineQuantizeInt8(TechniqueNode):
         setting = partial(setting_input, QuantizationSettings)
         return cls.schema(
             "Quantize int8",
-            "Computes in int8 the linear layers that are measured to be faster that way on this machine (of SDXL none "
-            "on an H100 or H200); their weights need half the memory of 16 bits. LoRAs work before and after it.",
+            "Computes linear layers in int8 where that is faster on this machine, which it measures (of SDXL none on "
+            "an H100 or H200). Their weights need half the memory of 16 bits. LoRAs work before and after it.",
             "w8a8, torchao, quantization, low memory, vram, speed, faster",
             inputs=[
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32)."),
                 setting(
                     "preset",
-                    "How much a layer's output may be off: quality allows least, speed most. Other layers stay in "
-                    "full precision, and so do those that are not faster in int8.",
+                    "Largest error of a layer's output: quality allows least, speed most. Layers with a larger error, "
+                    "or without a gain in int8, stay in full precision.",
                 ),
                 setting(
                     "mode",

@@ -53,7 +53,7 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
 
 def prompts_input() -> io.Input:
     """Return the input for more prompts, which grows with each that is connected."""
-    one = io.Conditioning.Input("prompt", tooltip="Another positive prompt. Without one, all seeds draw positive.")
+    one = io.Conditioning.Input("prompt", tooltip="Another positive prompt. Without it, all seeds draw positive.")
     template = io.Autogrow.TemplatePrefix(one, "prompt", min=0, max=MOST_ROUNDS - 1)
     return io.Autogrow.Input(
         "prompts",
@@ -64,7 +64,7 @@ def prompts_input() -> io.Input:
 
 
 def prompts_in(prompts: Mapping[str, Conditioning] | None) -> tuple[Conditioning, ...]:
-    """Return what is connected to that input; `InvalidSetting` for what is no conditioning."""
+    """Return the conditionings of that input; `InvalidSetting` for anything else."""
     if prompts is not None and not isinstance(prompts, Mapping):  # a request can link to the group as such
         remedy = "Connect each prompt to an input of its own, such as prompts.prompt0."
         raise wrong_link("prompts", prompts, "group of prompts", remedy)
@@ -83,5 +83,5 @@ def most_runs_input() -> io.Input:
         max=MOST_ROUNDS,
         optional=True,
         advanced=True,
-        tooltip="Where speed or image are not clear after runs, up to so many are made. 0: never more than runs.",
+        tooltip="Most rounds that are made where speed or image are not clear after runs. 0: never more than runs.",
     )

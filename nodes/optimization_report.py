@@ -29,8 +29,8 @@ class PacelineOptimizationReport(PacelineNode):
     def define_schema(cls) -> io.Schema:
         return cls.schema(
             "Optimization Report",
-            "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in each run of "
-            "the last prompt: where it was active, what it saved, and each fallback with its reason.",
+            "Lists the techniques that Paceline nodes attached to the model, VAE or ControlNet, and each run of the "
+            "last prompt: where they were active, how much they saved, and each fallback with its reason.",
             "report, statistics, is it active, benchmark, profile",
             category=ADVANCED,
             inputs=[

@@ -247,7 +247,7 @@ class Guard(NotCopied):
         if known.exact:
             self._given_up = True
             known.exact, known.layers = False, frozenset()
-            self._say(phrase("numbers that are not finite, also without {what}", what=self._words))
+            self._say(phrase("numbers that are not finite, even without {what}", what=self._words))
             return False
         if wrong and not known.layers:
             known.layers = wrong

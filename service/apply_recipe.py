@@ -110,7 +110,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
 
 
 def behind(step: Step, thing: Any, nodes: Nodes) -> Any:
-    """Return what a step's node changes, a MODEL or a VAE, behind that node; `CannotHelp` says why it cannot be."""
+    """Return the MODEL or VAE that a step's node changes, behind that node; `CannotHelp` says why it cannot be."""
     return attach_for(None, *made(step, {changed_by(nodes[step.node]): thing}, nodes))
 
 
@@ -125,7 +125,7 @@ def made(step: Step, objects: Mapping[str, Any], nodes: Nodes) -> tuple[Any, Any
 
 
 def changed_by(node: Any) -> str:
-    """Return what a node changes: it is its first input and its first output."""
+    """Return the name of the input that a node changes: its first, which is its first output too."""
     return str(node.define_schema().inputs[0].id)
 
 

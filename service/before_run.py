@@ -87,7 +87,7 @@ def _steps(_node: Any, _inputs: Mapping[str, Any], behind: Sequence[ModelLink], 
     steps = max((count for count in counts if count is not None), default=FEWEST_STEPS)
     if steps >= FEWEST_STEPS or None in counts:
         return None
-    few = phrase("{count} {count|step is|steps are} too few to leave one out", count=steps)
+    few = phrase("{count} {count|step is|steps are} too few to skip any", count=steps)
     return Summary("inactive", few)
 
 

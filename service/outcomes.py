@@ -56,7 +56,7 @@ def _item_of(server: Any, prompt_id: str) -> Any:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """Return what a client has sent beside a prompt, which ComfyUI does not look at; empty if it is anything else."""
+    """Return the data that a client has sent beside a prompt, which ComfyUI does not read; empty if malformed."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -47,21 +47,21 @@ class Made:
 MADE: Mapping[str, Made] = {
     "Z-Image Turbo": Made(
         "image_z_image_turbo",
-        "Of eight steps **Reuse Steps** could leave out one or two, so here each of them is made shorter instead. "
-        "**Quantize int8** computes the linear layers that are faster in int8 on your card, and leaves the others. "
-        "**Compile UNet** takes a minute or more with the first picture and gains with each one after it.",
+        "Of eight steps **Reuse Steps** could skip at most two, so here each step is made shorter instead. **Quantize "
+        "int8** computes the linear layers that are faster in int8 on your card, and no others. **Compile UNet** "
+        "takes a minute or more with the first picture and gains with each later picture.",
         (INT8, COMPILE),
     ),
     "Krea 2 Turbo": Made(
         "image_krea2_turbo_t2i",
-        "The file has 8-bit weights already and takes eight steps. **Compile UNet** is what is left: it takes a "
-        "minute or more with the first picture and gains with each one after it.",
+        "The file has 8-bit weights already and takes eight steps. **Compile UNet** remains: it takes a minute or "
+        "more with the first picture and gains with each later picture.",
         (COMPILE,),
     ),
     "Wan 2.2 with its turbo LoRA": Made(
         "video_wan2_2_14B_t2v",
-        "The template's own switch *enable_turbo_mode* is **on**: 4 steps instead of 20, which is most of the gain "
-        "there is. **Set Attention Processor** computes the attention of both models in int8 (*kitchen*, ComfyUI's "
+        "The template's own switch *enable_turbo_mode* is **on**: 4 steps instead of 20, which is most of the gain. "
+        "**Set Attention Processor** computes the attention of both models in int8 (*kitchen*, ComfyUI's "
         "own kernels), and **Compile UNet** the rest.",
         (ATTENTION, COMPILE),
         ("enable_turbo_mode",),
@@ -76,15 +76,15 @@ MADE: Mapping[str, Made] = {
     "MiniMax H3": Made(
         "video_minimax_h3_t2v",
         "20 steps. **Set Attention Processor** computes attention in int8 (*kitchen*, ComfyUI's own kernels), and "
-        "**Reuse Steps** leaves out steps whose result it can forecast within its budget. With a turbo LoRA it leaves "
-        "out at most two of 8 steps and one of 4 to 7.",
+        "**Reuse Steps** skips steps whose result it can forecast within its budget. With a turbo LoRA it skips at "
+        "most two of 8 steps, one of 5 to 7, and none of 4.",
         (ATTENTION, REUSE),
     ),
     "Qwen-Image 2512": Made(
         "image_qwen_Image_2512",
-        "50 steps. **Reuse Steps** leaves out those whose result it can forecast within its budget, and **Compile "
-        "UNet** makes the others shorter. With the template's own switch to the Lightning LoRA there are 4 steps, of "
-        "which **Reuse Steps** leaves out at most one.",
+        "50 steps. **Reuse Steps** skips steps whose result it can forecast within its budget, and **Compile UNet** "
+        "makes the others shorter. With the template's own switch to the Lightning LoRA there are 4 steps, of which "
+        "**Reuse Steps** skips none.",
         (COMPILE, REUSE),
     ),
 }

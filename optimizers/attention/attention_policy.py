@@ -20,9 +20,9 @@ from .torch_attention import slice_mask
 AUTO = "auto"
 
 TOOLTIP = (
-    "auto: torch's own (sdpa), unless you have chosen another attention before; vanilla: plain softmax, slow but "
-    "reproducible; kitchen (ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot "
-    "run here, its report says why and what to install."
+    "auto: torch's own (sdpa), unless you have chosen another attention before. vanilla: plain softmax, slow but "
+    "reproducible. kitchen (ComfyUI's own) and sage: approximate (int8), fast for long sequences. If a backend cannot "
+    "run here, the report gives the reason and the package to install."
 )
 
 FAR = "this layer was far from exact attention"
@@ -166,7 +166,7 @@ def call_signature(inputs: Inputs) -> tuple[object, ...]:
 
 
 def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = ()) -> str:
-    """Return what a kernel's error says: a limit that is not declared, to be remembered so that it is met once.
+    """Return the text of a kernel's error: a limit that is not declared, to be remembered so that it is met once.
 
     Raises ``error`` itself if it is one of ``always_raised`` or if memory ran out: the host then frees some and tries
     again, and it says nothing of what the kernel can do.

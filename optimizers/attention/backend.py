@@ -138,7 +138,7 @@ class Limits:
         if device.type != "cuda":
             return None
         if not torch.cuda.is_available():
-            return f"torch {torch.__version__} finds no CUDA device"
+            return f"torch {torch.__version__} has no CUDA device"
         if torch.version.hip is not None:  # AMD reports its gfx version as a "capability": not comparable
             return None
         return self.capability_refusal(torch.cuda.get_device_capability(device))
@@ -147,9 +147,9 @@ class Limits:
         """Return why an NVIDIA GPU of compute capability ``found`` cannot run it, or None."""
         least, most = self.min_compute_capability, self.max_compute_capability
         if least is not None and found < least:
-            return f"it needs an NVIDIA GPU of compute capability {_dotted(least)} or newer, found {_dotted(found)}"
+            return f"it needs an NVIDIA GPU of compute capability {_dotted(least)} or newer, not {_dotted(found)}"
         if most is not None and found > most:
-            return f"it takes NVIDIA GPUs up to compute capability {_dotted(most)}, found {_dotted(found)}"
+            return f"it takes NVIDIA GPUs up to compute capability {_dotted(most)}, not {_dotted(found)}"
         return None
 
 

@@ -57,7 +57,7 @@ class CacheFolder:
             return "its path is too long for Windows; switch long paths on in Windows, or move ComfyUI up"
         self.path.mkdir(0o700, parents=True, exist_ok=True)
         if not _belongs_to_user_alone(self.path):
-            return "others may write to it, and what is kept there is run as a program"
+            return "others may write to it, and the code that is kept there is run as a program"
         self.trim()
         return None
 

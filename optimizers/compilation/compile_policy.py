@@ -23,7 +23,7 @@ _FEW_LEFT = 3
 _COUNTS = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")
 _LATEST = 3
 """Recompilations whose reasons are shown."""
-_REMEDY = "take off the node that runs Python there, or take Compile off if it gains nothing"
+_REMEDY = "remove the node that runs Python there, or remove Compile if it gains nothing"
 
 
 class CompilePolicy(Policy):
@@ -107,7 +107,7 @@ class CompilePolicy(Policy):
                 why = phrase("all {count} calls ran uncompiled", count=eager)
             return Summary("inactive", phrase("not compiled: {why}", why=why), counts, tuple(details))
         if new_graphs:
-            details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
+            details.append(f"{new_graphs} of the graphs compiled in this run; later runs of this kind use them")
         headline = phrase("compiled {what}: {how}", what=" and ".join(used), how=_describe(counts))
         if counts["graph_breaks"]:
             breaks = self._graph_breaks(functions)
@@ -147,7 +147,7 @@ def _warnings(function: CompiledFunction) -> list[str]:
     left = function.variants_left()
     if left <= _FEW_LEFT:
         lines.append(
-            f"{max(0, left)} of {function.settings.recompile_limit} variants are left to compile; then a call that "
-            "needs another one runs uncompiled, and one that fits a compiled one stays fast"
+            f"{max(0, left)} of {function.settings.recompile_limit} variants are left to compile; then calls that "
+            "need another variant run uncompiled, and calls that fit a compiled variant stay fast"
         )
     return lines

@@ -143,7 +143,7 @@ class CompiledFunction:
             logging.warning("Paceline: compiled code in %s is damaged, and is removed: %s", self._cache.path, reason)
             self._cache.clear()
             self._compiled = None
-            state.count_eager("what was kept from an earlier start was damaged, and is removed")
+            state.count_eager("compiled code of an earlier start was damaged, and was removed")
             return result
         state.fallback, state.remedy = reason, remedy
         state.count_eager(reason)

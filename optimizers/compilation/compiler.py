@@ -37,7 +37,7 @@ class CompiledNetwork:
         return self.functions[0](*args, **kwargs)
 
     def call_of(self, block: torch.nn.Module, alike: Alike = nullcontext) -> Function:
-        """Return what is to run as the ``BLOCK_CALL`` of one of the blocks.
+        """Return the ``BLOCK_CALL`` of one of the blocks.
 
         ``alike``: given the block's named arguments, gives those with which the code is the same for all blocks.
         """
@@ -89,7 +89,7 @@ class Compiler:
         return CompiledNetwork(*dict.fromkeys(functions.values()), blocks=functions)
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
-        """Return what ``make`` made for a live object under ``key`` (the settings).
+        """Return the result of ``make`` for a live object under ``key`` (the settings).
 
         All clones of a model share their live object, so that another LoRA or prompt compiles nothing. ``owner`` is not
         kept alive, so what is made must not hold it.
@@ -106,7 +106,7 @@ def _run_block(function: Function, alike: Alike, block: torch.nn.Module, *args: 
 
 
 def block_kind(block: torch.nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
-    """Return what is the same for blocks that share compiled code."""
+    """Return the key of blocks that share compiled code."""
     return type(block), tuple(weight.shape for weight in block.parameters())
 
 

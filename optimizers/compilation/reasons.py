@@ -21,14 +21,14 @@ _CHANGES = (
     (r"dtype mismatch", "another dtype"),
     (r"^weights ==", "weights of another dtype, size or device (a LoRA, a precision)"),
     (r"stride mismatch|rank mismatch", "another layout of a tensor"),
-    (r"cond_or_uncond", "other passes at once (the positive prompt, the negative one, or both together)"),
+    (r"cond_or_uncond", "other passes at once (positive prompt, negative prompt, or both together)"),
     (r"weight_function|bias_function|_parameters\['\w+'\]\.patches", "a LoRA that is applied while the layer computes"),
     (r"device", "another device"),
-    (r"token_merging.\]\.full", "attention computed both ways, or not any more (Apply ToMe)"),
-    (r"__closure__|cell_contents|__defaults__|__code__", "another function, or other values that it holds,"),
+    (r"token_merging.\]\.full", "full and reduced attention in the same step, or no longer (Apply ToMe)"),
+    (r"__closure__|cell_contents|__defaults__|__code__", "another function, or other captured values,"),
     (_PATCHES, "other patches or options"),
     (r"transformer_options|args\[\d+\]\['", "other patches or options"),
-    (r"_modules\[|_buffers\[|_parameters\[", "a layer that is another one, or runs other code,"),
+    (r"_modules\[|_buffers\[|_parameters\[", "another layer, or other code,"),
     (r"grad_mode|inference_mode|autocast|torch_function|deterministic", "another mode of torch"),
 )
 """What the guards of compiled code that did not hold say, and what has changed then; most specific first."""
@@ -38,13 +38,13 @@ _OPTION = re.compile(r"(?:args\[\d+\]|kwargs\['transformer_options'\])\['([^']*)
 
 
 def explain_recompile(reason: str) -> str:
-    """Return what has changed in words, with torch's own line behind.
+    """Return the change in words, with torch's own line behind.
 
     ``reason`` is e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
     """
     line = re.sub(r"^\d+/\d+: |\s+# .*", "", reason.partition("\n")[0])
     words = next((words for pattern, words in _CHANGES if re.search(pattern, line)), "")
-    words = words or "a value in the call or the network that is another one"
+    words = words or "another value in the call or the network"
     if layers := _LAYER.findall(line):
         words = f"{words.rstrip(',')} in the layer {'.'.join(layers)}"
     elif (option := _OPTION.search(line)) is not None and "patches or options" in words:

@@ -68,7 +68,7 @@ CHOICES: Mapping[str, Choice] = {
 
 
 def looks(share: float) -> Phrase:
-    """Return what a person sees of such a difference."""
+    """Return how visible such a difference is."""
     if share > VISIBLE:
         return phrase("large")
     if share > HARDLY_VISIBLE:

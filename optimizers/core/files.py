@@ -19,7 +19,7 @@ _SPARE = 64 * 2**20
 
 
 def read_json(path: Path, limit: int = 1 << 24) -> Any:
-    """Return what a JSON file of at most ``limit`` bytes holds; `ValueError`, which says why, if that cannot be read.
+    """Return the content of a JSON file of at most ``limit`` bytes; `ValueError`, with the reason, if that fails.
 
     The reason does not hold the folder: who sends a workflow need not know it.
     """
@@ -34,7 +34,7 @@ def read_json(path: Path, limit: int = 1 << 24) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what JSON text holds; `ValueError` if it is none, or has too many brackets inside of each other."""
+    """Return the value of a JSON text; `ValueError` if it is none, or has too many brackets inside of each other."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ OFFLOADED = "_old_forward"
 
 
 def replacement(owner: object, name: str = "forward") -> Any:
-    """Return what stands in the place of an object's method; None where it has the one of its class.
+    """Return the replacement of an object's method; None where it has the one of its class.
 
     Hosts leave a module's own bound method behind when they take something off again. accelerate's ``forward`` passes
     everything on: below it is what computes.

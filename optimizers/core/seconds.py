@@ -16,7 +16,7 @@ from .files import read_json, write_atomically
 
 
 def where(device: torch.device, dtype: torch.dtype) -> str:
-    """Return what times depend on beside the sizes: the machine, torch and the dtype."""
+    """Return the facts that times depend on beside the sizes: the machine, torch and the dtype."""
     if device.type == "cuda":
         machine = torch.cuda.get_device_name(device)
     else:
@@ -28,7 +28,7 @@ def where(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def read_seconds(file: Path | None) -> dict[str, dict[str, list[float]]]:
-    """Return what a file has, ``{section: {size: [one way, the other way]}}``.
+    """Return the times of a file, ``{section: {size: [one way, the other way]}}``.
 
     A damaged one has nothing, and is measured again.
     """

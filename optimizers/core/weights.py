@@ -21,7 +21,7 @@ ones have no memory, and stand for plain ones where a network is only looked at.
 
 
 def foreign(weight: Tensor) -> str:
-    """Return what a weight is, e.g. ``of the class GGMLTensor``; empty if it is the numbers that it holds."""
+    """Return the kind of a weight, e.g. ``of the class GGMLTensor``; empty if it is the numbers that it holds."""
     kind = type(weight)
     if kind not in PLAIN:
         return f"of the class {kind.__name__}"
@@ -55,6 +55,6 @@ def refuse_packed_weights(title: str, network: Any, model: str, remedy: str, kno
     if found is not None:
         raise UnsupportedModel(
             f"{title}: the weights of this {model} are {found[1]} ({found[0]}), which only the loader or quantiser "
-            "that made them understands.",
+            "that made them can read.",
             remedy,
         )

@@ -46,7 +46,7 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             remedy = f"Remove the node for this model. It serves {family_names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         require_plain_weights("Fuse QKV", network, describe_model(patcher))
-        notes = ["steps aside while dynamic VRAM streams the weights"] if patcher.is_dynamic() else []
+        notes = ["not active while dynamic VRAM streams the weights"] if patcher.is_dynamic() else []
         if slower := SLOWER.get(patcher.load_device.type):
             notes.append(f"left alone: {slower}")
         super().__init__(QKVFusion(len(groups), notes))

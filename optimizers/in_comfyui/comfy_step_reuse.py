@@ -35,7 +35,7 @@ POLICIES = "attention_backend_history_v1"
 _LAYOUT = "minimax_h3_layout"
 """Transformer option in which the one network that has a layout leaves it."""
 
-UNKNOWN = "another node computes attention, and does not say by which way in the next step"
+UNKNOWN = "another node computes attention, in a way that can change with the next step"
 
 
 class UnknownRoute(Exception):
@@ -67,7 +67,7 @@ class AttentionRoute:
         return result
 
     def at(self, sigma: float) -> Hashable:
-        """Return what the way at a noise level is known by; raises `UnknownRoute`."""
+        """Return the key of the way at a noise level; raises `UnknownRoute`."""
         guard = self._run.guard
         ours = () if guard is None else tuple(guard.faults)
         return (ours, tuple(self._broken), tuple(self._theirs(sigma)))
@@ -92,8 +92,8 @@ class AttentionRoute:
         self._calls.clear()
 
 
-COUNTS = "{who} counts its own calls, of which some were left out: the same seed may give another picture next time"
-UNASKED = "this guider has two models, and only the nodes of its first one count: put Reuse Steps before that one"
+COUNTS = "{who} counts its own calls, and some were skipped: the same seed may give another picture next time"
+UNASKED = "this guider has two models, and only the nodes of the first model count: put Reuse Steps before that model"
 
 OTHER_CACHES = {
     "easycache": "EasyCache or LazyCache",
@@ -185,7 +185,7 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         other = other_cache(patcher.model_options)
         if other is not None:
             raise UnsupportedModel(
-                f"{other} is on this MODEL already, and also leaves out steps.",
+                f"{other} is on this MODEL already, and also skips steps.",
                 f"Remove {other} or Reuse Steps: each would measure the other's forecasts.",
             )
         super().__init__(StepReusePolicy(settings, UNASKED))
@@ -240,14 +240,14 @@ def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -
 def refusals(sampler: object, guider: object, options: Options) -> list[str]:
     """Return why no step of a run may be left out, as clauses; none where that is possible."""
     name, other = sampler_name(sampler), other_cache(options)
-    found = [f"{other} is on the model too, and this node steps aside"] if other else []
+    found = [f"{other} is on the model too, so this node does nothing"] if other else []
     if name == "dpm_adaptive":
         found.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
     if "context_handler" in options:
         found.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
     if [] in getattr(guider, "conds", {}).values() and getattr(guider, "cfg", None) != 1.0:
         # ComfyUI takes zeros for its pass: the guided picture is the other one times the scale.
-        found.append("a conditioning is empty, so guidance scales the picture itself, which no estimate knows")
+        found.append("a conditioning is empty, so guidance scales the picture itself, and no estimate covers that")
     return found
 
 

@@ -128,7 +128,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         kinds = _techniques(value)
         if kinds in known:
             raise InvalidSetting(
-                f"optimize was given {known[kinds]!r} and {value!r}, which are of one kind.", "Give one of them."
+                f"optimize was given {known[kinds]!r} and {value!r}, which are of the same kind.", "Give one of both."
             )
         known[kinds] = value
     parts = components_of(pipe)
@@ -181,7 +181,7 @@ def restore(pipe: object) -> None:
 
 
 def report(pipe: object) -> Report:
-    """Return what is on a pipeline and what it has done."""
+    """Return the report of the techniques on a pipeline."""
     return Report(pipe)
 
 
@@ -216,7 +216,7 @@ def _put_on(component: Component, claims: Sequence[Claim]) -> None:
 
 
 def _effect(claims: Sequence[Claim]) -> dict[str, tuple[object, ...]]:
-    """Return what claims come to: of each kind the last one."""
+    """Return the claims that count: of each kind the last."""
     return {one.technique.kind: (one.technique, one.settings, one.optional) for one in claims}
 
 

@@ -67,7 +67,7 @@ class Entries:
         return ours
 
     def _before(self) -> dict[str, Any]:
-        """Return what belongs in the places of ours."""
+        """Return the values that belong in the places of ours."""
         attributes, found = self._part.__dict__, dict[str, Any]()
         for name, ours in self._ours.items():
             if name not in self.below:
@@ -124,14 +124,14 @@ def _entry(name: str, below: Function, part: object) -> Callable[..., object]:
 
 
 def _below(method: Any) -> Any:
-    """Return what a method of ours runs; `NOTHING` for others."""
+    """Return the function that a method of ours runs; `NOTHING` for others."""
     function = getattr(method, "__func__", None)
     made, below = getattr(function, _OURS, (None, NOTHING))
     return NOTHING if made is None or made is not function else below  # wrappers copy attributes of what they wrap
 
 
 def _current(owner: object, name: str) -> Function:
-    """Return what our method would stand in front of now."""
+    """Return the function that our method would stand in front of now."""
     attributes = owner.__dict__
     slot = OFFLOADED if name == "forward" and OFFLOADED in attributes else name
     found = attributes[slot] if slot in attributes else getattr(owner, name)

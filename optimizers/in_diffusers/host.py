@@ -94,7 +94,7 @@ class Host:
         self._makes.append((only, make))
 
     def _inside(self, entry: str, below: Function) -> Function:
-        """Return what an entry runs; made anew only where others have changed what is below it."""
+        """Return the function that an entry runs; made anew only where others have changed the function below it."""
         if entry not in self._inner or self._inner[entry][0] != below:
             made = below
             for only, make in self._makes:

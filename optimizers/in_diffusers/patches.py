@@ -146,7 +146,7 @@ class _Place:
 
 
 def own(owner: object, name: str) -> Any:
-    """Return what the class of an object gives it by this name; None if nothing."""
+    """Return the attribute of an object's class by this name; None if there is none."""
     found: Any = getattr(type(owner), name, None)
     return found.__get__(owner) if hasattr(found, "__get__") else found
 

@@ -36,7 +36,7 @@ CHANGING = ("load_state_dict", "add_adapter", "load_lora_adapter", "fuse_lora", 
 """Methods of a component that read its weights (``save_pretrained`` does through them), and that change them."""
 
 TAKEN = "another weight has taken the place of the int8 one"
-NO_GRADIENTS = "int8 weights get no gradients: only what is beside them, as a LoRA, is trained until restore"
+NO_GRADIENTS = "int8 weights get no gradients: only layers beside them, as a LoRA, are trained until restore"
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class PipelineTechnique(Technique):
         super().began()
 
     def summary(self) -> Summary:
-        """Return what it has done since it was put on, in all runs."""
+        """Return the summary of all runs since it was put on."""
         if self._earlier is None and not self.run.model_calls:
             return Summary("waiting", "not run yet")
         latest = self._summary_of_run()

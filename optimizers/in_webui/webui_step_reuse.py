@@ -165,7 +165,7 @@ def _refusals(model: WebUIModel, solver: WebUISolver) -> Iterator[str]:
     if name is not None:
         yield CHOOSES.format(name=name)
     if solver.given.get("extra_args", {}).get("s_min_uncond"):
-        yield "Negative Guidance minimum sigma leaves out passes too, in every other step"
+        yield "Negative Guidance minimum sigma skips passes too, in every other step"
     functions = [getattr(model.network, name, None) for name in ("forward", "inner_forward")]  # Flux has the latter
     functions += [getattr(model.owner, model.name, None)]
     unet: Any = getattr(model, "unet", None)
@@ -174,4 +174,4 @@ def _refusals(model: WebUIModel, solver: WebUISolver) -> Iterator[str]:
         function = getattr(function, "__func__", function)
         told = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         if any(word in told.lower() for word in OTHER_WORDS):
-            yield f"another extension leaves out steps too ({told})"
+            yield f"another extension skips steps too ({told})"

@@ -24,8 +24,8 @@ foretold as next to nothing, drew another picture. Not seen with flow matching."
 AHEAD = 3
 """Nothing is left out where one of so many steps is too long; errors of earlier predictions are corrected before it."""
 
-MOVED = "more than the sampler's known step moves the latent: forecasts are not corrected, and fewer are made"
-GROWS = "under a soft mask this sampler makes an error of a forecast larger in some steps, so these are computed"
+MOVED = "the latent moves by more than the sampler's step: forecasts are not corrected, and fewer steps are skipped"
+GROWS = "under a soft mask this sampler enlarges a forecast's error in some steps, so these are computed"
 
 
 class LongRule(Rule):

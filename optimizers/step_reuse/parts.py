@@ -83,7 +83,7 @@ def _squares(stream: Tensor) -> Tensor:
 
 
 def split_for(shapes: Sequence[Sequence[int]], mask: Tensor | None = None) -> Split:
-    """Return what splits a latent of these ``shapes``, packed to ``[batch, 1, elements]`` if they are several.
+    """Return the splitter of a latent of these ``shapes``, packed to ``[batch, 1, elements]`` if they are several.
 
     What a ``mask``, of the latent's shape, keeps as it is (a given frame, a given sound) is left out: the sampler puts
     it back in each step, and networks are not trained to say anything about it.

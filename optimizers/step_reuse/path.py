@@ -11,9 +11,9 @@ from torch.nn import Module, ModuleList, Sequential
 
 from ..models.samplers import Place
 
-RISES = "the noise rises again within the run, and what was measured before says nothing about it"
-RESIZED = "the sampler, or a node around it, asks for latents of several sizes"
-TWICE = "the sampler, or a node around it, asks several times at one noise level"
+RISES = "the noise rises again within the run, so earlier measurements do not hold any more"
+RESIZED = "the sampler, or a node around it, has latents of several sizes computed"
+TWICE = "the sampler, or a node around it, computes the same noise level several times"
 
 SAME = 1e-4
 """Noise levels that differ by less than this part are one."""
@@ -29,7 +29,7 @@ def off_path(last: Place | None, place: Place, once: bool) -> str | None:
     return RISES if place.sigma > last.sigma * (1 + SAME) else TWICE if once else None
 
 
-LEFT_OUT = "something else on the model leaves out steps too, as step caches do"
+LEFT_OUT = "other code on the model skips steps too, as step caches do"
 
 
 class Blocks:

@@ -20,7 +20,7 @@ from .short_rule import CLEAN, ShortRule
 
 _OF_MANY = "one in ten measured pictures was more than three times as far"
 _OF_FEW = f"up to {SHORT} steps one in ten measured pictures was more than 1.5 times as far"
-_OF_ONE = "of the run in which most was left out:"
+_OF_ONE = "of the run with the most skipped steps:"
 
 
 def few_steps(noise_levels: Sequence[float], solver: str | None) -> bool:
@@ -62,21 +62,21 @@ class StepReusePolicy(Policy):
         steps = max(len(noise_levels) - 1, 0)
         notes = list(refusals)
         if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
-            too_few = f"{steps} steps are too few to leave one out: each changes the picture too much"
+            too_few = f"{steps} steps are too few to skip any: each changes the picture too much"
             notes.append(f"{too_few} (at least {FEWEST_STEPS})")
         if any(here < after for here, after in pairwise(noise_levels)):
-            notes.append("this schedule adds noise, and steps that do so have no forecast")
+            notes.append("this schedule adds noise in its steps, and such steps cannot be forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
-            notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
+            notes.append("in some steps of this schedule the noise does not change, and such steps cannot be forecast")
         few = few_steps(noise_levels, solver)
         if few and not notes:
             if noise_levels[-1] > CLEAN:
                 notes.append(
-                    f"a run of at most {SHORT - 1} steps must end without noise, and this one leaves some to another"
+                    f"a run of at most {SHORT - 1} steps must end without noise, and this run leaves some to another"
                 )
             if sampler_of(solver).update is None:
                 known = f"a sampler whose steps are known and add no noise ({self.known_steps})"
-                notes.append(f"up to {SHORT - 1} steps need {known}")
+                notes.append(f"a run of at most {SHORT - 1} steps needs {known}")
         if notes:
             self.outcome = Outcome(steps, notes=notes)
             return None
@@ -125,16 +125,16 @@ class StepReusePolicy(Policy):
             )
         about = float(f"{found.share * 100:.1g}")
         details.append(
-            f"estimated distance to the picture without Reuse Steps: about {about:g} % of what another seed changes, "
+            f"estimated distance to the picture without Reuse Steps: about {about:g} % of a seed change, "
             f"budget {self.settings.budget * 100:g} %; {_OF_FEW if found.few else _OF_MANY}"
         )
         if found.largest:
-            of = f"{found.largest:.1%} of what another seed changes"
-            details.append(f"largest error of a forecast that was seen: {of}")
+            of = f"{found.largest:.1%} of a seed change"
+            details.append(f"largest error of a forecast: {of}")
         if found.parts > 1:
-            details.append(f"both are of the worst of {found.parts} frames and streams, such as sound")
+            details.append(f"both numbers are those of the worst of {found.parts} frames and streams, such as sound")
         as_long = max(1, int(found.steps * found.computed / max(found.evaluations, 1)))
-        details.append(f"a plain run of {as_long} steps takes as long: a comparison draws it beside this one")
+        details.append(f"a plain run of {as_long} steps takes as long: a comparison draws that run too")
         details.extend(_doubts(found))
         return Summary("partly" if self.beyond else "active", headline, counts, tuple(details))
 

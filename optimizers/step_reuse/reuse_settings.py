@@ -8,9 +8,6 @@ from ..core.choices import CHOICES, looks
 from ..core.phrases import phrase
 from ..core.settings import Settings, number
 
-BUDGETS = {name: choice.limit for name, choice in CHOICES.items()}
-"""Budgets with a name: how far the picture may move, as a share of what another seed changes."""
-
 FEWEST_STEPS = 5
 """With fewer steps each changes the picture too much to be left out, or no later one confirms that it did not."""
 
@@ -18,23 +15,26 @@ SHORT = 15
 """Runs of up to so many steps have a rule of their own (``short_rule.py``), where the sampler's step is known."""
 
 TOOLTIPS = {
-    "budget": "How far the picture may move from the plain one, as a share of what another seed "
-    f"changes: {', '.join(f'{value:g} {name}' for name, value in BUDGETS.items())}. Larger is faster, 0 leaves nothing "
-    "out.",
+    "budget": "How far the picture may move from the plain picture, as a share of a seed change (the difference of two "
+    f"seeds): {', '.join(f'{one.limit:g} {one.label.lower()}' for one in CHOICES.values())}. Larger is faster, 0 skips "
+    "nothing.",
 }
 """Text for the user about the setting that every host shows."""
 
 
 @dataclass(frozen=True)
 class StepReuseSettings(Settings):
-    """Settings of Reuse Steps; `InvalidSetting` if a value is not allowed. ``budget`` is as in ``BUDGETS``."""
+    """Settings of Reuse Steps; `InvalidSetting` if a value is not allowed.
 
-    budget: float = number(BUDGETS["balanced"], 0.0, 1.0)
+    ``budget``: how far the picture may move, as a share of what another seed changes.
+    """
+
+    budget: float = number(CHOICES["balanced"].limit, 0.0, 1.0)
 
     def clauses(self) -> tuple[str, ...]:
         return (
             phrase(
-                "difference {looks} at most: {percent:g} % of what another seed changes",
+                "difference {looks} at most: {percent:g} % of a seed change",
                 looks=looks(self.budget),
                 percent=self.budget * 100,
             ),

@@ -143,7 +143,7 @@ class Rule(ABC):
         if not self.aside:
             self.forget()
             self.aside = True
-            self.outcome.note(f"{reason}: Reuse Steps steps aside")
+            self.outcome.note(f"{reason}: Reuse Steps is off for the rest of the run")
 
     def compute(self, some: bool = False) -> None:
         """The network is asked in an evaluation that was to be forecast; ``some``: for a part of it only."""

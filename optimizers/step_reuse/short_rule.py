@@ -112,7 +112,7 @@ class ShortRule(Rule):
         self._wrong = False
 
     def solver_unknown(self) -> None:
-        self.step_aside("something moves the latent between the steps, and of few steps none can then be left out")
+        self.step_aside("the latent is changed between the steps, so no step of a short run can be skipped")
 
     def _may_go(self, level: int) -> bool:
         """Return whether a level may be left out, whatever it costs."""

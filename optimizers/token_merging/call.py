@@ -25,8 +25,8 @@ Parts = tuple[Tensor, Tensor]
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
-OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
-MASKED = "an attention mask over the image was given, and merged tokens have no place in it"
+OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged tokens"
+MASKED = "an attention mask over the image was given, which does not fit merged tokens"
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
 _TOO_FEW = "{tokens} tokens are too few to gain from fewer"

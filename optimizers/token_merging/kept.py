@@ -20,14 +20,14 @@ from ..core.not_copied import NotCopied
 from .full_steps import FullSteps
 from .kv_downsample import FewerKeys, fewer_keys
 
-UNTOLD = "it is not known here where a step begins and ends"
-COMPILED = "the network is compiled, and compiled code has no place here for what is kept"
-SHARED_CODE = "Compile UNet compiles blocks that share code, which has no place for what is kept of each"
+UNTOLD = "the begin and the end of a step are unknown here"
+COMPILED = "the network is compiled, and compiled code cannot keep a difference here"
+SHARED_CODE = "Compile UNet compiles blocks that share code, and shared code cannot keep a difference for each block"
 WINDOWS = "several parts of the latent were computed one by one in a step (tiles, windows of frames)"
 NO_MEMORY = "memory ran out"
 FEW_STEPS = "in {steps} steps, computing {full} of them both ways costs more than it saves"
 GRADIENTS = "gradients are asked for"
-NOWHERE = "attention was computed where nothing can be kept (code that another node has compiled)"
+NOWHERE = "attention was computed in code that another node compiled, where no difference can be kept"
 NEVER_MEASURED = "another node computed attention itself, so nothing could be measured"
 
 MEMORY = 0.05
@@ -106,7 +106,7 @@ class Kept(NotCopied):
     def record(
         self, evaluation: SamplingStep, passes: Hashable, ratio: float, again: bool = False
     ) -> PassRecord | None:
-        """Return what is kept for a call of the network for ``passes``; None, noted, to leave it out.
+        """Return the kept differences for a call of the network for ``passes``; None, noted, to leave it out.
 
         ``passes`` tells one batch of conditionings and its sizes from every other; ``ratio``: the share that reducing
         leaves out; ``again``: whether the same call was made before and its numbers are wrong.
@@ -186,7 +186,7 @@ class Kept(NotCopied):
             self.give_up(NO_MEMORY)
 
     def with_room(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Return what ``compute()`` gives; where memory runs out all is dropped, and it is tried once more."""
+        """Return the result of ``compute()``; where memory runs out all is dropped, and it is tried once more."""
         try:
             return compute()
         except Exception as error:

@@ -109,7 +109,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         beside: Iterable[Policy] = (),
         patched: bool = False,
     ) -> C:
-        """Return what a call of the network does with its tokens, if the settings do something.
+        """Return the reduction of a call of the network, if the settings do something.
 
         ``kind``: the host's; ``step``: its number, where anything is drawn; ``evaluation``: where it stands in the run;
         ``refusal``: why the host cannot keep a difference in it; ``beside``: what else is on the network; ``patched``:
@@ -144,7 +144,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         if not used and not self.kept.slow:
             text = phrase("not active in any of {total} {places}", total=self.total_places, places=self.places)
             if settings.method == "auto" and activity.skipped and not fallbacks:
-                text = phrase("{method} switched itself off: it would not have been faster", method=settings.method)
+                text = phrase("{method} is off: it would not have been faster", method=settings.method)
             return Summary("inactive", text, counts, details)
         if self.kept.slow and not activity.used.keys() - self.kept.slow:
             best = max(self.kept.slow.values())

@@ -30,8 +30,8 @@ TOOLTIPS: Mapping[str, str] = {
     "needs less memory and changes the image more; 0 changes nothing.",
     "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
     "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
-    "residual": "Not for merge. Some steps also compute full attention; what is lost there is added back in others. "
-    "The image stays much closer to that without this node, but less time is saved, and memory is needed. "
+    "residual": "Not for merge. Some steps also compute full attention; the loss measured there is added back in "
+    "others. The image stays much closer to the plain image, but less time is saved, and memory is needed. "
     "auto: in up to nearly half of the steps. off: reduced attention alone.",
 }
 """What a person reads about the settings that every host shows."""
@@ -119,7 +119,7 @@ class TokenMergingSettings(Settings):
             other = "" if self.alone is None else f" (a ratio of {self.alone:g} where the difference cannot be kept)"
             parts.append(f"residual {self.residual}{other}")
         elif self.merges and self.residual != "off":
-            parts.append("no residual, which is for keys and values")
+            parts.append("no residual (it is for keys and values)")
         action, details = phrase(_MERGE if self.merges else _LEAVE_OUT, share=self.ratio), ", ".join(parts)
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
 

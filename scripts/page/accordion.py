@@ -84,7 +84,7 @@ class TabReport:
 
 
 def _job() -> object:
-    """Return what tells one click from the next; None where the program does not say."""
+    """Return the mark that tells one click from the next; None where the program does not say."""
     return getattr(getattr(shared, "state", None), "time_start", None)
 
 
@@ -237,7 +237,7 @@ def _control(owner: type[Settings], name: str, label: str) -> Any:
 
 
 def _residual_of(text: Mapping[str, str]) -> str | None:
-    """Return what the text of a picture says; of one with *Custom* from before there was ``residual``, off."""
+    """Return the value in the text of a picture; of a picture with *Custom* from before there was ``residual``, off."""
     return text.get(FIELDS["residual"], "off" if FIELDS["method"] in text else None)
 
 

@@ -46,7 +46,7 @@ class MeasureScript(scripts.Script):
         choice = gr.Radio(
             list(MEASURABLE),
             value=BY_NAME["balanced"].label,
-            label="What is measured",
+            label="Choice to measure",
             info="A choice of the accordion Paceline, which need not be on. Custom takes its single techniques.",
             elem_id=self.elem_id("choice"),
         )
@@ -56,7 +56,7 @@ class MeasureScript(scripts.Script):
             3,
             step=1,
             label="Seeds",
-            info="From each it draws once without and once with Paceline. More seeds give a narrower interval.",
+            info="Each is drawn once without and once with Paceline. More seeds give a narrower interval.",
             elem_id=self.elem_id("seeds"),
         )
         keep = gr.Button("Keep these settings", elem_id=self.elem_id("keep"))

@@ -32,7 +32,7 @@ _BADGES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 
 
 def comparison_lines(found: Comparison) -> list[str]:
-    """Return what stands below the verdict."""
+    """Return the lines below the verdict."""
     before, after = found.seconds.values()
     rounds = "1 round" if len(before) == 1 else f"{len(before)} rounds, each from another seed,"
     lines = [f"{_UNITS[found.unit]}: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {rounds} in turn"]

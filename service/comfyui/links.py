@@ -28,7 +28,7 @@ def require_conditioning(name: str, value: object) -> None:
 
 def require_latent(name: str, value: object) -> None:
     """Check that ``value`` is a LATENT with at least one picture; `InvalidSetting` if not."""
-    remedy = "Connect a node that gives one, such as Empty Latent Image or VAE Encode."
+    remedy = "Connect a node that gives a LATENT, such as Empty Latent Image or VAE Encode."
     samples = value.get("samples") if isinstance(value, Mapping) else None
     if not hasattr(samples, "shape"):
         raise wrong_link(name, value, "LATENT", remedy)

@@ -41,7 +41,7 @@ class OutputFiles:
         self._next_free()
 
     def _next_free(self) -> tuple[Path, str]:
-        """Return what the paths of new files begin with, and their sub-folder."""
+        """Return the beginning of new files' paths, and their sub-folder."""
         import folder_paths
 
         try:

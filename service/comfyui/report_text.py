@@ -17,7 +17,7 @@ from .machine import host_version
 def report_text(
     model: ModelPatcher | None = None, vae: VAE | None = None, control_net: ControlNet | None = None
 ) -> str:
-    """Return what is attached to the given objects and what it did when they were last used, as plain text."""
+    """Return the techniques on the given objects and their last runs, as plain text."""
     parts: list[tuple[str, torch.device | None, str, Stack]] = []
     if model is not None:
         parts.append((describe_model(model), model.load_device, "model", stack_of(model)))

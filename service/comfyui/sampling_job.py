@@ -49,7 +49,7 @@ def decode(vae: VAE, latent: Tensor) -> Tensor:
 
 
 def timed_decode(vae: VAE, latent: Tensor, device: torch.device, clock: Clock) -> tuple[Tensor, float]:
-    """Return what ``decode`` gives, and the seconds that it took on the device."""
+    """Return the result of ``decode``, and its seconds on the device."""
     synchronize(device)
     started = clock()
     images = decode(vae, latent)

@@ -105,7 +105,7 @@ class KeptRun:
 
 
 def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Phrase | None:
-    """Return what became slower in the runs that are like ``latest``, since when, and what is known to have changed.
+    """Return the stage that became slower in the runs like ``latest``, since when, and the changed versions.
 
     None where nothing did, or it is not clear.
     """
@@ -175,7 +175,7 @@ class Ended(Sent):
 
 
 def history(runs: Iterable[KeptRun], choice: str) -> list[tuple[str, Trial]]:
-    """Return what was tried for a choice in runs of one workflow, each node's last trial with its day."""
+    """Return the trials for a choice in runs of one workflow, each node's last with its day."""
     found = {(one.link, one.name): (run.when[:10], one) for run in runs for one in run.tried if one.choice == choice}
     return [*found.values()]
 
@@ -193,7 +193,7 @@ class KeptRuns:
         return user_folder("outcomes.jsonl")
 
     def read(self) -> list[KeptRun]:
-        """Return what is kept; lines that are none of ours are left out."""
+        """Return the kept runs; lines that are none of ours are left out."""
         try:
             lines = self.path.read_bytes()[-2 * MOST_BYTES :].splitlines()
         except OSError:
@@ -237,7 +237,7 @@ class KeptRuns:
 
 
 def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
-    """Return what is kept of a run."""
+    """Return the facts of a run to keep."""
     seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
     texts = {id: made_of(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}

@@ -34,7 +34,7 @@ class NodeType:
 
 
 def node_type(name: str) -> NodeType:
-    """Return what ComfyUI knows of a type of nodes."""
+    """Return ComfyUI's facts about a type of nodes."""
     kind = class_of(name)
     inputs, choices, defaults = dict[str, str](), dict[str, list[Any]](), dict[str, Any]()
     for put, (type, about) in _entries(kind).items():
@@ -67,7 +67,7 @@ def class_of(node: str) -> Any:
 
 
 def outputs_of(nodes: Prompt, order: Iterable[str]) -> dict[str, list[list[Any]]]:
-    """Return what nodes give by ComfyUI's own code, which runs them: each after those that it needs.
+    """Return the outputs of nodes by ComfyUI's own code, which runs them: each after those that it needs.
 
     `ValueError` for a node that does not end at once, and what the nodes raise.
     """
@@ -86,7 +86,7 @@ def outputs_of(nodes: Prompt, order: Iterable[str]) -> dict[str, list[list[Any]]
 
 
 def _ended(running: Coroutine[Any, Any, Any]) -> Any:
-    """Return what a coroutine returns at once; None if it waits: this code is in no event loop."""
+    """Return the result of a coroutine at once; None if it waits: this code is in no event loop."""
     try:
         running.send(None)
     except StopIteration as end:

@@ -139,7 +139,7 @@ def _farthest(expected: Sequence[tuple[Part, Expected]]) -> Range:
 
 
 def what_became(parts: Sequence[Part], plans: Sequence[Plan], limit: float) -> list[Tried]:
-    """Return what became of each candidate of each sampler and VAE."""
+    """Return the result of each candidate of each sampler and VAE."""
     tried = [
         Tried(part.link, one, one.wins(part.seconds), expect(part.sampling, [one]).distance.high)
         for part in parts

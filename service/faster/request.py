@@ -20,7 +20,7 @@ class Sent(BaseModel):
 
     @classmethod
     def read(cls, sent: Any) -> Self:
-        """Return what was sent; `InvalidSetting` names the first thing that is wrong with it."""
+        """Return the request; `InvalidSetting` names its first fault."""
         try:
             return cls.model_validate(sent)
         except ValidationError as error:

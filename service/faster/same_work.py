@@ -30,7 +30,7 @@ _PLAIN = "PacelineRemoveOptimizations"
 
 
 def workflow_key(workflow: Workflow) -> str:
-    """Return what stands for a workflow with any seed and text."""
+    """Return the key of a workflow with any seed and text."""
     return fingerprint_of(lasting_nodes(workflow))[:16]
 
 
@@ -40,12 +40,12 @@ def lasting_nodes(workflow: Workflow) -> dict[str, Any]:
 
 
 def made_of(workflow: Workflow, id: str) -> str:
-    """Return what stands for all that a node is made of, its own inputs included, whatever the ids of the nodes."""
+    """Return the key of all that a node is made of, its own inputs included, whatever the ids of the nodes."""
     return _digest(workflow, id, None)
 
 
 def sampled_by(workflow: Workflow, sampler: str) -> str:
-    """Return what stands for what a sampler samples, so that a step takes as long: without our nodes, seeds, texts."""
+    """Return the key of a sampler's work, by which steps take as long: without our nodes, seeds, texts."""
     return _digest(workflow, sampler, _FREE_OF_STEPS)
 
 
@@ -68,7 +68,7 @@ def facts_here() -> dict[str, str]:
 
 
 def about(workflow: Workflow) -> dict[str, str]:
-    """Return what a workflow draws, when its models are loaded, and with which of our nodes."""
+    """Return the key of a workflow's pictures, when its models are loaded, and with which of our nodes."""
     sizes = {name: value for id in workflow for name, value in workflow.inputs(id).items() if isinstance(value, int)}
     ours = {workflow.declared(id).title for id in workflow if workflow.type(id).startswith(PREFIX)}
     found = {
@@ -82,7 +82,7 @@ def about(workflow: Workflow) -> dict[str, str]:
 
 
 def _digest(workflow: Workflow, id: str, free: re.Pattern[str] | None) -> str:
-    """Return what stands for a node's outputs; where inputs are ``free``, our nodes are passed over too."""
+    """Return the key of a node's outputs; where inputs are ``free``, our nodes are passed over too."""
     known: dict[tuple[str, int], str] = {}
 
     def of(id: str, output: int) -> str:

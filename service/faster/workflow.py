@@ -39,7 +39,7 @@ class Workflow(dict[str, Mapping[str, Any]]):
 
     @classmethod
     def read(cls, sent: Any) -> Workflow:
-        """Return what was given as a workflow; `InvalidSetting` if it is none."""
+        """Return the workflow of a request; `InvalidSetting` if it is none."""
         if not isinstance(sent, dict) or not all(
             isinstance(node, dict)
             and isinstance(node.get("class_type"), str)
@@ -49,7 +49,7 @@ class Workflow(dict[str, Mapping[str, Any]]):
             remedy = "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node."
             raise InvalidSetting("This is no workflow in the API format.", remedy)
         if len(sent) > _MOST_NODES:
-            raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
+            raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are read.")
         return cls({str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()})
 
     def type(self, id: str) -> str:
@@ -67,7 +67,7 @@ class Workflow(dict[str, Mapping[str, Any]]):
         return "".join(char for char in str(title or self.type(id)) if char.isprintable())[:_TITLE]
 
     def declared(self, id: str) -> NodeType:
-        """Return what ComfyUI knows of a node's type."""
+        """Return ComfyUI's facts about a node's type."""
         return self._types[self.type(id)]
 
     def gives(self, id: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | Non
     model = of_model.with_techniques(()) if of_model.techniques else model
     vae = of_vae.with_techniques(()) if of_vae and of_vae.techniques else vae
     names = ", ".join(technique.title for technique in taken)
-    line = f"taken off for this measurement, because each setting is held against the plain model: {names}"
+    line = f"taken off for this measurement, because each setting is compared with the plain model: {names}"
     return model, vae, (line,) if names else ()
 
 
@@ -147,13 +147,13 @@ def run_sweep(
         around = environment(bench.model)
         found = f"{chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change"
         made_on = {name: str(around[name]) for name in ("model", "device", "torch", "comfyui", "date")}
-        recipe = Recipe(plan.study, steps_of(chosen.cell), f"Found by Benchmark Sweep: {found}.", made_on)
+        recipe = Recipe(plan.study, steps_of(chosen.cell), f"Chosen by Benchmark Sweep: {found}.", made_on)
         save_recipe(recipe, user_folder("presets", f"{plan.study}.json"))
     return results, chosen
 
 
 def summary_of(results: Sequence[Result], chosen: Result | None, plan: SweepPlan) -> str:
-    """Return what came of a sweep in sentences."""
+    """Return the result of a sweep in sentences."""
     states = [result.state for result in results]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     limit = f"{plan.largest_difference:g} of a seed change"
@@ -169,7 +169,7 @@ def summary_of(results: Sequence[Result], chosen: Result | None, plan: SweepPlan
 
 
 def sweep_payload(plan: SweepPlan, results: Sequence[Result], total: int, preset: str | None = None) -> Payload:
-    """Return what the page shows, ``Sweep`` in web/js/measurements.d.ts; ``preset`` is the one that was saved."""
+    """Return ``Sweep`` in web/js/measurements.d.ts; ``preset`` is the saved preset."""
     shown = ("state", "speedup", "low", "high", "difference", "text")
     cells = [
         {"label": describe_cell(one.cell)} | {name: getattr(one, name) for name in shown}
@@ -179,7 +179,7 @@ def sweep_payload(plan: SweepPlan, results: Sequence[Result], total: int, preset
 
 
 def _job_identity(bench: Bench, source: str) -> dict[str, str]:
-    """Return what must be the same for two results to stand in one table, by names that an error can show."""
+    """Return the facts that must be the same for two results in one table, by names that an error can show."""
     job = bench.job
     return {
         "model": describe_model(bench.model),

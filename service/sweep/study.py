@@ -187,7 +187,7 @@ class Sweep:
         return {"state": self._optuna.trial.TrialState.PRUNED} if None in values else {"values": values}
 
     def _distribution(self, values: tuple[Value, ...]) -> Any:
-        """Return what Optuna is told of an axis. Within a study it lets numbers become more, but no choices."""
+        """Return Optuna's distribution of an axis. Within a study it lets numbers become more, but no choices."""
         kinds, numbers = self._optuna.distributions, [value for value in values if type(value) in (int, float)]
         if self._cells and len(numbers) == len(values):
             return kinds.FloatDistribution(min(numbers), max(numbers))

@@ -222,7 +222,7 @@ def test_a_badge_tells_of_both_samplers_of_a_prompt(page: Page):
     tooltip = page.wait(lambda: page.text("[role=tooltip].paceline-tooltip"), "tooltip")
     page.screenshot("badge_of_two_runs")
     assert re.search(r"run 1: \d+ of 20 evaluations computed", tooltip), tooltip
-    assert "run 2: nothing was reused: 3 steps are too few to leave one out" in tooltip
+    assert "run 2: nothing was reused: 3 steps are too few to skip any" in tooltip
     page.show_node(report, zoom=1)
     ActionChains(page.driver).move_to_element(page.element(".paceline-report")).perform()
     page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")

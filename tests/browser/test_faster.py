@@ -154,7 +154,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     before = graph(page)
     open_dialog(page)
     press(page, "Run once and look")
-    page.wait(lambda: "is watched" in page.text("dialog"), "run")
+    page.wait(lambda: "is measured" in page.text("dialog"), "run")
     press(page, "Stop")
     page.wait(lambda: "did not come to the end of a sampler" in said(page), "end of the run")
     press(page, "Close")
@@ -165,7 +165,7 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     choose(page, "fast")
     page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     press(page, "Run once and look")
-    page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
+    page.wait(lambda: "Trying candidates" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
     assert "Reuse Steps" in offer(page)  # of which the run itself tells
     assert "It was stopped before its end" in said(page) and "were tried in" not in said(page)
@@ -217,7 +217,7 @@ def test_a_switch_of_the_workflow_in_a_subgraph_is_turned_to_look(page: Page):
         page.click_on(lambda: page.element(LEVER), "Switch it on and look")
         pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
         shown = page.script("return [...document.querySelectorAll('.paceline-pair img')].map(({ src }) => src)")
-        assert "with it: " in pair and len(shown) == 2
+        assert "after: " in pair and len(shown) == 2
         before.add(shown[0])
         assert before == {shown[0]} and shown[1] not in before, "the other is the picture without it"
         steps = "return (await app.graphToPrompt()).output"
@@ -300,7 +300,7 @@ def test_one_click_with_a_trained_model(page: Page):
     page.wait(lambda: "Can be tried" in page.text("dialog"), "where the time went")
     look(2.5)
     press(page, "Look for more")
-    page.wait(lambda: "Trying what could" in page.text("dialog"), "probe", 120)
+    page.wait(lambda: "Trying candidates" in page.text("dialog"), "probe", 120)
     look(1.5)
     offer(page)
     look(3.5)

@@ -65,7 +65,7 @@ def test_inputs_of_older_workflows_are_ignored_with_a_sentence(studio):
     assert "ignored" not in policy(studio.tome(studio.model)).describe()
     kept = studio.tome(studio.model, residual="auto")
     assert torch.equal(studio.sample(kept), studio.sample(studio.tome(studio.model)))
-    assert "no residual, which is for keys and values" in policy(kept).describe()
+    assert "no residual (it is for keys and values)" in policy(kept).describe()
 
 
 @pytest.mark.parametrize("layer", ["merge_crossattn", "merge_mlp"])

@@ -143,7 +143,7 @@ def test_late_levels_left_out_are_the_schedule_without_them(emoji, core_node):
     fewer, late = found.evidence.controls
     assert (late.kind, late.steps, late.speedup, fewer.steps) == ("late_levels", 6, 8 / 6, 6)
     assert late.difference.rmse < fewer.difference.rmse and found.evidence.control is late
-    assert "; leaving out 2 of 8 levels gives 1.3x, with a difference that is " in found.verdict.text
+    assert "; leaving out 2 of 8 noise levels gives 1.3x, with a difference that is " in found.verdict.text
     levels = comfy.samplers.KSampler(emoji.model, 8, "cpu", "dpmpp_2m", "karras").sigmas[[0, 1, 2, 4, 6, 7, 8]]
     sampler = comfy.samplers.sampler_object("dpmpp_2m")
     with torch.inference_mode():

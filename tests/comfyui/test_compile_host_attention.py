@@ -89,4 +89,4 @@ def test_what_breaks_the_graph_is_named_with_its_place_and_what_to_do(small):
     summary = model.get_attachment("paceline").find("compilation").last_summary()
     assert summary.state == "partly"
     assert "graph breaks at slow_patch (test_compile_host_attention.py:" in summary.headline
-    assert "take off the node" in summary.headline
+    assert "remove the node" in summary.headline

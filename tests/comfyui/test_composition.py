@@ -202,7 +202,7 @@ def test_blocks_whose_attention_others_have_made_whole_are_not_merged(studio):
     studio.sample(model)
     found = summary(model, "token_merging")
     assert found.headline.startswith("not active in any of")
-    assert any("returned all tokens instead of the merged ones" in line for line in found.details)
+    assert any("returned all tokens instead of the merged tokens" in line for line in found.details)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled blocks"])

@@ -155,7 +155,7 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     with torch.inference_mode():
         again = first.again.sample(first.again.sampler, first.again.sigmas)
     assert torch.equal(again, drawn["baseline 0 0"]["samples"]), "all levels are the run once more"
-    assert re.search(r" Without these nodes leaving out 7 of 16 levels gives \S+x, with a difference ", proof.text)
+    assert re.search(r"these nodes leaving out 7 of 16 noise levels gives \S+x, with a difference ", proof.text)
 
 
 def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, studio):

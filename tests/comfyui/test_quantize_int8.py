@@ -60,7 +60,7 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
 def test_a_module_put_in_by_another_node_is_refused(studio, quantize):
     model = studio.model.clone()
     model.add_object_patch("diffusion_model.time_embed.0", torch.nn.Linear(32, 128))
-    with pytest.raises(Exception, match="its own module in the place of diffusion_model.time_embed.0.*after the ones"):
+    with pytest.raises(Exception, match="its own module in the place of diffusion_model.time_embed.0.*after the nodes"):
         quantize(model)
 
 

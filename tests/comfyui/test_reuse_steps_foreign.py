@@ -138,7 +138,7 @@ def with_cache(model, inside):
 def test_a_step_cache_without_a_mark_is_known_by_what_it_does(studio, icons, inside):
     reusing = reuse(studio, with_cache(icons[0], inside), budget=0.05)
     draw(icons, reusing, sampler="euler", steps=30)
-    assert "leaves out steps too" in str(technique(reusing).last_summary().details)
+    assert "skips steps too" in str(technique(reusing).last_summary().details)
 
 
 def two_prompts(studio):
@@ -207,7 +207,7 @@ def test_where_the_way_is_not_known_nothing_is_forecast_and_the_node_says_why(st
     model = reuse(studio, Sparse(1.0, knows=False).on(studio.model))
     studio.sample(model, steps=20)
     assert outcome(model).forecast == 0
-    assert "does not say by which way in the next step: Reuse Steps steps aside" in studio.report(model)
+    assert "in a way that can change with the next step: Reuse Steps is off" in studio.report(model)
 
 
 def test_nothing_is_forecast_across_a_change_of_our_own_attention(studio):

@@ -71,7 +71,7 @@ def test_what_cannot_help_is_an_error_that_says_so() -> None:
         optimize(pipeline.pipe, FEWER, components=[])
     with pytest.raises(UnsupportedModel, match="can do nothing"):
         optimize(pipeline.pipe, FEWER, components=["vae"])
-    with pytest.raises(InvalidSetting, match="of one kind"):
+    with pytest.raises(InvalidSetting, match="of the same kind"):
         optimize(pipeline.pipe, MERGED, FEWER)
     with pytest.raises(InvalidSetting, match="It takes the settings"):
         optimize(pipeline.pipe, "fast")

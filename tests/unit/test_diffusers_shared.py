@@ -165,5 +165,5 @@ def test_in_a_loop_of_ones_own_nothing_is_taken_for_the_pipelines_run() -> None:
     drawn = [own_loop(pipeline.pipe, 20) for _ in range(2)]
     assert torch.equal(*drawn) and distance(drawn[0], plain) > 0
     said = str(report(pipeline.pipe))
-    assert "residual left out: it is not known here where a step begins" in said
-    assert "nobody knows where a run begins" in said and "not asked for a step" not in said
+    assert "residual left out: the begin and the end of a step are unknown here" in said
+    assert "the begin of a run is unknown" in said and "not asked for a step" not in said

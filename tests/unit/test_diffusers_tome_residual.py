@@ -79,5 +79,5 @@ def test_where_it_cannot_be_kept_the_picture_is_that_without_it() -> None:
     unet = small("sd15").denoiser
     with optimize(unet, TokenMerging(**FEWER)) as now, torch.no_grad():
         unet(torch.randn(1, 4, 16, 16), 1, torch.randn(1, 77, unet.config.cross_attention_dim))
-        assert "it is not known here where a step begins and ends" in str(now)
+        assert "the begin and the end of a step are unknown here" in str(now)
     restore(unet)

@@ -17,6 +17,9 @@ SYNTAX = re.compile(r"[{}@|]|\$t\(")
 
 REPORTS = "pacelineReports"
 
+RIDDLE = re.compile(r"\b(ones?|what) (that|was|were|is|are)\b|\b(the|that|other|each) ones?\b|\b(knows|wants|looks)\b")
+"""A pronoun for a thing that has a name, and code as a person."""
+
 PLURALS = {"ar": (6,), "es": (2, 3), "ja": (1,), "th": (1,), "zh": (1,)}
 """How many words a translation can have for a number of things; Intl.PluralRules of the browser chooses."""
 
@@ -36,6 +39,16 @@ def test_every_input_has_a_name_and_no_english_text_breaks_the_frontend(source):
     for name, tree in source.items():
         for path, text in texts(tree):
             assert text, (name, path)
+
+
+def test_a_sentence_for_users_is_short_and_names_things(source):
+    inputs = [one for node in update_locales._nodes().values() for one in node.GET_SCHEMA().inputs]
+    sentences = [text for tree in source.values() for _, text in texts(tree)]
+    for text in (*sentences, *(one.tooltip for one in inputs if one.tooltip)):
+        said = PLACEHOLDER.sub("X", text)
+        assert not RIDDLE.search(said), text
+        for sentence in re.split(r"(?<=[.;:?!])\s", said):
+            assert len(sentence.split()) <= 25, sentence
 
 
 @pytest.mark.parametrize("language", languages())

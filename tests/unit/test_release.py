@@ -19,6 +19,8 @@ def test_the_version_has_notes_that_a_user_reads_in_a_minute() -> None:
     assert version
     found = release_notes.notes(version[1], CHANGELOG, PROJECT)
     assert found.count("### ") >= 2 and len(found.splitlines()) <= 42
+    links = re.findall(r"\]\(([^)]+)\)", found)
+    assert links and all(re.match(r"https://|#", link) for link in links), "a release has no files beside it"
 
 
 @pytest.mark.parametrize(

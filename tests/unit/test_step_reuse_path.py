@@ -12,7 +12,7 @@ from paceline.optimizers.step_reuse.path import TWICE, Blocks
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
-AFTER = "Reuse Steps steps aside"
+AFTER = "Reuse Steps is off for the rest of the run"
 
 
 def run_of(budget=1.0):

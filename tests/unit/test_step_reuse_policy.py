@@ -117,4 +117,4 @@ def test_the_worst_of_the_parts_is_meant():
     asked = policy(0.5)
     sampled(asked, smooth, split=lambda latent: [latent.movedim(2, 1)])
     assert asked.outcome.parts == 8
-    assert "both are of the worst of 8 frames and streams, such as sound" in said(asked).details
+    assert "both numbers are those of the worst of 8 frames and streams, such as sound" in said(asked).details

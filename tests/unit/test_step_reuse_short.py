@@ -124,7 +124,7 @@ def test_what_guidance_inside_of_a_network_does_to_its_first_prediction_is_not_t
 def test_it_steps_aside_where_something_moves_the_latent(change):
     out, moved, rule = run(8, moved=change)
     assert out == [] and moved == 0 and rule.aside
-    assert "something moves the latent between the steps" in str(rule.outcome.notes)
+    assert "the latent is changed between the steps" in str(rule.outcome.notes)
 
 
 @pytest.mark.parametrize("solver", ["dpmpp_2m", "res_multistep"])

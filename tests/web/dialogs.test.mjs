@@ -146,7 +146,7 @@ test("compiled code has a size, is deleted at a click, and a refusal is said and
   assert.deepEqual([said()[1], again.disabled], ["error: A workflow runs.", false]);
   delete api.answers["/paceline/cache"];
   const silent = renderCache();
-  await until(() => texts("output", silent)[0] === "The server does not say.");
+  await until(() => texts("output", silent)[0] === "unknown");
 });
 
 test("a refusal is said in the words of our server, or of ComfyUI about the first node", async (context) => {

@@ -62,7 +62,7 @@ test("what the workflow has of its own is switched on to look, and back", async 
   api.tell("executed", { prompt_id: "one", output: { images: [{ filename: "x.png", subfolder: "", type: "temp" }] } });
   api.tell("execution_success", { prompt_id: "one" });
   await until(() => labels().join() === "Back,Keep");
-  assert.match(dialog().querySelector(".paceline-pair").textContent, /^beforewith it: /);
+  assert.match(dialog().querySelector(".paceline-pair").textContent, /^beforeafter: /);
   press("Back");
   assert.deepEqual([widgets[0].value, lora.mode, labels()], [false, 4, before]);
 });

@@ -124,12 +124,12 @@ test("the menus show a preset that was saved, once", (context) => {
 
 test("what was measured does not look like what is expected", () => {
   const told = (text) => ({ text, phrase: text });
-  const offer = (label, more) => ({ label, expected: told("expected 1.6x"), about: told("its steps 1.7x"), measured: null, beyond: false, picture: null, ...more });
+  const offer = (label, more) => ({ label, expected: told("expected 1.6x"), about: told("steps 1.7x"), measured: null, beyond: false, picture: null, ...more });
   const proved = { measured: told("Measured: 1.58x faster"), picture: file("pair"), beyond: true };
   const { all, text } = shown([createOffer(offer("fast", proved)), createOffer(offer("careful"))]);
   assert.deepEqual(all("strong").map(({ textContent }) => textContent), ["fast", "careful"]);
   assert.equal(text(".paceline-measured.paceline-beyond"), "Measured: 1.58x faster");
-  assert.deepEqual(all(".paceline-expected").map(({ textContent }) => textContent), Array(2).fill("expected 1.6x; its steps 1.7x"));
+  assert.deepEqual(all(".paceline-expected").map(({ textContent }) => textContent), Array(2).fill("expected 1.6x; steps 1.7x"));
   assert.equal(all("img").length, 1);
 });
 

@@ -123,7 +123,7 @@ test("our error stands on the badge, and who came after it was not reached", asy
   hear("5", "", "waiting");
   tell("execution_error", { node_id: "4", node_type: "PacelineApplyToMe", exception_message: "It broke.\nTry this." });
   await shows(4, "failed: ▲It broke.");
-  await shows(5, "inactive: ○the run failed before this");
+  await shows(5, "inactive: ○the run failed before this node");
 });
 
 test("a node that took no part in a run loses its badge with its end", async () => {

@@ -256,7 +256,7 @@ test("how many runs are kept is said when it is known, or that the server does n
   const [known, unknown] = [render(), (delete api.answers["/paceline/outcomes"], render())];
   assert.equal(known.querySelector("output").textContent, "…");
   await until(() => known.querySelector("button").textContent === "Export (2)");
-  assert.equal(unknown.querySelector("output").textContent, "The server does not say.");
+  assert.equal(unknown.querySelector("output").textContent, "unknown");
   const keeps = render().querySelector("input");
   keeps.checked = false;
   happens(keeps, "change");

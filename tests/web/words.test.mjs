@@ -89,7 +89,7 @@ test("a chip says no more than the runs before it prove", () => {
   const wonBack = (off, seconds) => wonBackText(off, seconds, 35, 20).replace(/.*: /, "");
   const cases = [[steady, 0.2], [steady, 0.295], [loaded, 0.3], [one, 0.2], [[], 0.2], [steady, 0.4]];
   assert.deepEqual(cases.map(([off, seconds]) => wonBack(off, seconds)), ["18", "", "", "~17", "", ""]);
-  assert.equal(wonBackText(steady, 0.2, 35, 20), "compiling took 35 s once; runs until the nodes win that back: 18");
+  assert.equal(wonBackText(steady, 0.2, 35, 20), "compiling took 35 s once; runs until the nodes save that: 18");
 });
 
 test("a speed-up is the headline only where the rounds prove it", () => {

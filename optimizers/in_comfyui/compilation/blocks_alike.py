@@ -131,7 +131,7 @@ def _is_traced(forward: Any) -> bool:
 
 
 def _found(options: Options, name: str) -> Function | None:
-    """Return what stands in for attention ``name`` of the block that was given ``options``; None for nothing."""
+    """Return the stand-in for attention ``name`` of the block that was given ``options``; None for nothing."""
     table, block = options[_REPLACE].get(name) or {}, options.get("block")
     if block is None or not isinstance(table, Mapping):
         return None
@@ -162,7 +162,7 @@ def _as_without_us(args: Args, kwargs: Kwargs) -> Iterator[Options]:
 
 @cache
 def _outside(name: str, index: int | None = None) -> Function:
-    """Return what stands for a patch by its place in the list of its name; without one, for a replaced attention."""
+    """Return the stand-in for a patch, by its place in the list of its name; without one, for a replaced attention."""
 
     def patch(*args: object, **kwargs: object) -> Any:
         with _as_without_us(args, kwargs) as options:

@@ -56,7 +56,7 @@ def watch(node_id: str | None, progress: Progress | None) -> None:
 
 @cache
 def node_compiler() -> Compiler:
-    """Return what compiles for all nodes, so that clones share what is compiled."""
+    """Return the compiler of all nodes, so that clones share compiled code."""
     return Compiler(cache_folder, lambda node_id: partial(watch, node_id))
 
 

@@ -176,7 +176,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """Put what takes part in a run into ``run.kept``; called again where the sampler begins again."""
 
     def last_summary(self) -> Summary:
-        """Return what it did in the last prompt, in all of its runs."""
+        """Return the summary of all of its runs in the last prompt."""
         run = self.runs.latest
         if run is None:
             return Summary("waiting", self.not_run)
@@ -186,14 +186,14 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         return replace(found, neutral=self.policy.neutral)
 
     def summary_of(self, run: Run) -> Summary:
-        """Return what it did in its latest run."""
+        """Return the summary of its latest run."""
         if run.activity.model_calls:
             return with_faults(self.policy.summarize(run.activity), run.activity)
         if run.seconds is None:
             return Summary("working", self.under_way, details=(self.policy.describe(),))
         why = (
             "the run was cancelled or failed before its first call was finished, or a guider with two models used the "
-            "first one's nodes"
+            "first model's nodes"
         )
         return Summary("inactive", phrase("no call was finished"), details=(why,))
 

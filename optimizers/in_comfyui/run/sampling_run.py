@@ -34,7 +34,7 @@ class SamplerCall:
 
     @classmethod
     def of(cls, executor: Executor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SamplerCall:
-        """Return what a SAMPLER_SAMPLE wrapper is given; wrappers of others may name all but the first three."""
+        """Return the arguments of a SAMPLER_SAMPLE wrapper; others' wrappers may name all but the first three."""
         guider, _, extra, *rest = args
         named = {**dict(zip(("callback", "noise", "latent_image", "denoise_mask"), rest, strict=False)), **kwargs}
         latent, mask = named.get("latent_image"), named.get("denoise_mask")

@@ -116,7 +116,7 @@ class Stack(NotCopied):
 
 
 def _answered_by_others(transformer_options: Options) -> Callable[[], bool]:
-    """Return what tells whether a wrapper of another node has answered in the place of the network: a step cache."""
+    """Return the sign that another node's wrapper has answered in the place of the network: a step cache."""
     from comfy.patcher_extension import WrappersMP
 
     around = transformer_options.get("wrappers", {}).get(WrappersMP.DIFFUSION_MODEL, {})

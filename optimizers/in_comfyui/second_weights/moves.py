@@ -69,7 +69,7 @@ def _why(patcher: ModelPatcher, techniques: Sequence[AnyTechnique], others: tupl
         return f"{', '.join(others)} took their place on the device. {_SMALLER}, so that both fit"
     if not patcher.is_dynamic() and _missing(patcher):  # dynamic VRAM moves the rest while the run goes on
         return f"they do not fit on the device. {_SMALLER}"
-    return "ComfyUI does not tell why"
+    return "the cause is unknown"
 
 
 def _missing(patcher: ModelPatcher) -> int:

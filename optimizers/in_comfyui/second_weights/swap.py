@@ -28,7 +28,7 @@ from .clone import WeightPlan, require_plain_weights, second_module
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""
 
-_AFTER = "Put that node after the ones that change the weights (Quantize int8, Model Precision)."
+_AFTER = "Put that node after the nodes that change the weights (Quantize int8, Model Precision)."
 
 
 class WeightTechnique(ComfyTechnique[ModelCall]):

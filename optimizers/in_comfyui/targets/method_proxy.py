@@ -122,7 +122,7 @@ class NetworkTarget(Generic[T]):
 
 
 def stack_on(thing: object) -> Stack:
-    """Return what this pack has attached to a VAE or CONTROL_NET; an empty stack if nothing."""
+    """Return the stack of this pack on a VAE or CONTROL_NET; an empty stack if nothing is attached."""
     return cast(Stack, getattr(thing, STACK, None) or Stack())
 
 

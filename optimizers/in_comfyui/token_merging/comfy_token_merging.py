@@ -36,7 +36,7 @@ CALL = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
 _LAYERS = ("attn1", "attn2")
 
-_OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
+_OTHER_KEYS = "another node added keys or values, so they do not match the places of the picture any more"
 _PLACES = ", and may take its keys for places of the picture"
 _PARTS = "another node computes attention in parts or in another layout, so no difference was kept or added"
 

@@ -87,7 +87,7 @@ class NoiseLevels:
         return sorted(set(self.levels[start : end + 1]), reverse=True)
 
     def at(self, index: int) -> Prediction:
-        """Return what the network predicts at a timestep."""
+        """Return the kind and the level of the prediction at a timestep."""
         return Prediction(self.kind, self.asked[index])
 
 
@@ -111,7 +111,7 @@ def noise_levels(scheduler: Any) -> NoiseLevels | None:
 
 
 def _kind(scheduler: Any) -> str | None:
-    """Return what the network predicts; None where the way to the picture without noise is another one."""
+    """Return the network's kind of prediction; None where the way to the picture without noise is another one."""
     asked = str(scheduler.config.get("prediction_type", "epsilon"))
     if "FlowMatch" in type(scheduler).__name__ or asked == "flow_prediction":
         return FLOW

@@ -55,7 +55,7 @@ class PipelineStepReuse(PipelineTechnique):
         scheduler = getattr(host.asker, "scheduler", None)
         if scheduler is None:
             raise UnsupportedModel(
-                "Reuse Steps must know the noise levels, and a model on its own has no scheduler.",
+                "Reuse Steps needs the noise levels, and a model on its own has no scheduler.",
                 "Give the whole pipeline to optimize.",
             )
         if "learned" in str(scheduler.config.get("variance_type", "")):
@@ -65,7 +65,7 @@ class PipelineStepReuse(PipelineTechnique):
             )
         if _has_cache(host):
             raise UnsupportedModel(
-                f"{host.component.name} has a cache of diffusers already, which also leaves out work.",
+                f"{host.component.name} has a cache of diffusers already, which also skips work.",
                 "Call disable_cache() first, or leave Reuse Steps out: each would measure the other's forecasts.",
             )
         self.policy = StepReusePolicy(self.settings, "the pipeline's scheduler was not asked for a step")
@@ -91,14 +91,14 @@ class PipelineStepReuse(PipelineTechnique):
             run.rule.compute(some=run.outputs.given)
         result = compute(*args, **kwargs)
         if not run.outputs.keep(call, result):
-            self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
+            self._step_aside(f"{host.component.class_name} has several outputs, and only a single one can be forecast")
         return result
 
     def open(self, host: Host, call: PipelineCall) -> ReusedRun | None:
         """Return the current run, with its decision about the evaluation of a call; None if there is none."""
         pipeline: Any = host.pipeline
         if pipeline is None:
-            self.policy.outcome.note("it is not a pipeline that calls the network, so nobody knows where a run begins")
+            self.policy.outcome.note("the network is not called by a pipeline, so the begin of a run is unknown")
             return None
         if self._run is not None and self._thread != threading.get_ident():
             self.policy.outcome.note("another thread uses the model at the same time: all of its steps are computed")
@@ -155,7 +155,7 @@ class PipelineStepReuse(PipelineTechnique):
 
     def _step_aside(self, reason: str) -> None:
         self._end_run()
-        self.policy.outcome.note(f"{reason}: Reuse Steps steps aside")
+        self.policy.outcome.note(f"{reason}: Reuse Steps is off for the rest of the run")
 
     def _end_run(self) -> None:
         if self._run is not None:
@@ -167,9 +167,9 @@ class PipelineStepReuse(PipelineTechnique):
 
 def _refusal(host: Host, pipeline: Any) -> str | None:
     if _has_cache(host):
-        return f"{host.component.name} has a cache of diffusers, and Reuse Steps steps aside"
+        return f"{host.component.name} has a cache of diffusers, so Reuse Steps does nothing"
     if hasattr(pipeline, "sag_masking"):
-        return "self-attention guidance looks into the network in every step"
+        return "self-attention guidance needs the network's attention in every step"
     config = pipeline.scheduler.config
     if config.get("clip_sample") or config.get("thresholding"):
         return "the scheduler clips predictions, so that the effect of an error is not known"
@@ -186,12 +186,12 @@ class ControlNetReusePolicy(Policy):
     kind, title = STEP_REUSE, StepReusePolicy.title
 
     def clauses(self) -> tuple[str, ...]:
-        return ("is left out in steps that are forecast",)
+        return ("is skipped in steps that are forecast",)
 
     def summarize(self, activity: Activity) -> Summary:
         left_out, calls = activity.use_count, activity.use_count + activity.model_calls
         counts = {"calls": calls, "left_out": left_out}
-        return Summary("active" if left_out else "inactive", f"{left_out} of {calls} calls left out", counts)
+        return Summary("active" if left_out else "inactive", f"{left_out} of {calls} calls skipped", counts)
 
 
 class ControlNetReuse(PipelineTechnique):

@@ -164,7 +164,7 @@ class ReusedRun:
         self.open, self.schedule.stepped = False, True
         rule, output, sample = self.rule, arguments.get("model_output"), arguments.get("sample")
         if not isinstance(output, Tensor) or not isinstance(sample, Tensor) or output.shape != sample.shape:
-            return "the scheduler is given something else than one prediction for one latent"
+            return "the scheduler is not given a single prediction for a single latent"
         if self._shape not in (None, sample.shape):
             return RESIZED
         self._shape = sample.shape

@@ -93,7 +93,7 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
     assert recipe["steps"] == [{"node": "PacelineApplyToMe", "inputs": expected}]
     with torch.inference_mode():
         optimized, _, report = node.execute(model=sweeping.model, preset="a study").result
-    assert report.startswith("a study: 1 of 1 steps applied. Found by Benchmark Sweep")
+    assert report.startswith("a study: 1 of 1 steps applied. Chosen by Benchmark Sweep")
     assert optimized.get_attachment("paceline").find("token_merging") is not None
 
 
@@ -122,5 +122,5 @@ def test_the_plain_model_is_what_cells_are_held_against(sweeping, folders):
     result = sweeping.run("ApplyToMe.preset = quality", model=tome)
     (entry,) = kept(folders / "user")
     assert entry["difference"] > 0
-    said = "taken off for this measurement, because each setting is held against the plain model: Apply ToMe"
+    said = "taken off for this measurement, because each setting is compared with the plain model: Apply ToMe"
     assert said in result.ui["text"][0]

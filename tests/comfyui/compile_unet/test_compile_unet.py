@@ -86,7 +86,7 @@ def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled,
     assert state(model).graphs == 2
     report = studio.report(model)
     assert "residual: 3 of 8 model calls computed attention both ways" in report and "left out" not in report
-    assert "attention computed both ways, or not any more (Apply ToMe)" in report
+    assert "full and reduced attention in the same step, or no longer (Apply ToMe)" in report
     for size in sizes:  # two graphs for any size
         assert torch.equal(studio.sample(model, steps=8, size=size), studio.sample(tome, steps=8, size=size))
     assert state(model).graphs == (4 if sizes else 2) and not state(model).eager_calls
@@ -107,4 +107,4 @@ def test_the_report_says_in_words_why_it_compiled_again(small, compiled):
     small.sample(patched)
     assert "compiled again for other patches or options (patches) (torch: " in small.report(patched)
     small.sample(patched, batch=2, cfg=1.0)  # as many rows as before, all of the positive pass
-    assert "compiled again for other passes at once (the positive prompt" in small.report(patched)
+    assert "compiled again for other passes at once (positive prompt" in small.report(patched)

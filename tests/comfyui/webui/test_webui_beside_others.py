@@ -149,7 +149,7 @@ def test_another_extension_that_leaves_out_steps_goes_first(host, studio):
     try:
         plain = host.draw()
         assert torch.equal(host.draw(LOOSE), plain)
-        assert "another extension leaves out steps too" in host.lines[0]
+        assert "another extension skips steps too" in host.lines[0]
     finally:
         del network.forward
 

@@ -146,7 +146,7 @@ class TextTable:
         guesses = [match for word in unknown for match in difflib.get_close_matches(word, known, n=1)]
         hint = f" Did you mean {', '.join(guesses)}?" if guesses else ""
         return (
-            f"This model does not know: {', '.join(unknown)}.{hint} "
+            f"Not among this model's words: {', '.join(unknown)}.{hint} "
             f"It was trained on these {len(known)} words only: {', '.join(known)}."
         )
 

@@ -60,7 +60,7 @@ class IconTextEncode(io.ComfyNode):
                     default="red apple",
                     dynamic_prompts=True,
                     tooltip="Up to four words, for example: red apple, fox, birthday cake. Leave it empty for the "
-                    "negative prompt. An unknown word stops with the list of words that can be used.",
+                    "negative prompt. An unknown word stops with the list of all words.",
                 ),
             ],
             outputs=[io.Conditioning.Output()],
@@ -81,7 +81,7 @@ class IconEmptyLatent(io.ComfyNode):
             node_id="IconEmptyLatent",
             display_name="Empty Icon Latent",
             category=CATEGORY,
-            description="The blank sheet that the sampler draws on.",
+            description="An empty latent for the sampler.",
             inputs=[
                 io.Int.Input("width", default=32, min=8, max=512, step=1, tooltip=tooltip),
                 io.Int.Input("height", default=32, min=8, max=512, step=1, tooltip=tooltip),
