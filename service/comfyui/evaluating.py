@@ -74,7 +74,6 @@ class TimedBlocks(NotCopied):
         repeated = {*repeated_blocks(network)}
         alike = {name: block_kind(block) for name, block in network.named_modules() if block in repeated}
         self._alike = alike or {"": block_kind(network)}
-        self.places = len(self._alike)
         self._known: dict[object, Kind] = {}
         self.seconds = 0.0
 

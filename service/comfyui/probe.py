@@ -2,7 +2,7 @@
 
 Whole evaluations tell errors alone. For the seconds one block of each kind runs in turn with the plain one, and counts
 for all places of its kind. What compiles gets the kind that takes longest, and no whole evaluation: its code rounds.
-Of a MODEL one block of each kind is compiled, whose code all have; Compile VAE compiles each place of a whole decoder.
+Once it costs as much for each kind, also where a whole decoder is compiled, which has the same kernels in many places.
 
 A technique that keeps something of whole steps for later ones (``residual`` of Apply ToMe) is evaluated at pairs of
 points, about as many steps apart as its steps are on average: whole at the first, with what is kept at the second.
@@ -181,8 +181,7 @@ class _Trial:
             took: Took = {}
             if side.compiles:
                 done = self._again(side, blocks.around(blocks.kinds[:1], took), 1)
-                places = blocks.places if isinstance(self._run, Latents) else len(blocks.kinds)
-                side.once += places * max(0.0, *(first - each for first, each in took.values()), 0.0)
+                side.once += len(blocks.kinds) * max(0.0, *(first - each for first, each in took.values()), 0.0)
             else:
                 points = max(self._affordable(), 1 if side.whole is None else 2)
                 done = self._again(side, None if name else blocks.around(), points)
