@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from ..optimizers.core.choices import HARDLY_VISIBLE, VISIBLE
+from ..optimizers.core.choices import HARDLY_VISIBLE, VISIBLE, looks
 from ..optimizers.core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
 from .speedup import student
 from .verdict_text import all_text, control_text, counted_text, picture_text, speed_text
 
-QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
+QUALITIES = ("identical", "not visible", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
 unless a control is farther still."""
 
@@ -109,8 +109,9 @@ def _quality(evidence: Evidence, share: float | None) -> str:
         return "identical"
     if share is not None and share > VISIBLE:
         return "no picture" if _ruined(evidence, share) else "another picture"
-    small = evidence.judged.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE
-    return "hardly visible" if small or evidence.within_repeat else "visible"
+    if share is not None and not (evidence.within_repeat and share > HARDLY_VISIBLE):
+        return str(looks(share))
+    return "hardly visible" if evidence.within_repeat or evidence.judged.rmse <= 1 / 255 else "visible"
 
 
 def _ruined(evidence: Evidence, share: float) -> bool:

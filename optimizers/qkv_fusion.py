@@ -40,6 +40,7 @@ class QKVFusion(Policy):
     """Compute query, key and value of ``reached`` attention layers in one matrix product; ``notes``: as of a policy."""
 
     kind = QKV_FUSION
+    neutral = True
     title = "Fuse QKV"
 
     def __init__(self, reached: int, notes: Sequence[str]) -> None:
@@ -62,7 +63,7 @@ class QKVFusion(Policy):
         headline = phrase(
             "one multiplication for {what} in {count} attention {count|call|calls}", what=TOGETHER, count=calls
         )
-        return Summary("partly" if fallbacks else "active", headline, counts, details, neutral=True)
+        return Summary("partly" if fallbacks else "active", headline, counts, details)
 
 
 def groups_in(

@@ -169,10 +169,10 @@ def one_pixel_is_a_difference(seed: int) -> bool:
 
 
 def rounding_is_no_fault(seed: int) -> bool:
-    """Say whether a model that rounds otherwise is faster, and hardly visible."""
+    """Say whether a model that rounds otherwise is faster, and its difference hardly visible at most."""
     baseline, other = drawn_of(seed, 2)
     found = judged(slightly_off(baseline, seed), baseline, other)
-    return (found.state, found.quality) == ("faster", "hardly visible")
+    return found.state == "faster" and found.quality in ("not visible", "hardly visible")
 
 
 def one_frame_is_found(seed: int, frames: int = 5) -> bool:

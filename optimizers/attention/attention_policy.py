@@ -50,6 +50,7 @@ class AttentionPolicy(Policy):
     """
 
     kind = ATTENTION
+    neutral = True
     title = "Set Attention Processor"
 
     def __init__(
@@ -156,7 +157,7 @@ class AttentionPolicy(Policy):
             return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"
         headline = phrase("{name} in {calls} attention {calls|call|calls}", name=self.backend.name, calls=calls)
-        return Summary(state, headline, counts, details, neutral=True)
+        return Summary(state, headline, counts, details)
 
 
 def call_signature(inputs: Inputs) -> tuple[object, ...]:

@@ -35,6 +35,7 @@ class CompilePolicy(Policy):
     """
 
     kind = COMPILATION
+    neutral = True
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class CompilePolicy(Policy):
             breaks = self._graph_breaks(functions)
             headline = phrase("{headline}, {breaks}", headline=headline, breaks=breaks)
         state = "partly" if eager or counts["graph_breaks"] else "active"
-        return Summary(state, headline, counts, tuple(details), neutral=True)
+        return Summary(state, headline, counts, tuple(details))
 
     def _graph_breaks(self, functions: Sequence[CompiledFunction]) -> str:
         count, places = sum(function.state.graph_breaks for function in functions), Counter[str]()

@@ -124,11 +124,16 @@ def repeated_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
     if named:
         return [module for module in network.modules() if type(module).__name__ in named]
     lists = [module for module in network.modules() if isinstance(module, torch.nn.ModuleList)]
-    children = [child for one in lists for child in one if not isinstance(child, torch.nn.Sequential)]
+    children = [child for one in lists for child in one if not _only_holds(child)]
     counts = Counter(type(child) for child in children)
     blocks = [child for child in children if counts[type(child)] > 1]
     inner = {id(module) for block in blocks for module in block.modules() if module is not block}
     return [block for block in blocks if id(block) not in inner]
+
+
+def _only_holds(module: torch.nn.Module) -> bool:
+    """Return whether a module is a container: it is never called, or calls what is in it and computes nothing."""
+    return isinstance(module, torch.nn.Sequential) or type(module).forward is torch.nn.Module.forward
 
 
 def describe_blocks(network: torch.nn.Module) -> str:

@@ -78,7 +78,7 @@ class Summary:
         headline: for a badge: one clause, without ``;``; a :class:`~.phrases.Phrase` where it can be translated.
         counts: by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
         details: further lines, e.g. each reason for a fallback with its count.
-        neutral: whether only a comparison tells if what is ``active`` makes anything faster.
+        neutral: as of the technique's policy.
     """
 
     state: str

@@ -42,11 +42,13 @@ class WholeSteps:
 class Policy(NotCopied, ABC):
     """What one optimization decides, counts and says, without a host; a technique of a host holds one.
 
-    ``kind`` is one of ``KINDS``: a second technique of a kind replaces the first. ``notes`` are said after the settings
-    and what they reach.
+    ``kind`` is one of ``KINDS``: a second technique of a kind replaces the first. ``neutral``: whether only a
+    comparison tells if it makes anything faster where it is active. ``notes`` are said after the settings and what they
+    reach.
     """
 
     kind: ClassVar[str]
+    neutral: ClassVar[bool] = False
     title: str
     notes: Sequence[str] = ()
 

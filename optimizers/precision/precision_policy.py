@@ -60,6 +60,7 @@ class PrecisionPolicy(Policy):
     """
 
     kind = PRECISION
+    neutral = True
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class PrecisionPolicy(Policy):
         if not calls:
             return Summary("inactive", phrase("not active: {why}", why=phrase("the model was not called")))
         headline = phrase("active in {calls} model {calls|call|calls}: {how}", calls=calls, how=self._headline())
-        return Summary("active", headline, {"calls": calls}, tuple(self._details), neutral=True)
+        return Summary("active", headline, {"calls": calls}, tuple(self._details))
 
     def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> None:
         """Raise `NothingGained` unless the settings change anything; ``supported`` as for ``choose_dtype``."""

@@ -46,6 +46,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
     """
 
     kind = TOKEN_MERGING
+    neutral = True
     title = "Apply ToMe"
 
     def __init__(self, model: str, blocks: Sequence[B], settings: TokenMergingSettings) -> None:
@@ -153,4 +154,4 @@ class TokenMergingPolicy(Policy, Generic[B]):
         details = (f"{sizes} {'tokens' if settings.merges else 'keys and values'}", *details)
         details = (*details, *(self.kept.lines() if settings.keeps else ()))
         text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
-        return Summary("partly" if fallbacks else "active", text, counts, details, neutral=True)
+        return Summary("partly" if fallbacks else "active", text, counts, details)

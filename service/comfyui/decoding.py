@@ -1,35 +1,32 @@
-"""Watches a VAE decode in an ordinary run: it is beside the run, and the VAE decodes as it would without."""
+"""What a VAE has decoded in a run."""
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...optimizers.in_comfyui.structure.protocols import VAE
 
-_METHODS = ("decode", "decode_tiled")
-
 
 @dataclass
 class Decoding:
-    """What a VAE decoded in one run: ``seconds`` of all calls, and the ``shape`` of the latent of the first of them."""
+    """What the VAE of a link decoded in one run: ``seconds`` of all calls, and the first of them, of a latent."""
 
+    link: str
     vae: VAE
     method: str
-    shape: torch.Size
+    samples: Tensor
     seconds: float
+    args: Sequence[Any] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def of_pictures(self) -> bool:
-        """Whether the latent has no axis of frames."""
-        return len(self.shape) == 4
+    def again(self, vae: VAE) -> Tensor:
+        """Return what a VAE makes of the same."""
+        decoded: Tensor = getattr(vae, self.method)(self.samples, *self.args, **self.options)
+        return decoded
 
     @property
     def memory(self) -> tuple[float, float]:
@@ -37,24 +34,5 @@ class Decoding:
         import comfy.model_management
 
         vae: Any = self.vae
-        needed: float = vae.memory_used_decode(self.shape, vae.vae_dtype)
+        needed: float = vae.memory_used_decode(self.samples.shape, vae.vae_dtype)
         return needed, comfy.model_management.get_free_memory(vae.device)
-
-
-def watched(vae: VAE, found: Callable[[Decoding], None]) -> VAE:
-    """Return a copy of a VAE that tells of each decoding; what it decodes is the same, bit for bit."""
-    result = copy.copy(vae)
-    for method in _METHODS:
-        setattr(result, method, partial(_timed, vae, method, found))
-    return result
-
-
-def _timed(
-    vae: VAE, method: str, found: Callable[[Decoding], None], samples: Tensor, *args: Any, **options: Any
-) -> Any:
-    started = time.perf_counter()
-    result = getattr(vae, method)(samples, *args, **options)  # on the CPU, so the device has come to its end
-    seconds = time.perf_counter() - started
-    if isinstance(samples, Tensor):
-        found(Decoding(vae, method, samples.shape, seconds))
-    return result

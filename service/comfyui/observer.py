@@ -10,6 +10,7 @@ import copy
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from ...optimizers.in_comfyui.structure.model_facts import is_flow
 from ...optimizers.in_comfyui.structure.protocols import VAE, Executor, ModelPatcher, Options
 from ...optimizers.step_reuse.parts import Blend, split_for
 from ...optimizers.step_reuse.path import LEFT_OUT, RESIZED
-from .decoding import Decoding, watched
+from .decoding import Decoding
 
 _KEY = "paceline_observer"
 
@@ -86,23 +87,31 @@ class Observer:
 
     Attributes:
         samplings: of runs that came to their end.
-        decodings: by link; of several on one the first, with the seconds of all.
+        decodings: one for each link, its first, with the seconds of all.
     """
 
     def __init__(self, keep: bool = True) -> None:
         self.keep = keep
         self.samplings: list[Sampling] = []
-        self.decodings: dict[str, Decoding] = {}
+        self.decodings: list[Decoding] = []
 
     def on_vae(self, vae: VAE, link: str) -> VAE:
         """Return a copy of a VAE whose decodings are observed; ``link`` names it."""
+        watched = copy.copy(vae)
+        for method in ("decode", "decode_tiled"):
+            setattr(watched, method, partial(self._decode, vae, link, method))
+        return watched
 
-        def found(one: Decoding) -> None:
-            before = self.decodings.setdefault(link, one)
-            if before is not one:
-                before.seconds += one.seconds
-
-        return watched(vae, found)
+    def _decode(self, vae: VAE, link: str, method: str, samples: Any, *args: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        result = getattr(vae, method)(samples, *args, **options)  # on the CPU, so the device has come to its end
+        seconds = time.perf_counter() - started
+        before = next((one for one in self.decodings if one.link == link), None)
+        if before is not None:
+            before.seconds += seconds
+        elif isinstance(samples, Tensor):
+            self.decodings.append(Decoding(link, vae, method, samples, seconds, args, options))
+        return result
 
     def on(self, model: ModelPatcher, link: str = "") -> ModelPatcher:
         """Return a clone of a MODEL that is observed; ``link`` names it."""
@@ -126,7 +135,7 @@ class Observer:
 
     def forget(self) -> None:
         """Drop all that is kept; who evaluates some of it again keeps that until its end."""
-        self.samplings, self.decodings = [], {}
+        self.samplings, self.decodings = [], []
 
     @property
     def empty(self) -> bool:

@@ -1,7 +1,8 @@
-"""Tries other MODELs on kept points of a run: what a step would take with each, and how far its predictions are off.
+"""Tries changes of a MODEL or a VAE on what was kept of a run: how long it would take, and how far it would be off.
 
 Whole evaluations tell errors alone. For the seconds one block of each kind runs in turn with the plain one, and counts
 for all places of its kind. What compiles gets the kind that takes longest, and no whole evaluation: its code rounds.
+Of a MODEL one block of each kind is compiled, whose code all have; Compile VAE compiles each place of a whole decoder.
 
 A technique that keeps something of whole steps for later ones (``residual`` of Apply ToMe) is evaluated at pairs of
 points, about as many steps apart as its steps are on average: whole at the first, with what is kept at the second.
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
 from time import monotonic
+from typing import Any
 
 from torch import Tensor
 
@@ -27,10 +29,10 @@ from ...optimizers.core.errors import CannotHelp, PacelineError
 from ...optimizers.core.phrases import phrase
 from ...optimizers.core.technique import COMPILATION, WholeSteps
 from ...optimizers.in_comfyui.compilation.comfy_env import TooLong, compiled_until
+from ...optimizers.in_comfyui.compilation.compile_vae import by_blocks
 from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique
-from ...optimizers.in_comfyui.run.stack import stack_of
-from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
-from .evaluating import Kind, TimedBlocks, Took, evaluate, spread_points
+from .decoding import Decoding
+from .evaluating import Again, Around, Kind, Latents, Steps, TimedBlocks, Took
 
 POINTS = 4
 """Whole evaluations of a candidate."""
@@ -44,22 +46,26 @@ _MOST = 1000.0
 SPARE = 30.0
 """Seconds that a probe may always take, however short the run was."""
 
-Change = Callable[[ModelPatcher], ModelPatcher]
+ENOUGH = 10.0
+"""Seconds after which it counts that something is not compiled yet; with less it is tried again by the next run."""
+
+Change = Callable[[Any], Any]
+"""Of a MODEL or a VAE."""
 
 
 @dataclass
 class _Side:
-    """What was evaluated with one MODEL.
+    """What was computed with one MODEL or VAE.
 
     Attributes:
         whole: the steps that fill a cache for later ones.
-        added: the techniques that the plain model lacks.
-        once: seconds that it took to make the model ready.
+        added: the techniques that the plain one lacks.
+        once: seconds that it took to make it ready.
         seconds: of its whole evaluations; ``outputs`` are theirs.
         rounds: the seconds of a block by its kind, by the number of the round.
     """
 
-    model: ModelPatcher
+    thing: Any
     whole: WholeSteps | None = None
     added: Sequence[AnyTechnique] = ()
     once: float = 0.0
@@ -82,22 +88,26 @@ class _Side:
 
 
 def probe(
-    sampling: Sampling,
+    seen: Sampling | Decoding,
     candidates: Mapping[str, Change],
     say: Callable[[float], None] = lambda share: None,
     found: list[Probed] | None = None,
     deadline: float | None = None,
 ) -> list[Probed]:
-    """Try the candidates; return what each was worth, in their order.
+    """Try the candidates on what was seen of a run; return what each was worth, in their order.
 
     No evaluation begins behind the ``deadline``, of ``time.monotonic``: by default that is as late as the run or
     ``SPARE`` was long. What compiles comes last, and is given up by then. ``found`` is filled as it goes, behind what
     it has. ``say`` is told the share that is done; what it raises, and ComfyUI's cancel, end it.
     """
-    deadline = monotonic() + max(SPARE, sampling.sampling_seconds) if deadline is None else deadline
+    run = Latents(seen) if isinstance(seen, Decoding) else Steps(seen)
+    deadline = monotonic() + max(SPARE, run.seconds) if deadline is None else deadline
     results = [] if found is None else found
-    trial, known, rounds, done = _Trial(sampling, candidates, deadline), len(results), count(), count()
+    trial, known, rounds, done = _Trial(run, candidates, deadline), len(results), count(), count()
     stages = len(trial.sides) + 2 * ROUNDS
+    results[known:] = map(trial.judged, candidates)
+    if len(trial.sides) == 1:
+        return results
     for compiles in (False, True):
         for name in [name for name, side in trial.sides.items() if side.compiles == compiles]:
             say(next(done) / stages)
@@ -118,39 +128,43 @@ def probe(
 class _Trial:
     """What is known by now of each side, by its name, that of the plain one is ``""``, and why others are refused."""
 
-    def __init__(self, sampling: Sampling, candidates: Mapping[str, Change], deadline: float) -> None:
-        self._sampling, self._deadline, self._given = sampling, deadline, deadline - monotonic()
+    def __init__(self, run: Steps | Latents, candidates: Mapping[str, Change], deadline: float) -> None:
+        self._run, self._deadline = run, deadline
         self._refused: dict[str, Probed] = {}
-        self.sides = {"": _Side(sampling.model)} | dict(self._made(candidates))
-        self._blocks = TimedBlocks(sampling.model.model.diffusion_model)
+        self.sides = {"": _Side(run.plain)} | dict(self._made(candidates))
+        self._blocks = TimedBlocks(run.network)
         distances = [side.whole.mean_distance for side in self.sides.values() if side.whole is not None]
-        self._points = spread_points(sampling, distances, self._affordable())
+        self._points = run.points(distances, self._affordable())
 
     def _made(self, candidates: Mapping[str, Change]) -> Iterator[tuple[str, _Side]]:
-        plain = self._sampling.model
+        before = self._run.target(self._run.plain).techniques
         for name, change in candidates.items():
+            if monotonic() > self._deadline:
+                break
             began = time.perf_counter()
             try:
-                model = change(plain)
+                thing = change(self._run.plain)
+                thing = by_blocks(thing) if isinstance(self._run, Latents) else thing
             except PacelineError as error:
                 self._refuse(name, error.brief if isinstance(error, CannotHelp) else str(error))
                 continue
-            techniques = stack_of(model).techniques
-            added = [one for one in techniques if one not in stack_of(plain).techniques]
-            idle = [one.nothing_to_do(model.model_options.get("transformer_options", {})) for one in added]
+            techniques = self._run.target(thing).techniques
+            added = [one for one in techniques if one not in before]
+            options = getattr(thing, "model_options", {}).get("transformer_options", {})
+            idle = [one.nothing_to_do(options) for one in added]
             if idle and all(idle):
                 self._refuse(name, idle[0])
                 continue
-            kept = [one.policy.whole_steps(self._sampling.levels) for one in techniques]
+            kept = [one.policy.whole_steps(self._run.levels) for one in techniques]
             whole = next((one for one in kept if one is not None), None)
-            yield name, _Side(model, whole, added, time.perf_counter() - began)
+            yield name, _Side(thing, whole, added, time.perf_counter() - began)
 
     def _refuse(self, name: str, why: str, once: float = 0.0) -> None:
         self._refused[name] = Probed(name, why_not=why, once=once)
 
     def _affordable(self) -> int:
         """Return how many points each side that has not begun can be evaluated at: half of the time is for blocks."""
-        known = self.sides[""].seconds or [self._sampling.sampling_seconds / max(1, self._sampling.evaluations)]
+        known = self.sides[""].seconds or [self._run.each]
         waiting = sum(not (one.outputs or one.compiles) for one in self.sides.values())
         left = self._deadline - monotonic()
         return max(1, min(POINTS, int(left / 2 / max(1, waiting) / max(statistics.fmean(known), 1e-6))))
@@ -166,11 +180,12 @@ class _Trial:
         with self._trying(name):
             took: Took = {}
             if side.compiles:
-                done = self._evaluate(blocks.on(side.model, blocks.kinds[:1], took), 1)
-                side.once += len(blocks.kinds) * max(0.0, *(first - each for first, each in took.values()), 0.0)
+                done = self._again(side, blocks.around(blocks.kinds[:1], took), 1)
+                places = blocks.places if isinstance(self._run, Latents) else len(blocks.kinds)
+                side.once += places * max(0.0, *(first - each for first, each in took.values()), 0.0)
             else:
                 points = max(self._affordable(), 1 if side.whole is None else 2)
-                done = self._evaluate(side.model if name else blocks.on(side.model), points)
+                done = self._again(side, None if name else blocks.around(), points)
             side.outputs, side.seconds = [output for output, _ in done], [seconds for _, seconds in done]
             if len(done) > 1:
                 side.once += max(0.0, side.seconds[0] - statistics.median(side.seconds))
@@ -183,10 +198,10 @@ class _Trial:
         if name in self._refused:
             return
         took: Took = {}
-        model = self._blocks.on(side.model, self._blocks.kinds[: 1 if side.compiles else None], took)
+        around = self._blocks.around(self._blocks.kinds[: 1 if side.compiles else None], took)
         points = min(len(self._points), 1 if side.whole is None else 2)
         with self._trying(name):
-            self._evaluate(model, points, lambda: rounds.append({**took}))
+            self._again(side, around, points, lambda: rounds.append({**took}))
         if len(rounds) == points:
             share = 0.0 if side.whole is None else side.whole.share
             each = {kind: (rounds[0][kind][1], rounds[-1][kind][1]) for kind in took}
@@ -196,26 +211,28 @@ class _Trial:
     def _trying(self, name: str) -> Iterator[None]:
         """Note why a candidate cannot be computed; what the plain one raises is raised.
 
-        What still compiles at the deadline is given up.
+        What still compiles at the deadline is given up if it had ``ENOUGH`` time.
         """
+        given = self._deadline - monotonic()
         try:
             with compiled_until(self._deadline):
                 yield
         except TooLong:
             why = phrase(
                 "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
-                seconds=self._given,
+                seconds=given,
             )
-            self._refuse(name, why, self._given)
+            if given >= ENOUGH:
+                self._refuse(name, why, given)
         except (RuntimeError, PacelineError) as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none
             if not name:
                 raise
             self._refuse(name, str(error))
 
-    def _evaluate(
-        self, model: ModelPatcher, points: int, ended: Callable[[], object] = lambda: None
-    ) -> list[tuple[Tensor, float]]:
-        return evaluate(self._sampling, model, self._points[:points], self._deadline, ended)
+    def _again(
+        self, side: _Side, around: Around | None, points: int, ended: Callable[[], object] = lambda: None
+    ) -> Again:
+        return self._run.again(side.thing, around, self._points[:points], self._deadline, ended)
 
     def judged(self, name: str) -> Probed:
         """Return what is known of a candidate."""
@@ -245,9 +262,10 @@ class _Trial:
 
     def _errors(self, plain: _Side, side: _Side) -> list[float]:
         """Return the errors of a side's predictions, without those of whole steps, which are exact."""
-        sketch, pairs = self._sampling.sketch, [*zip(plain.outputs, side.outputs, strict=False)]
+        sampling: Sampling = self._run.sampling
+        sketch, pairs = sampling.sketch, [*zip(plain.outputs, side.outputs, strict=False)]
         judged = pairs if side.whole is None else pairs[1::2]
-        return [self._sampling.share(sketch.of(other) - sketch.of(one)) for one, other in judged]
+        return [sampling.share(sketch.of(other) - sketch.of(one)) for one, other in judged]
 
 
 def _spread(seconds: Sequence[float]) -> float:

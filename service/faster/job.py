@@ -10,14 +10,17 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from ...measure.expect import Probed, compiled_vae
+from ...measure.expect import Probed
+from ...measure.replay import Sampling
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import Nodes, behind
+from ..comfyui.decoding import Decoding
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
+from ..recipe import Step
 from .kept_runs import KeptRuns, Trial, history
 from .levers import Lever, needless_tiles
 from .look import RunTime
@@ -30,6 +33,8 @@ from .same_work import facts_here, workflow_key
 from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
+_NOT_KEPT = phrase("a node leaves out steps here, or too little memory is free, so no step could be kept to try it on")
+
 
 @dataclass
 class Job:
@@ -38,7 +43,7 @@ class Job:
     ``pictures``: how many are to be drawn, which have to win back what costs time once.
 
     ``measured`` are the seconds of the run, by kind and node; ``flattened`` is as of its ``Sampling``. ``probed`` has
-    the findings of each sampling, in their order; ``left_open`` says what they could not tell, ``tried`` what became of
+    what was found out about each of ``seen``; ``left_open`` says what that could not tell, ``tried`` what became of
     each candidate and of the offer; ``proof`` is None before one has begun.
     """
 
@@ -71,13 +76,11 @@ class Job:
             why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
             return job_state("look", why_not=why)
         if not self.probing:
-            self.probed = [[] for _ in self.observer.samplings]
+            self.probed = [[] if self._tries(one) else self._untried(one) for one in self.seen]
             self.measured = self.by_node(request.seconds)
-            tries = any(self.plans[int(one.link)].tries and one.can_probe for one in self.observer.samplings)
-            if tries and not request.stopped:
+            if not request.stopped and any(self._tries(one) for one in self.seen):
                 self.probing = True
-                links = [plan.link for plan in self.plans if plan.link.input == "model"]
-                prompt = probing(self.workflow, links, self.id)
+                prompt = probing(self.workflow, [plan.link for plan in self.plans], self.id)
                 return job_state("probe", self.id, prompt) | {"time": self.time}
         self.conclude(request.stopped or self.probing)  # a probe that came to its end has concluded
         return self.answer()
@@ -103,39 +106,58 @@ class Job:
             if self.concluded or self.observer.empty:
                 return
             samplings, decodings, limit = self.observer.samplings, self.observer.decodings, CHOICES[self.choice].limit
-            pairs = zip(samplings, self.probed, strict=True)
-            parts = [Part(one.link, one.sampling_seconds, found, one) for one, found in pairs]
-            for link, decoded in decodings.items():
-                rules = [compiled_vae(title, decoded.of_pictures) for title in self.plans[int(link)].titles]
-                parts.append(Part(link, decoded.seconds, rules))
+            probed = iter(self.probed)
+            parts = [Part(one.link, one.sampling_seconds, next(probed), one) for one in samplings]
+            parts += [Part(one.link, one.seconds, next(probed)) for one in decodings]
             self.offer = offer = make_offer(parts, self.plans, limit, self.whole, self.pictures)
             found, offered = what_became(parts, self.plans, limit), frozenset() if offer is None else offer.names
             self.tried = [self._trial(each, limit, offered) for each in found]
             self.remember("" if offer is None else phrase("{name}: {why}.", name=offer.label, why=offer.expected))
-            self.left_open = [*left_open(found, offered, stopped), *needless_tiles(decodings.values())]
+            self.left_open = [*left_open(found, offered, stopped)]
+            decoded = [(self.plans[int(one.link)].link, one) for one in decodings]
+            self.levers = [*self.levers, *needless_tiles(self.workflow, decoded)]
             self.flattened = max((one.flattened for one in samplings), default=0.0)
             self.concluded = True
             self.observer.forget()
 
-    def _probe(self, say: Any) -> None:
-        """Try for ``SPARE`` or as long as the run took, each sampling in its part of that, first what was not tried.
+    @property
+    def seen(self) -> list[Sampling | Decoding]:
+        """What was observed of the run: samplers, then VAEs."""
+        return [*self.observer.samplings, *self.observer.decodings]
 
-        What compiled for too long here is not tried again.
+    def _tries(self, seen: Sampling | Decoding) -> dict[str, Step]:
+        """Return what is tried on a part of the run."""
+        known = isinstance(seen, Decoding) or seen.can_probe
+        return self.plans[int(seen.link)].tries if known else {}
+
+    def _untried(self, seen: Sampling | Decoding) -> list[Probed]:
+        """Return why nothing is tried on a part of the run, for each candidate."""
+        return [Probed(title, why_not=_NOT_KEPT) for title in self.plans[int(seen.link)].tries]
+
+    def _probe(self, say: Any) -> None:
+        """Try for ``SPARE`` or as long as the run took, each sampler in its part of that, VAEs in what is left.
+
+        First comes what was not tried yet. What compiled for too long here is not tried again.
         """
-        parts, key, facts = len(self.observer.samplings), workflow_key(self.workflow), facts_here()
+        key, facts = workflow_key(self.workflow), facts_here()
         runs = [run for run in KeptRuns().read() if run.workflow == key and run.facts == facts]
         known = {one.name: one for _, one in history(runs, self.choice)}
         end = monotonic() + max(SPARE, self.whole)
-        for number, sampling in enumerate(self.observer.samplings):
-            deadline = monotonic() + max(0.0, end - monotonic()) / (parts - number)
-            tries = self.plans[int(sampling.link)].tries
+        parts = [(seen, found) for seen, found in zip(self.seen, self.probed, strict=True) if self._tries(seen)]
+        parts.sort(key=lambda part: known.keys() >= self._tries(part[0]).keys())
+        for number, (seen, found) in enumerate(parts):
+            tries, samplers = self._tries(seen), sum(isinstance(one, Sampling) for one, _ in parts[number:])
+            deadline = monotonic() + max(0.0, end - monotonic()) / max(1, samplers)
             given_up = {title: known[title].once for title in tries if title in known and known[title].once}
-            self.probed[number] += [Probed(title, why_not=_took(once), once=once) for title, once in given_up.items()]
+            for title, once in given_up.items():
+                why = phrase(
+                    "compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once
+                )
+                found.append(Probed(title, why_not=why, once=once))
             order = sorted((title for title in tries if title not in given_up), key=known.__contains__)
             ways = {title: partial(behind, tries[title], nodes=self.nodes) for title in order}
-            if ways and sampling.can_probe:
-                tell = partial(lambda number, share: say((number + share) / parts), number)
-                probe(sampling, ways, tell, self.probed[number], deadline)
+            tell = partial(lambda number, share: say((number + share) / len(parts)), number)
+            probe(seen, ways, tell, found, deadline)
 
     def _trial(self, each: Tried, limit: float, offered: Collection[str]) -> Trial:
         one, why = each.one, why_dropped(each, limit, self.pictures)
@@ -212,7 +234,7 @@ class Job:
             steps[id] = steps.get(id, 0.0) + one.sampling_seconds
         watched = {
             "loading": sum(one.loading_seconds for one in samplings),
-            "decoding": sum(one.seconds for one in self.observer.decodings.values()),
+            "decoding": sum(one.seconds for one in self.observer.decodings),
         }
         longer = {kind: max(kinds.get(kind, 0.0), watched.get(kind, 0.0)) for kind in [*kinds, *watched]}
         found = {kind: {"": seconds} for kind, seconds in longer.items() if seconds}
@@ -225,7 +247,3 @@ def job_state(phase: str, job: str = "", prompt: Any = None, why_not: str = "", 
     """Return ``FasterState`` in web/js/payloads.d.ts."""
     state = {"phase": phase, "job": job, "prompt": prompt, "offer": None, "time": None, "levers": []}
     return state | {"why_not": told(why_not), "lines": [told(line) for line in lines]}
-
-
-def _took(seconds: float) -> Phrase:
-    return phrase("compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=seconds)

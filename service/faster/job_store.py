@@ -14,7 +14,7 @@ from .kept_runs import KeptRuns, history
 from .levers import levers, of_loaded_models
 from .look import picture_time
 from .node_types import node_type
-from .plan import make_plans, why_not_compiled
+from .plan import make_plans
 from .prompts import observed
 from .request import Request
 from .same_work import workflow_key
@@ -84,7 +84,11 @@ def faster_payload(sent: Any, nodes: Nodes) -> Payload:
         workflow = Workflow.read(request.prompt)
         plans = make_plans(workflow, request.choice, nodes)
         job = Job(workflow, request.choice, plans, nodes, request.pictures)
-        return _look(job, request) if request.do == "look" else _begin(job, request)
+        if request.do == "look":
+            return _look(job, request)
+        job.levers = levers(workflow, request.bypassed, request.names)
+        JOBS.take(job)
+        return job_state("run", job.id, observed(workflow, [plan.link for plan in plans], job.id))
     if request.do == "drop":
         if JOBS.find(request.job) is not None:
             JOBS.take(None)
@@ -114,20 +118,14 @@ def _look(job: Job, request: Request) -> Payload:
         if off:
             why = phrase("{node} is muted or bypassed, so nothing is sampled.", node=off[0])
     elif not titles:
-        why = phrase(
-            "Nothing is left to try: what could make it faster is there already, or would change nothing here."
-        )
+        why = phrase("Nothing is left to try: what could make it faster is there already.")
+        if notes:
+            why = phrase("Nothing is left to try here.")
     elif time is None:
         unknown = [
             phrase("How much faster is known after one run: nothing is measured here yet."),
             phrase("Looks at: {names}", names=", ".join(titles)),
         ]
-    lines = [*offers, *unknown, *notes, *why_not_compiled(job.workflow), *of_loaded_models()]
+    lines = [*offers, *unknown, *notes, *of_loaded_models()]
     ways = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]
     return job_state("look", why_not=why, lines=lines) | {"time": time, "levers": ways}
-
-
-def _begin(job: Job, request: Request) -> Payload:
-    job.levers = levers(job.workflow, request.bypassed, request.names)
-    JOBS.take(job)
-    return job_state("run", job.id, observed(job.workflow, [plan.link for plan in job.plans], job.id))

@@ -14,7 +14,7 @@ from ..recipe import Value
 from .node_types import node_type
 from .request import Bypassed
 from .sentences import told
-from .workflow import Workflow, is_switch
+from .workflow import ModelLink, Workflow, is_switch
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Lever:
         sets = [{"node": node, "input": name, "value": value} for node, name, value in self.sets]
         return {"said": told(self.said), "sets": sets}
 
+
+_TILES, _LARGEST_TILE = ("tile_size", "temporal_size"), 4096
+"""The sizes of tiles in VAE Decode (Tiled), and the most that they can be."""
 
 _STEPS = re.compile(r"(\d+) ?[-_]?steps?(?![a-z])", re.IGNORECASE)
 
@@ -63,22 +66,30 @@ def of_loaded_models() -> Iterator[Phrase]:
             )
 
 
-def needless_tiles(decodings: Iterable[Decoding]) -> Iterator[Phrase]:
+def needless_tiles(workflow: Workflow, decoded: Iterable[tuple[ModelLink, Decoding]]) -> Iterator[Lever]:
     """Yield what is known of VAEs that a node had decode in tiles, where ComfyUI has the memory for the whole.
 
-    VAEs that make tiles of their own are left alone.
+    VAEs that make tiles of their own are left alone. Of a video one tile as large as can be is the whole; pictures
+    ComfyUI decodes three times, in tiles of three shapes.
     """
-    for one in decodings:
+    for link, one in decoded:
         if one.method != "decode_tiled" or getattr(one.vae, "handles_tiling", False):
             continue
         needed, free = one.memory
-        if needed < free:
-            yield phrase(
-                "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
-                "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
-                needed=needed / 1e9,
-                free=free / 1e9,
-            )
+        if needed >= free:
+            continue
+        said = phrase(
+            "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
+            "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
+            needed=needed / 1e9,
+            free=free / 1e9,
+        )
+        widgets = [(id, name) for id, _ in link.receivers for name in _TILES]
+        if one.samples.ndim == 5 and all(isinstance(workflow.inputs(id).get(name), int) for id, name in widgets):
+            sets = tuple((id, name, _LARGEST_TILE) for id, name in widgets)
+            yield Lever(phrase("{said} It is tried in one tile.", said=said), sets)
+        else:
+            yield Lever(said)
 
 
 def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[Lever]:

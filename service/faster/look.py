@@ -20,8 +20,7 @@ _ACTS_ON = {"samplingRun": "model", "decoding": "vae"}
 """The inputs of the nodes that act on a part, by its kind."""
 
 _NOTHING = {
-    "samplingRun": phrase("Nothing: what could make it faster is there already, or changes nothing here."),
-    "decoding": phrase("Nothing of this pack makes a VAE faster on this device."),
+    "samplingRun": phrase("Nothing: what could make it faster is there already."),
     "loading": phrase("Nothing: files are read once, and the next picture needs none of it."),
     "compiling": phrase("Nothing: once for each model and size."),
     "saving": phrase("Nothing: the file is written when the picture is done."),
@@ -109,7 +108,7 @@ class RunTime:
     def _acting(self, input: str, sampler: str) -> Phrase | None:
         """Return what can be tried on VAEs, or models of a sampler, of all where it has no id, and what became of it.
 
-        Where that is nothing, why not; None where nobody says it.
+        Where that is nothing, why not; None where nothing acts on it.
         """
         plans = {
             str(number): plan
@@ -122,9 +121,14 @@ class RunTime:
         found = [phrase("Can be tried: {names}.", names=", ".join(fresh))] if fresh else []
         for said, day in dict.fromkeys((one.sentence, day) for day, one in tried if one.said):
             found.append(phrase("{what} ({day})", what=said, day=day) if day else phrase("{what}", what=said))
-        if found:
-            return reduce(lambda first, second: phrase("{first} {second}", first=first, second=second), found)
-        return next((note for plan in plans.values() for note in plan.notes), None)
+        found = found or [*dict.fromkeys(note for plan in plans.values() for note in plan.notes)]
+        if found or not plans:
+            return reduce(_both, found) if found else None
+        return _NOTHING["samplingRun"]
+
+
+def _both(first: Phrase, second: Phrase) -> Phrase:
+    return phrase("{first} {second}", first=first, second=second)
 
 
 def _part(kind: str, name: str, seconds: float, remedy: Phrase) -> Payload:

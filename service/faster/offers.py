@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...measure.expect import COMPILED_VAE, FINEST, GAIN, Expected, Probed, Range, expect, pays_from, propose, speedup
+from ...measure.expect import FINEST, GAIN, Expected, Probed, Range, expect, pays_from, propose, speedup
 from ...measure.replay import Sampling, replay
 from ...optimizers.core.phrases import Phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
@@ -33,8 +33,8 @@ class Part:
 class Offer:
     """Nodes to insert, with what is expected of them.
 
-    ``run_speedup`` is of the whole run, ``sampling_speedup`` of its steps alone, as times faster; ``decodes_faster``
-    says whether a VAE is among what it changes. ``distance`` is a share of what another seed changes;
+    ``run_speedup`` is of the whole run, ``sampling_speedup`` of its steps alone, ``decoding_speedup`` of what a VAE
+    decodes, as times faster; None where that is not changed. ``distance`` is a share of what another seed changes;
     ``sampling_seconds`` are those of the steps today. ``names`` are the titles of the nodes. ``once`` are seconds that
     it costs once, ``won`` those that it wins for each picture.
     """
@@ -43,8 +43,8 @@ class Offer:
     names: frozenset[str]
     chosen: Chosen
     run_speedup: Range
-    sampling_speedup: Range
-    decodes_faster: bool
+    sampling_speedup: Range | None
+    decoding_speedup: Range | None
     distance: Range
     sampling_seconds: float
     once: float
@@ -57,13 +57,13 @@ class Offer:
     @property
     def payload(self) -> Payload:
         """``Offer`` in web/js/payloads.d.ts. A proof measures steps: of a VAE alone there is none."""
-        steps = self.sampling_speedup if any(link.input == "model" for link, _ in self.chosen) else None
+        steps = self.sampling_speedup
         each = 0.0 if steps is None else self.sampling_seconds * (1 + 2 / steps.likely)
         return {
             "label": self.label,
             "expected": told(self.expected),
-            "about": told(expected_parts(steps, COMPILED_VAE if self.decodes_faster else None, self.distance)),
-            "sampling_speedup": [*self.sampling_speedup],
+            "about": told(expected_parts(steps, self.decoding_speedup, self.distance)),
+            "sampling_speedup": [*(steps or (1.0, 1.0, 1.0))],
             "proof_seconds": [seeds * each for seeds in (FEWEST, PICTURES)] if each else [],
             "proof_pictures": 2 * FEWEST,
             "measured": None,
@@ -108,17 +108,15 @@ def make_offer(
         return None
     run_speedup = speedup(run_seconds, [(part.seconds, found.time_left) for part, found in expected])
     sampled, decoded = ([one for one in expected if bool(one[0].sampling) == drawn] for drawn in (True, False))
-    steps = [(part.seconds, found.time_left) for part, found in sampled]
-    sampling_seconds = sum(seconds for seconds, _ in steps)
     offer = Offer(
         "; ".join(dict.fromkeys(labels)),
         frozenset(names),
         chosen,
         run_speedup,
-        speedup(sampling_seconds, steps) if steps else Range(1.0, 1.0, 1.0),
-        any(link.input == "vae" for link, _ in chosen),
+        _speedup(sampled) if any(link.input == "model" for link, _ in chosen) else None,
+        _speedup(decoded) if any(link.input == "vae" for link, _ in chosen) else None,
         Range(*map(math.hypot, _farthest(sampled), _farthest(decoded))),
-        sampling_seconds,
+        sum(part.seconds for part, _ in sampled),
         once,
         run_seconds * (1 - 1 / run_speedup.likely),
     )
@@ -128,6 +126,12 @@ def make_offer(
 def _paying(part: Part, pictures: int) -> Part:
     """Return a part with those candidates that win back in so many pictures what they cost once."""
     return replace(part, probed=[one for one in part.probed if pays_from(one.once, one.wins(part.seconds)) <= pictures])
+
+
+def _speedup(expected: Sequence[tuple[Part, Expected]]) -> Range:
+    """Return how many times faster some parts get together."""
+    parts = [(part.seconds, found.time_left) for part, found in expected]
+    return speedup(sum(seconds for seconds, _ in parts), parts)
 
 
 def _farthest(expected: Sequence[tuple[Part, Expected]]) -> Range:

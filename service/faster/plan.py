@@ -30,6 +30,9 @@ MERGING, ATTENTION, _INT8 = "PacelineApplyToMe", "PacelineSetAttentionProcessor"
 DISTILLED = 8
 """Models that take at most so many steps were made for that."""
 
+_COMPILES = {"model": "PacelineCompileUNet", "vae": "PacelineCompileVAE"}
+"""Our node that compiles what a link gives."""
+
 _COMPILE = ("TorchCompile", "ModelCompile+")
 """Begin the types of nodes that compile: ComfyUI's, those of kijai/ComfyUI-KJNodes and of cubiq/ComfyUI_essentials."""
 
@@ -79,11 +82,6 @@ class Plan:
         """Return the nodes to insert, in order."""
         reused = [] if budget is None else [Step(REUSE_STEPS, {"budget": budget})]
         return [*(step for name, step in self.tries.items() if name in names), *reused]
-
-
-def _ours(type: str) -> str:
-    """Return our node that does what a node on the way of a MODEL does; itself where there is none."""
-    return "PacelineCompileUNet" if type.startswith(_COMPILE) else _DO_WHAT_OURS_DOES.get(type, type)
 
 
 def make_plans(workflow: Workflow, choice: str, nodes: Nodes) -> list[Plan]:
@@ -137,9 +135,11 @@ def _approximate() -> list[Step]:
 
 
 def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, nodes: Nodes) -> Plan:
-    """Return the plan of a link; what is tried on a VAE is not tried, but known by a rule (``expect.COMPILED_VAE``)."""
+    """Return the plan of a link."""
     way = {id: workflow.type(id) for id in link.upstream}
-    there = {*map(_ours, way.values())}
+    there = {_DO_WHAT_OURS_DOES.get(type, type) for type in way.values()}
+    if any(type.startswith(_COMPILE) for type in way.values()):
+        there.add(_COMPILES[link.input])
     values = (value for id in way for value in workflow.inputs(id).values() if isinstance(value, str))
     file = next((value for value in values if "int8" in value.lower()), "")
     steps = link.steps
@@ -151,15 +151,17 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     known = network_before(workflow, link.upstream) if link.input == "model" else None
     for step in (*recipe.steps, *approximate):
         if changed_by(nodes[step.node]) == link.input and step.node not in there:
-            title = str(nodes[step.node].define_schema().display_name)
+            title = _title(nodes[step.node])
             title += f" ({step.inputs['backend']})" if step in approximate else ""
             nothing = _nothing_from(step, known and known[0], nodes)
             if nothing:
                 notes.append(phrase("{name} is left out: {why}.", name=title, why=nothing))
             else:
                 tries[title] = step
+    if _COMPILES[link.input] not in there:
+        notes += _why_not_compiled(_title(nodes[_COMPILES[link.input]]), machine)
     if link.input == "vae":
-        return Plan(link, tries)
+        return Plan(link, tries, notes=tuple(notes))
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     types = {workflow.type(id) for id in workflow}
     notes += [
@@ -190,12 +192,17 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     return Plan(link, tries, changes and few is None and REUSE_STEPS not in there, tuple(notes))
 
 
-def why_not_compiled(workflow: Workflow) -> Iterator[Phrase]:
-    """Yield why Compile UNet cannot be tried on this machine, where nothing compiles the workflow's models yet."""
-    machine, types = machine_here(), [workflow.type(id) for link in workflow.model_links for id in link.upstream]
-    if not types or "PacelineCompileUNet" in map(_ours, types):
-        return
+def _why_not_compiled(name: str, machine: Machine) -> Iterator[Phrase]:
+    """Yield why a node that compiles is not tried on a machine."""
     if machine.device == "cpu":
-        yield phrase("Compile UNet is left out: on a processor it gains almost nothing, and compiles for long.")
-    elif machine.device == "cuda" and not machine.can_compile:
-        yield phrase("Compile UNet is left out: torch compiles for this device with triton, which is not installed.")
+        yield phrase("{name} is left out: on a processor it gains almost nothing, and compiles for long.", name=name)
+    elif machine.device != "cuda":
+        yield phrase("{name} is left out: what it gains on this device is not known.", name=name)
+    elif not machine.can_compile:
+        yield phrase(
+            "{name} is left out: torch compiles for this device with triton, which is not installed.", name=name
+        )
+
+
+def _title(node: Any) -> str:
+    return str(node.define_schema().display_name)

@@ -49,9 +49,11 @@ def as_it_is(watched: Workflow) -> Workflow:
 def probing(workflow: Workflow, links: Sequence[ModelLink], job: str) -> Prompt:
     """Return a prompt of a probe.
 
-    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents.
+    It takes all that the samplers took, so that ComfyUI keeps what it has made: models, encoded texts, latents; and
+    the VAEs.
     """
-    taken = [origin for link in links for id, _ in link.receivers for origin in workflow.links[id].values()]
+    samplers = [id for link in links if link.input == "model" for id, _ in link.receivers]
+    taken = [*(origin for id in samplers for origin in workflow.links[id].values()), *(link.origin for link in links)]
     kept = {f"kept {number}": [*origin] for number, origin in enumerate(taken)}
     return _needed({**workflow, NO_RUN: _node("_PacelineTrial", job=job, **kept)})
 

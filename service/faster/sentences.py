@@ -65,7 +65,7 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
     left = {(each.link, each.one.name) for each in found if each.one.state == "untried"} - tried
     untried = ", ".join(sorted({name for _, name in left}))
     drowned = [each.one for each in found if each.one.state == "drowned"]
-    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.state == "unclear" and not offered))
+    unclear = ", ".join(dict.fromkeys(each.one.name for each in found if each.one.state == "unclear"))
     if drowned:
         yield phrase(
             "This machine is busy: the same evaluation took {times:.1f}x as long at another moment. {names} cannot be "

@@ -101,4 +101,5 @@ def test_orders_that_are_really_compiled(studio, draw, canonical, turn):
     assert torch.equal(found, canonical[1])
     summaries = {one.kind: one.last_summary() for one in ordered.get_attachment("paceline").techniques}
     assert [kind for kind, summary in summaries.items() if summary.state == "inactive"] == ["qkv_fusion"]  # int8 layers
+    assert {kind for kind, summary in summaries.items() if not summary.neutral} == {"int8"}
     torch._dynamo.reset()

@@ -75,7 +75,7 @@ def test_the_distance_of_the_sound_is_shown_and_the_picture_alone_is_judged(scen
     from paceline.service.comfyui.comparison_report import comparison_lines
 
     found = compared(scene, changed(scene, 1, ..., 0.0), VideoVAE(), audio_vae)
-    assert found.verdict.quality in ("identical", "hardly visible", "visible")
+    assert found.verdict.quality in ("identical", "not visible", "hardly visible", "visible")
     (line,) = (one for one in comparison_lines(found) if one.startswith("sound: "))
     assert line.endswith(" of the latent" if audio_vae is None else ", the farthest")
     assert any("no audio_vae" in note for note in found.notes) == (audio_vae is None)

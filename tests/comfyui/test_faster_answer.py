@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from comfy_host import vaes
 from executing import node
 from faster_prompts import ask, plain
 
@@ -199,16 +200,37 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     import comfy.model_management
     from paceline.service.comfyui.decoding import Decoding
     from paceline.service.faster.levers import needless_tiles
+    from paceline.service.faster.workflow import Workflow
 
     monkeypatch.setattr(comfy.model_management, "get_free_memory", lambda device: 8e9)
 
-    def said(method: str = "decode_tiled", needed: float = 3e9, **more: Any) -> list[str]:
-        vae = SimpleNamespace(memory_used_decode=lambda shape, dtype: needed, vae_dtype=None, device=None, **more)
-        return [str(line) for line in needless_tiles([Decoding(vae, method, torch.Size([1]), 1.0)])]
+    tiled = PROMPT | {"6": node("VAEDecodeTiled", samples=["5", 0], vae=["1", 2], tile_size=512, temporal_size=64)}
+    workflow = Workflow.read(tiled)
 
-    (line,) = said()
-    assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in line
-    assert said("decode") == said(needed=9e9) == said(handles_tiling=True) == []
+    def found(method: str = "decode_tiled", needed: float = 3e9, axes: int = 4, **more: Any) -> list[Any]:
+        vae = SimpleNamespace(memory_used_decode=lambda shape, dtype: needed, vae_dtype=None, device=None, **more)
+        decoding = Decoding("1", vae, method, torch.zeros([1] * axes), 1.0)
+        return [*needless_tiles(workflow, [(workflow.vae_links[0], decoding)])]
+
+    (picture,), (video,) = found(), found(axes=5)
+    assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in picture.said
+    assert picture.sets == () and video.said == f"{picture.said} It is tried in one tile."
+    assert video.sets == (("6", "tile_size", 4096), ("6", "temporal_size", 4096))
+    assert found("decode") == found(needed=9e9) == found(handles_tiling=True) == []
+
+
+def test_a_video_in_the_largest_tile_is_decoded_at_once(comfyui, core_node):
+    vae, calls = vaes.wan(), []
+    decode = vae.first_stage_model.decode
+    vae.first_stage_model.decode = lambda *given, **named: (calls.append(1), decode(*given, **named))[1]
+    latent = {"samples": torch.zeros(1, 16, 3, 16, 16)}
+    counts = []
+    for sizes in ({"tile_size": 64, "temporal_size": 8}, {"tile_size": 4096, "temporal_size": 4096}):
+        with torch.inference_mode():
+            core_node("nodes", "VAEDecodeTiled", vae=vae, samples=latent, **sizes, overlap=16, temporal_overlap=4)
+        counts.append(len(calls))
+        calls.clear()
+    assert counts[0] > counts[1] == 1
 
 
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import subprocess
+import sys
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -175,7 +179,7 @@ def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, s
         ask(do="prove", job=job.id)
     assert job.proof is None
     once, chosen = Range(1.0, 1.0, 1.0), (job.plans[0].link, (Step("PacelineFuseQKV"),))
-    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), [chosen], once, once, False, once, 1.0, 0.0, 0.0)
+    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), [chosen], once, once, None, once, 1.0, 0.0, 0.0)
     job.concluded = True
     for _ in range(2):
         state = ask(do="prove", job=job.id)
@@ -213,6 +217,33 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     assert STOPPED in said and not any(part in one for one in said for part in ("were tried in", "No change we know"))
 
 
+def test_the_deadline_is_kept_beside_a_busy_process(comfyui, workflow, monkeypatch):
+    """What was not tried by then is said."""
+    from paceline.service.faster import job as one_job
+    from paceline.service.faster.job_store import JOBS
+
+    monkeypatch.setattr(one_job, "SPARE", 1.0)
+    with_other_attention(monkeypatch)
+    deadlines, probe = list[float](), one_job.probe
+    monkeypatch.setattr(one_job, "probe", lambda *given: (deadlines.append(given[-1]), probe(*given))[1])
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        began = ask(do="run", prompt=workflow, choice="fast")
+        comfyui.run(began["prompt"])
+        comfyui.run(ask(do="next", job=began["job"], seconds={"samplingRun": 0.1})["prompt"])
+        late = time.monotonic() - deadlines[0]
+    finally:
+        for process in busy:
+            process.kill()
+    job, answer = JOBS.known(began["job"]), ask(do="next", job=began["job"])
+    assert late < 60, "an evaluation that has begun takes a second or two"
+    (found,) = job.probed
+    untried = {one.name for one in found if one.state == "untried"}
+    said = " ".join(line["text"] for line in [*answer["lines"], *(part["remedy"] for part in answer["time"]["parts"])])
+    assert {"Apply ToMe", "Set Attention Processor"} <= {one.name for one in found} and answer["phase"] == "answer"
+    assert all(one.name in said for one in found) and (("The next run begins with: " in said) == bool(untried))
+
+
 @pytest.fixture
 def compiling(comfyui, workflow, user_folder, monkeypatch):
     """Where Compile UNet would be tried: a function that returns the answer of a run whose steps took 9 s."""
@@ -241,7 +272,7 @@ def compiling(comfyui, workflow, user_folder, monkeypatch):
     return answered
 
 
-def said_of_compiling(answer: dict[str, Any]) -> str:
+def said_of_sampling(answer: dict[str, Any]) -> str:
     """Return what stands beside the sampler's time."""
     (said,) = [part["remedy"]["text"] for part in answer["time"]["parts"] if part["kind"] == "samplingRun"]
     return said
@@ -259,7 +290,7 @@ def test_what_compiling_wins_says_what_it_costs_and_from_which_picture_it_pays(c
     cost = "costs 4 s once, at most as much after a restart, wins 3 s a picture: pays from picture 2"
     assert offer["expected"]["text"] == f"expected 1.5x (1.4 to 1.6); {cost}"
     answer = compiling(Mock(), pictures=1)
-    assert answer["offer"] is None and said_of_compiling(answer) == f"Compile UNet: {cost}."
+    assert answer["offer"] is None and said_of_sampling(answer) == f"Compile UNet: {cost}."
 
 
 def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
@@ -279,13 +310,13 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
     with monkeypatch.context() as long_ago:
         for module in (one_job, probe, evaluating):
             long_ago.setattr(module, "monotonic", lambda: -1e9)
-        said = said_of_compiling(compiling(slow))
+        said = said_of_sampling(compiling(slow))
     assert said == (
         "Compile UNet: compiling takes longer than the 30 s of this test, and how long is not known here; it pays only "
         "if it wins more than 1.5 s a picture, with 20 to draw."
     )
     again = compiling(Mock(side_effect=AssertionError("it is tried")))
-    assert "compiling took 30 s or more on this machine" in said_of_compiling(again)
+    assert "compiling took 30 s or more on this machine" in said_of_sampling(again)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -328,6 +359,16 @@ def test_the_next_click_knows_what_was_tried_offered_proved_and_kept(comfyui, wo
     assert not any(line.startswith(day) for line in looked("balanced")[1]), "another choice is another question"
     ask(do="keep", job=job.id)
     assert f"{told} It was put in." in looked()[1]
+
+
+def test_where_steps_are_left_out_already_it_is_said_why_nothing_is_tried(comfyui, workflow, user_folder):
+    workflow["reuse"] = node("PacelineReuseSteps", model=["model", 0], budget=0.05)
+    workflow["sampler"]["inputs"]["model"] = ["reuse", 0]
+    began = ask(do="run", prompt=workflow, choice="fast")
+    comfyui.run(began["prompt"])
+    answer = ask(do="next", job=began["job"], seconds={"samplingRun": 3.0})
+    assert answer["phase"] == "answer" and answer["offer"] is None
+    assert said_of_sampling(answer).startswith("Apply ToMe: a node leaves out steps here, or ")
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):

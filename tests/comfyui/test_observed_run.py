@@ -9,18 +9,18 @@ import model_changes as changes
 import pytest
 import torch
 from cases import often
-from comfy_host import in_process, transformers
+from clock import Clock
+from comfy_host import in_process, transformers, vaes
 from paceline.measure.replay import replay
 from paceline.optimizers.core.errors import UnsupportedModel
 from paceline.optimizers.in_comfyui.compilation import comfy_env
 from paceline.optimizers.step_reuse.path import LEFT_OUT
-from paceline.service.comfyui import evaluating
 from paceline.service.comfyui import observer as observing
-from paceline.service.comfyui import probe as probing
-from paceline.service.comfyui.evaluating import evaluate
+from paceline.service.comfyui.evaluating import Steps
 from paceline.service.comfyui.observer import Observer
 from paceline.service.comfyui.probe import probe
 from reusing import outcome, reuse
+from vae_calls import decode, latent
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def check(draw, model, runs=1):
         mask = sampling.again.mask
         drawn = ... if mask is None else sampling.sketch.of(mask.expand(sampling.shape)) > 0
         with torch.inference_mode():
-            outputs = evaluate(sampling, sampling.model, sampling.points)
+            outputs = Steps(sampling).again(sampling.model, None, sampling.points)
         for (number, *_), (output, _) in zip(sampling.points, outputs, strict=True):
             assert torch.equal(sampling.sketch.of(output)[drawn], sampling.seen[number].guided[drawn])
     return observer.samplings
@@ -214,43 +214,24 @@ def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(s
     assert "faster" not in (attention.state, merged.state)
 
 
-class Clock:
-    """Plain blocks take a second of it, compiled ones (backend ``planted``) half of one, or more on a busy machine."""
+def planted_clock(monkeypatch, kind):
+    """Return a clock by which a plain block takes a second, and one compiled by the backend ``planted`` half of one."""
+    from torch._dynamo.backends import registry
 
-    def __init__(self, monkeypatch):
-        from comfy.ldm.modules.attention import BasicTransformerBlock
-        from torch._dynamo.backends import registry
+    clock, parts = Clock(monkeypatch, kind), []
 
-        self.now, self.busy, clock, forward = 0.0, 1.0, self, BasicTransformerBlock.forward
+    def planted(graph, inputs):
+        def run(*values):
+            clock.now += 0.5 * clock.busy / len(parts)
+            return graph.forward(*values)
 
-        parts = []
+        parts.append(graph)
+        return run
 
-        def planted(graph, inputs):
-            def run(*values):
-                clock.now += 0.5 * clock.busy / len(parts)
-                return graph.forward(*values)
-
-            parts.append(graph)
-            return run
-
-        def timed(block, *args, **kwargs):
-            if not torch.compiler.is_compiling():
-                clock.now += clock.busy
-            return forward(block, *args, **kwargs)
-
-        for module in (probing, evaluating, observing, comfy_env):
-            monkeypatch.setattr(module, "time", self)
-        for module in (probing, evaluating):
-            monkeypatch.setattr(module, "monotonic", self.monotonic)
-        monkeypatch.setattr(BasicTransformerBlock, "forward", timed)
-        planted._tags = ()
-        monkeypatch.setitem(registry._BACKENDS, "planted", None)
-        monkeypatch.setitem(registry._COMPILER_FNS, "planted", planted)
-
-    def perf_counter(self):
-        return self.now
-
-    monotonic = perf_counter
+    planted._tags = ()
+    monkeypatch.setitem(registry._BACKENDS, "planted", None)
+    monkeypatch.setitem(registry._COMPILER_FNS, "planted", planted)
+    return clock
 
 
 def in_blocks(clock, studio, seconds, also=lambda model: model.clone()):
@@ -275,7 +256,9 @@ def in_blocks(clock, studio, seconds, also=lambda model: model.clone()):
 @pytest.fixture
 def observed(studio, monkeypatch):
     """A run of which only blocks take time, and the clock of the test."""
-    clock, observer = Clock(monkeypatch), Observer()
+    from comfy.ldm.modules.attention import BasicTransformerBlock
+
+    clock, observer = planted_clock(monkeypatch, BasicTransformerBlock), Observer()
     studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
     (sampling,) = observer.samplings
     return sampling, clock
@@ -310,6 +293,39 @@ def test_compile_is_tried_by_the_kind_of_block_that_takes_longest(studio, observ
     assert len({*compiled_now}) == 1 and found.points == 1
 
 
+def compiled_vae(studio, backend):
+    both = {"compile_decoder": True, "compile_encoder": True}
+    return lambda vae: studio.run("PacelineCompileVAE", vae=vae, backend=backend, **both)
+
+
+def decoding_of(vae, **tiling):
+    observer = Observer()
+    assert torch.equal(decode(observer.on_vae(vae, "1"), latent(), **tiling), decode(vae, latent(), **tiling))
+    (decoding,) = observer.decodings
+    return decoding
+
+
+@pytest.mark.parametrize("tiling", [{}, {"tile_x": 8, "tile_y": 8, "overlap": 2}], ids=["whole", "tiles"])
+def test_compile_vae_is_tried_by_a_block_of_the_decoder(studio, monkeypatch, fresh_compiler, tiling):
+    """Two of four blocks are those that repeat, so a third of the time is left out where each takes half of it."""
+    from comfy.ldm.modules.diffusionmodules.model import ResnetBlock
+
+    planted_clock(monkeypatch, ResnetBlock).busy = 1 / 64
+    vae = vaes.kl(levels=1)
+    decoding, modules = decoding_of(vae, **tiling), [*vae.first_stage_model.modules()]
+    own = [dict(vars(module)) for module in modules]
+    with torch.inference_mode():
+        (found,) = probe(decoding, {"Compile VAE": compiled_vae(studio, "planted")})
+    assert found.speedup[1] == pytest.approx(4 / 3) and found.state == "faster" and found.points == 1
+    assert all(vars(module) == before for module, before in zip(modules, own, strict=True))
+
+
+def test_a_vae_whose_decoder_repeats_no_block_is_not_tried(studio):
+    with torch.inference_mode():
+        (found,) = probe(decoding_of(vaes.taesd()), {"Compile VAE": compiled_vae(studio, "eager")})
+    assert found.why_not == "it repeats no block that could be tried alone"
+
+
 @pytest.mark.parametrize("strict", often([False], [False, True]))
 def test_what_cannot_be_compiled_is_said(studio, observed, monkeypatch, strict):
     from torch._dynamo.backends.registry import _COMPILER_FNS
@@ -342,6 +358,26 @@ def test_what_a_busy_machine_adds_is_in_what_is_found(studio, observed):
     with torch.inference_mode():
         (found,) = probe(sampling, {"a little": in_blocks(clock, studio, 0.7)})
     assert found.noise == pytest.approx(2.0, rel=0.2) and found.state == "drowned"
+
+
+@pytest.mark.parametrize(("given", "state"), [(5, "untried"), (20, "refused")])
+def test_what_had_little_time_to_compile_is_not_given_up(studio, observed, given, state):
+    sampling, clock = observed
+    clock.busy = 0.01
+
+    def compiles(executor, *args, **kwargs):
+        clock.now += 60
+        comfy_env.watch(None, None)
+        return executor(*args, **kwargs)
+
+    def slow(model):
+        clone = model.clone()
+        clone.add_wrapper_with_key("apply_model", "compiles", compiles)
+        return clone
+
+    with torch.inference_mode():
+        (found,) = probe(sampling, {"slow": slow}, deadline=clock.now + given)
+    assert found.state == state and ("longer than the 20 s of this test" in found.why_not) == (state == "refused")
 
 
 @pytest.mark.parametrize("slow", [1, 4])

@@ -7,12 +7,24 @@ import torch
 from paceline.optimizers.compilation.changing import WeightGuards
 from paceline.optimizers.compilation.compile_settings import CompileSettings
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
+from paceline.optimizers.compilation.compiler import repeated_blocks
 from paceline.optimizers.compilation.reasons import CompilationFailed
 
 EAGER = CompileSettings(backend="eager")
 
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+@pytest.mark.parametrize("level", [torch.nn.Module, torch.nn.ModuleList])
+def test_containers_that_repeat_are_no_blocks(level):
+    """As the levels of VAEs and of Stable Cascade hold them."""
+    levels = [level() for _ in range(2)]
+    for each in levels:
+        each.add_module("0", torch.nn.Linear(2, 2))
+        each.add_module("1", torch.nn.ModuleList([torch.nn.Conv2d(2, 2, 1)] * 2))
+    found = repeated_blocks(torch.nn.ModuleList(levels))
+    assert torch.nn.Conv2d in map(type, found) and level not in map(type, found)
 
 
 def scaled(x, options):

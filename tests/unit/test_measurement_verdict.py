@@ -117,6 +117,8 @@ def control(rmse: float, kind: str = "fewer_steps") -> tuple[Control, ...]:
         (moved(0.0), "identical"),
         (moved(0.0, same_bits=True), "identical"),
         (moved(0.1, broken="The optimized image has NaN"), "no picture"),
+        (moved(0.01), "not visible"),
+        (moved(0.0101), "hardly visible"),
         (moved(0.05), "hardly visible"),
         (moved(0.0501), "visible"),
         (moved(0.25), "visible"),

@@ -8,7 +8,7 @@ interface Comparison {
   state: string;
   /** As the state of an activity; `failed` if something is wrong with the picture. */
   badge: string;
-  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
+  /** What became of the picture: `identical`, `not visible`, `hardly visible`, `visible`, `another picture` or `no picture`. */
   quality: string;
   /** Median over the rounds. */
   speedup: number;

@@ -54,6 +54,10 @@ class CompileMethods(NetworkTechnique):
         super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
         self._methods, self._compiler, self._parts, self._blocks_of = methods, compiler, parts, blocks_of
 
+    def by_blocks(self, part: str) -> CompileMethods:
+        """Return the same for the blocks of a part in place of the methods."""
+        return CompileMethods(self.title, self.policy.how, self._methods, self._compiler, (), blocks_of=part)
+
     def install(self, call: NetworkCall, activity: Activity) -> None:
         for method in self._methods:
             call.wrap(method, partial(self._run_method, call, method, activity))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torch.nn import Module
+
 from ...compilation.compile_settings import CompileSettings
-from ...compilation.compiler import Compiler, describe_blocks
+from ...compilation.compiler import Compiler, describe_blocks, repeated_blocks
 from ...core.errors import InvalidSetting, UnsupportedModel
+from ...core.phrases import phrase
 from ..second_weights.clone import without_dynamic_vram
 from ..second_weights.moves import SECOND_COPY
 from ..structure.protocols import VAE
-from ..targets.vae_target import describe_vae, moved_vae, require_vae
+from ..targets.method_proxy import stack_on
+from ..targets.vae_target import VAETarget, describe_vae, moved_vae, require_vae
 from .compile_methods import CompileMethods, transformer_in
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
@@ -59,6 +63,26 @@ def compile_vae(
     if parts:  # after a graph break each layer would be compiled anew for each of the first frames: for minutes
         how = replace(how, fullgraph=True)
     return vae, CompileMethods("Compile VAE", how, methods, compiler, notes, parts)
+
+
+DECODER = "decoder"
+"""The part of a VAE's network that decodes, of ComfyUI's classes that repeat blocks there."""
+
+
+def by_blocks(vae: VAE) -> VAE:
+    """Return a copy of a VAE with Compile VAE in which the blocks of the decoder are compiled, each by itself.
+
+    That takes seconds, and tells what the whole would gain. `UnsupportedModel` where a decoder repeats none, and for
+    VAEs of videos: their blocks hand lists on to each other.
+    """
+    if getattr(vae, "latent_dim", 2) > 2:
+        raise UnsupportedModel("It is a VAE of videos.", brief=phrase("it was measured with VAEs of pictures only"))
+    if not repeated_blocks(getattr(vae.first_stage_model, DECODER, Module())):
+        problem = f"The decoder of {describe_vae(vae)} repeats no block that could be tried alone."
+        raise UnsupportedModel(problem, brief=phrase("it repeats no block that could be tried alone"))
+    techniques = stack_on(vae).techniques
+    made = [one.by_blocks(DECODER) if isinstance(one, CompileMethods) else one for one in techniques]
+    return VAETarget(vae).with_techniques(tuple(made))
 
 
 def _require_compilable(vae: VAE) -> None:

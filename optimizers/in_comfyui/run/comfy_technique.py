@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -180,9 +181,9 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         if run is None:
             return Summary("waiting", self.not_run)
         found = self.summary_of(run)
-        if found.state == "working":
-            return found
-        return self.runs.earlier.ending_with(found, run.activity)
+        if found.state != "working":
+            found = self.runs.earlier.ending_with(found, run.activity)
+        return replace(found, neutral=self.policy.neutral)
 
     def summary_of(self, run: Run) -> Summary:
         """Return the summary of its latest run."""

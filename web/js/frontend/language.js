@@ -49,6 +49,7 @@ const ENGLISH = {
   slower: "slower",
   notProved: "No difference in time was proved",
   quality_identical: "identical picture",
+  quality_not_visible: "no visible difference",
   quality_hardly_visible: "hardly visible difference",
   quality_visible: "visible difference",
   quality_another_picture: "another picture",
